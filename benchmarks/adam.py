@@ -12,7 +12,7 @@ import jax.numpy as jnp
 
 from theorykit import bpkr
 from theorykit.bpkr.evaluation.action_terms import action_terms
-from theorykit.bpkr.evaluation.bound_action import bind
+from theorykit.bpkr.evaluation.formulas import bind
 
 FIRST_DECAY, SECOND_DECAY, SMALL = 0.9, 0.999, 1e-8
 

@@ -24,8 +24,6 @@ import numpy as np
 
 import theorykit
 from theorykit import bpkr
-from theorykit.bpkr.evaluation.bound_action import bind
-from theorykit.bpkr.evaluation.energies import energy_of
 
 sys.path.insert(0, str(Path(__file__).parent))
 import adam
@@ -60,9 +58,8 @@ def compiled_solve(architecture, features, labels):
     return bpkr.solve(architecture, bpkr.Data(features, labels), tolerance=TOLERANCE)
 
 
-stored = eqx.filter_jit(
-    lambda architecture, features, labels: energy_of(bind(architecture), bpkr.Data(features, labels))
-)
+def stored(architecture, features, labels):
+    return bpkr.Problem(architecture, bpkr.Data(features, labels)).energy
 
 
 @eqx.filter_jit

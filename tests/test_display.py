@@ -24,7 +24,7 @@ def shown() -> dict[str, object]:
     prediction = bpkr.predict(problem, solution)
     scores = bpkr.score_classes(data.classes, LABELS[:9], prediction.mean, prediction.variance)
     point = solution.order_parameters
-    values = (ARCHITECTURE, data, data.classes, problem, problem.action, solution, point, prediction, scores)
+    values = (ARCHITECTURE, data, data.classes, problem, problem.bound.action, solution, point, prediction, scores)
     return {type(value).__name__: value for value in values}
 
 

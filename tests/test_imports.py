@@ -12,7 +12,7 @@ ROOT = Path(__file__).parent.parent
 ORDER = (
     ("extras", "memory", "precision", "settings"),
     ("checks", "progress", "threads"),
-    ("atomic_files", "sharding"),
+    ("atomic_files",),
     ("cache",),
     ("compilation",),
     ("",),
@@ -33,7 +33,6 @@ BPKR = (
     ("data", "action"),
     ("order_parameters",),
     ("network", "evaluation"),
-    ("matrix_free",),
     ("saddle",),
     ("model",),
     ("",),

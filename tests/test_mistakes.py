@@ -114,7 +114,13 @@ NETWORKS = {
     "labels as a column": (lambda: bind(labels=LABELS[:, None]), "labels", "(5, 1)"),
     "too few numbers as labels": (lambda: bind(labels=LABELS[1:]), "labels", "4 examples", "5"),
     "an infinite label": (lambda: bind(labels=changed(LABELS, 2, INF)), "labels", "inf"),
-    "NaN in a batch": (lambda: bpkr.Data.of_batches([(FEATURES, [1, NAN, 1, 1, 1])]), "batch 0", "labels", "nan"),
+    "NaN in a batch": (lambda: bpkr.Moments.of((FEATURES, np.array([1, NAN, 1, 1, 1]))), "labels", "nan"),
+    "a batch without labels": (lambda: bpkr.Moments.of(FEATURES), "batch", "pair"),
+    "moments of other sizes": (
+        lambda: bpkr.Moments.of((FEATURES, LABELS)) + bpkr.Moments.of((FEATURES[:, :3], LABELS)),
+        "(4, 6, 1)",
+        "(3, 6, 1)",
+    ),
     "complex features": (lambda: bind(FEATURES * 1j), "features", "complex"),
     "no labels": (lambda: bpkr.evaluate(bind(labels=None), LIMIT), "labels"),
     "no data": (lambda: bpkr.solve(NETWORK), "data"),
@@ -331,7 +337,6 @@ def test_existing_files_are_kept(tmp_path):
     path = tmp_path / "mine"
     path.write_text("mine")
     raises(lambda: sweep(widths=(10,), temperatures=(1.0,), folder=path), "mine")
-    raises(lambda: bpkr.Data.of_files([tmp_path / "none.npz"]), "none.npz")
     assert path.read_text() == "mine"
 
 

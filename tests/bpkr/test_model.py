@@ -75,7 +75,7 @@ def test_every_number_is_that_of_the_functions_below(labels, outputs, settings, 
     prediction, mine = bpkr.predict(problem, saddle, test), model.predict_distribution(*given)
     np.testing.assert_array_equal(mine.mean, prediction.mean)
     np.testing.assert_array_equal(mine.variance, prediction.variance)
-    assert model.derivation() is problem.action and model.n_features_in_ == FEATURES
+    assert model.derivation() is problem.bound.action and model.n_features_in_ == FEATURES
     predicted = model.predict(*given)
     if data.classes is None:
         np.testing.assert_array_equal(predicted, prediction.mean)

@@ -19,10 +19,8 @@ import theorykit
 from theorykit import bpkr, plots
 from theorykit.bpkr import sampling, sweeps
 from theorykit.bpkr.action.document import whole_document
-from theorykit.bpkr.evaluation.energies import energy_of
 from theorykit.bpkr.features.implicit import ImplicitFeatures
 from theorykit.bpkr.order_parameters.coordinates import gp_coordinates
-from theorykit.bpkr.saddle.problem import SaddleProblem
 from theorykit.bpkr.specification.activations import IDENTITY
 from theorykit.cli import derive
 from theorykit.derivation import derivation_blocks
@@ -202,7 +200,7 @@ def test_random_networks_have_the_action_at_other_scales_and_its_limit(problem, 
 @pytest.mark.parametrize("examples", [10, 40], ids=["kernel", "dual"])
 def test_the_curvature_is_the_second_derivative_of_the_action(width, outputs, examples):
     problem = small_problem(width, outputs=outputs, examples=examples)
-    action = SaddleProblem(energy_of(problem.bound, problem.data.training))
+    action = problem.canonical
     at = gp_coordinates(problem.architecture)
     at = at + 0.2 * np.random.default_rng(5).normal(size=len(at))
     found = action.expansion(action.at(at)).hessian
@@ -333,14 +331,13 @@ def test_a_network_has_the_outputs_of_this_parameterisation():
 
 
 def test_what_needs_finite_widths_or_the_standard_parameterisation_says_so():
-    wide, rich = small_problem(math.inf), small_problem(20)
+    wide = small_problem(math.inf)
     refused = {
         "sampling needs finite widths": lambda: sampling.sample_order_parameters(wide, key=jax.random.key(0)),
         "a network needs finite widths": lambda: bpkr.sample_network(
             wide.architecture, bpkr.KeyQueryHeads((np.zeros((2, 3, 3)),)), input_features=3, key=jax.random.key(0)
         ),
         "a correction of order 1/N needs finite widths": lambda: bpkr.first_order(wide),
-        "standard parameterisation": lambda: bpkr.solve(rich, solver=bpkr.MatrixFree(jax.random.key(0))),
     }
     for message, call in refused.items():
         with pytest.raises(ValueError, match=message):
@@ -358,7 +355,7 @@ def test_displays_name_the_parameterisation_and_what_is_per_width():
     assert "score of the Gaussian process" in repr(bpkr.head_costs(wide, bpkr.solve(wide), progress=False))
     assert "per width" in repr(bpkr.evaluate(wide, bpkr.solve(wide)))
     assert "log evidence per width" in repr(bpkr.fluctuations(wide, bpkr.solve(wide)))
-    assert "gamma_0" in bpkr.render_latex(rich.action).replace(r"\gamma_{0}", "gamma_0")
+    assert "gamma_0" in bpkr.render_latex(rich.bound.action).replace(r"\gamma_{0}", "gamma_0")
 
 
 def test_other_richness_needs_no_compilation():

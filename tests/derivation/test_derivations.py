@@ -16,7 +16,6 @@ ROUTES = {
     "back-propagation": lambda action: action.derivation,
     "finite width": lambda action: action.finite_width.derivation,
     "expansion": lambda action: action.expansion.derivation,
-    "dual form": lambda action: action.dual.derivation,
 }
 # what a step is about that is checked on numbers only; every other is proved
 BEYOND_IDENTITIES = {"an average", "a density", "a volume", "a second derivative"}

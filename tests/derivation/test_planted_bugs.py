@@ -7,7 +7,7 @@ import pytest
 from sympy import Add, KroneckerProduct, Rational, Trace, sqrt
 from sympy.matrices.expressions.blockmatrix import BlockDiagMatrix
 
-from theorykit.bpkr.action import backpropagation, energy_forms, prior
+from theorykit.bpkr.action import backpropagation, prior
 from theorykit.bpkr.action import derivation as back_propagation
 from theorykit.derivation import Derivation, claims
 from theorykit.derivation.step import Points, chance_of_mistake
@@ -153,10 +153,6 @@ FORMULAS = {
     "a response of the wrong sign": ("linear response", "expansion", partial(times, -1), BOTH),
     "a force passed on with a wrong factor": ("differentiated", "expansion", partial(times, 2), BOTH),
     "a wrong first order": ("first order in 1/N", "expansion", partial(times, -1), BOTH),
-    **{
-        f"a wrong factor in the dual form: {rule}": (rule, "dual form", partial(times, 2), BOTH)
-        for rule in ("Woodbury identity", "push-through identity", "rescaled", "named")
-    },
 }
 CASES = [
     pytest.param(*mistake, name, id=f"{what}, {name}") for what, (*mistake, names) in FORMULAS.items() for name in names
@@ -207,10 +203,6 @@ def of_expansion(name):
     made = action(name)
     arguments = (made.forms, made.symbols, made.overlap_entropies, made.overlap_blocks)
     return prior.expand_about_infinite_width(*arguments, made.derivation.sizes).derivation
-
-
-def of_dual_form(name):
-    return replace(action(name)).dual.derivation
 
 
 def traced_over_the_other_factor(expression):
@@ -267,14 +259,6 @@ PARTS = {
         PLAIN,
     ),
     "the force": (of_expansion, "linear response", prior, "gradient", lambda *given: 2 * gradient(*given), BOTH),
-    "the weights of the dual form": (
-        of_dual_form,
-        "matrix determinant lemma",
-        energy_forms,
-        "kronecker",
-        swapped,
-        PLAIN,
-    ),
 }
 
 
@@ -294,7 +278,7 @@ def test_the_verification_fails_at_the_step_that_uses_a_wrong_part(
         assert chance_of_mistake(first.step, Points(derivation.sizes, 0)) is None
 
 
-@pytest.mark.parametrize("derive", [back_propagated, of_second_route, of_expansion, of_dual_form])
+@pytest.mark.parametrize("derive", [back_propagated, of_second_route, of_expansion])
 @pytest.mark.parametrize("name", SMALL)
 def test_without_a_mistake_the_verification_holds(name, derive):
     assert derive(name).verify().holds

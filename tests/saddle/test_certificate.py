@@ -9,11 +9,8 @@ from hypothesis import strategies as st
 
 from tests.marks import slow
 from theorykit import bpkr
-from theorykit.bpkr.evaluation.bound_action import bind
-from theorykit.bpkr.evaluation.energies import energy_of
 from theorykit.bpkr.order_parameters.coordinates import from_order_parameters
 from theorykit.bpkr.order_parameters.metric import dimension, displaced
-from theorykit.bpkr.saddle.problem import SaddleProblem
 from theorykit.saddle.certificate import least_curvature
 from theorykit.saddle.solvers.davidson import smallest_eigenvalue
 from theorykit.saddle.solvers.quadratic_model import QuadraticModel
@@ -38,8 +35,7 @@ def solved(problem, **options):
 
 
 def at_saddle(problem, saddle):
-    data = jnp.array(problem.features), jnp.array(problem.labels)
-    of_problem = SaddleProblem(energy_of(bind(problem.architecture), bpkr.Data(*data)))
+    of_problem = bpkr.Problem(problem.architecture, bpkr.Data(problem.features, problem.labels))
     return of_problem, of_problem.at(from_order_parameters(problem.architecture, saddle.order_parameters))
 
 

@@ -10,10 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from theorykit import bpkr
-from theorykit.bpkr.evaluation.bound_action import bind
-from theorykit.bpkr.evaluation.energies import energy_of
 from theorykit.bpkr.order_parameters.coordinates import gp_coordinates, moved
-from theorykit.bpkr.saddle.problem import SaddleProblem
 
 from ..bpkr.cases import (
     CASES,
@@ -67,8 +64,7 @@ def test_plain_sweeps_converge_linearly_and_acceleration_pays():
 @pytest.mark.parametrize("solver", (bpkr.Newton(), bpkr.AcceleratedSweeps()))
 def test_no_step_raises_the_action(solver):
     problem = random_problem(THREE_LAYERS, 1)
-    data = jnp.array(problem.features), jnp.array(problem.labels)
-    saddle_problem = SaddleProblem(energy_of(bind(problem.architecture), bpkr.Data(*data)))
+    saddle_problem = bpkr.Problem(problem.architecture, bpkr.Data(problem.features, problem.labels)).canonical
     start = gp_coordinates(problem.architecture)
     state = solver.init(None, start, saddle_problem, {}, None, None, frozenset())
     step = jax.jit(lambda y, state: solver.step(None, y, saddle_problem, {}, state, frozenset())[:2])
@@ -97,8 +93,7 @@ def expanded(saddle_problem, coordinates):
 def test_the_expansion_has_the_derivatives_of_the_action(case):
     for seed in range(3):
         problem = random_problem(case, seed)
-        data = jnp.array(problem.features), jnp.array(problem.labels)
-        saddle_problem = SaddleProblem(energy_of(bind(problem.architecture), bpkr.Data(*data)))
+        saddle_problem = bpkr.Problem(problem.architecture, bpkr.Data(problem.features, problem.labels)).canonical
         size = len(gp_coordinates(problem.architecture))
         somewhere = jnp.array(np.random.default_rng(seed).normal(size=size) * 0.3)
         expansion, gradient, hessian = expanded(saddle_problem, somewhere)

@@ -2,14 +2,13 @@ from .action.action import Action, render_html, render_latex, render_markdown
 from .action.derivation import derive
 from .data.classes import Classes, LabelsWarning, find_classes, score_classes, sign_accuracy
 from .data.data import Data
-from .data.statistics import FeatureStatistics
+from .data.moments import Moments
 from .evaluation.action_terms import evaluate, optimal_readout, parameter_values
-from .evaluation.bound_action import CompiledAction, compile_action, generate_source
+from .evaluation.formulas import CompiledAction, compile_action, generate_source
 from .evaluation.observables import head_scores, kernel_task_alignment
 from .evaluation.prediction import Prediction, kernel, path_kernels, predict
 from .evaluation.problem import Problem
 from .features.from_kernels import features_of_kernels
-from .matrix_free.solver import MatrixFree, MatrixFreeSaddle, MatrixFreeWarning, estimate_energy
 from .model import Model
 from .network.attention_heads import AbstractHeads, KeyQueryHeads, ProjectionHeads, attention, heads
 from .network.network import Network, empirical_order_parameters, path_weights, sample_network
@@ -38,7 +37,6 @@ __all__ = [
     "ConvergenceWarning",
     "Data",
     "Dense",
-    "FeatureStatistics",
     "FiniteWidthLaw",
     "Fluctuations",
     "Head",
@@ -46,11 +44,9 @@ __all__ = [
     "KeyQueryHeads",
     "LabelsWarning",
     "LayerSymbols",
-    "MatrixFree",
-    "MatrixFreeSaddle",
-    "MatrixFreeWarning",
     "Minima",
     "Model",
+    "Moments",
     "Network",
     "Newton",
     "OrderParameters",
@@ -64,7 +60,6 @@ __all__ = [
     "compile_action",
     "derive",
     "empirical_order_parameters",
-    "estimate_energy",
     "evaluate",
     "features_of_kernels",
     "find_classes",

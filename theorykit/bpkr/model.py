@@ -275,7 +275,7 @@ class Model(DisplayMixin):
 
     def derivation(self) -> Action:
         """Return the derived action, with the steps of its derivation."""
-        return self._fitted().action
+        return self._fitted().bound.action
 
     def plot(self) -> Any:
         """Draw head scores and U_1, and return the Matplotlib figure."""

@@ -1,7 +1,7 @@
 """Problem for a solver: an action over unconstrained coordinates, its curvature, and sweeps."""
 
 import abc
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -24,7 +24,7 @@ class Point(eqx.Module):
     - `action`: S.
     - `magnitude`: sum of the absolute values of the terms of S, which sets the rounding error of S.
     - `gradient_norm`: norm of the gradient per scale, in the affine-invariant metric.
-    - `details`: intermediate results for `expansion` and `majorise_minimise`.
+    - `details`: intermediate results for `expansion` and `majorise`.
     """
 
     coordinates: Coordinates
@@ -81,16 +81,29 @@ class AbstractSaddleProblem(eqx.Module):
     def moved(self, coordinates: Coordinates, step: Coordinates) -> Coordinates:
         """Return the coordinates after a step from `coordinates`. A step of zero leaves them unchanged."""
 
+    def rounding(self, point: Point) -> Mapping[str, Float[Array, ""]]:
+        """Return an estimate of the rounding error of S from each of its sources, by name. The error is the sum."""
+        raise NotImplementedError
+
+    def strategies(
+        self, end_of: Callable[["AbstractSaddleProblem", Coordinates], Coordinates], start: Coordinates
+    ) -> Iterator[Coordinates]:
+        """Yield other starting points for a solve that failed from `start`.
+
+        `end_of(problem, start)` solves another problem roughly, for example one with a higher temperature.
+        """
+        return iter(())
+
     def has_left(self, coordinates: Coordinates) -> Array | bool:
         """Return whether the coordinates are so close to an edge of the domain that the solve should stop."""
         return False
 
     @property
     def has_sweeps(self) -> bool:
-        """Whether the problem has `majorise_minimise`."""
+        """Whether the problem has `majorise`."""
         return False
 
-    def majorise_minimise(self, point: Point, share: Array | float) -> Coordinates:
+    def majorise(self, point: Point, share: Array | float) -> Coordinates:
         """Return the coordinates after majorise-minimise sweeps, without evaluating S there.
 
         `share` in (0, 1] is the fraction of the convex part of the data term that is bounded. The rest is linearised.

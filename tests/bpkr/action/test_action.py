@@ -12,7 +12,7 @@ from sympy import Add, simplify
 
 from theorykit import bpkr
 from theorykit.bpkr.evaluation.action_terms import action_terms
-from theorykit.bpkr.evaluation.bound_action import bind
+from theorykit.bpkr.evaluation.formulas import bind
 from theorykit.codegen import compile_expressions, interpret
 from theorykit.testing import symbol_values
 

@@ -8,11 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from theorykit import bpkr
-from theorykit.bpkr.evaluation.bound_action import bind
-from theorykit.bpkr.evaluation.energies import energy_of
+from theorykit.bpkr.evaluation.formulas import bind
 from theorykit.bpkr.evaluation.majorisation import BoundedEnergy
 from theorykit.bpkr.order_parameters.coordinates import from_order_parameters
-from theorykit.bpkr.saddle.problem import SaddleProblem
 from theorykit.codegen import interpret
 from theorykit.symbolic import gradient
 from theorykit.testing import random_order_parameters, symbol_values
@@ -25,8 +23,7 @@ ANY_SWEPT = st.sampled_from(SWEPT)
 
 
 def saddle_problem(problem):
-    data = jnp.array(problem.features), jnp.array(problem.labels)
-    return SaddleProblem(energy_of(bind(problem.architecture), bpkr.Data(*data)))
+    return bpkr.Problem(problem.architecture, bpkr.Data(problem.features, problem.labels)).canonical
 
 
 @eqx.filter_jit
@@ -36,7 +33,7 @@ def energy_at(of_problem, first):
 
 @eqx.filter_jit
 def after_a_sweep(of_problem, point, share=1.0):
-    return of_problem.at(of_problem.majorise_minimise(point, share))
+    return of_problem.at(of_problem.majorise(point, share))
 
 
 @eqx.filter_jit

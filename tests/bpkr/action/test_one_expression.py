@@ -51,7 +51,7 @@ def test_the_generated_code_is_that_of_the_action_in_its_free_order_parameters(c
 # where products of arrays are written, and why generated code does not hold them
 CONTRACTIONS = {
     "bpkr/evaluation/contractions.py": "the same as expressions of the action in fewer operations; compared with them",
-    "bpkr/evaluation/bound_action.py": "the layout of Phi, and of its moments, for several outputs",
+    "bpkr/evaluation/formulas.py": "the layout of Phi, and of its moments, for several outputs",
     "bpkr/evaluation/rounding.py": "estimates of errors, no part of a result",
     "bpkr/evaluation/observables.py": "what is read off a kernel or off U_1",
     "bpkr/data/": "moments of the data, and checks of them",

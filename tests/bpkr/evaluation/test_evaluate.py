@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from theorykit import bpkr
 from theorykit.bpkr import Skip
 from theorykit.bpkr.evaluation.action_terms import action_terms
-from theorykit.bpkr.evaluation.bound_action import bind, flat_features
+from theorykit.bpkr.evaluation.formulas import bind, flat_features
 from theorykit.bpkr.order_parameters.coordinates import from_order_parameters, gp_coordinates, to_order_parameters
 from theorykit.codegen import interpret
 from theorykit.testing import Problem, random_order_parameters, symbol_values

@@ -25,7 +25,7 @@ def test_an_architecture_with_data_is_the_same_as_their_problem():
 @pytest.mark.slow
 def test_moments_give_the_same_numbers_as_the_arrays():
     saddle = bpkr.solve(PROBLEM)
-    moments = bpkr.Problem(ARCHITECTURE, bpkr.Data.of_arrays(FEATURES, LABELS, progress=False))
+    moments = bpkr.Problem(ARCHITECTURE, bpkr.Data.of_moments(bpkr.Moments.of((FEATURES, LABELS))))
     assert_close(bpkr.solve(moments).action, saddle.action, 1e-9)
     ours, theirs = (bpkr.evaluate(each, saddle) for each in (moments, PROBLEM))
     assert_close(jax.tree.leaves(ours), jax.tree.leaves(theirs), 1e-9)

@@ -9,7 +9,7 @@ import pytest
 
 from theorykit import bpkr
 from theorykit.bpkr.evaluation.action_terms import action_terms
-from theorykit.bpkr.evaluation.bound_action import bind
+from theorykit.bpkr.evaluation.formulas import bind
 
 from ..cases import assert_close
 from ..reference import CASES, architecture_of, arrays, order_parameters_of, path_features, stored_features

@@ -10,8 +10,8 @@ from sympy import Symbol, exp
 from tests.marks import slow
 from theorykit import bpkr
 from theorykit.bpkr import Dense
-from theorykit.bpkr.evaluation.contractions import combine
 from theorykit.bpkr.features.implicit import ImplicitFeatures
+from theorykit.bpkr.features.kernels import kernel_of
 from theorykit.bpkr.specification.activations import IDENTITY
 
 from ..cases import assert_close, explicit_kernel, refused
@@ -150,7 +150,7 @@ def test_kernels_of_pairs_add_up(outputs):
     u1 = jnp.asarray(root @ root.T)
     kernel = features.kernel(u1, features)
     assert_close(jnp.einsum("ab,abmn->mn", u1, features.path_kernels(outputs)), kernel, 1e-13)
-    assert_close(combine(u1, features.pair_kernels()), kernel, 1e-13)
+    assert_close(kernel_of(features).matrix(u1), kernel, 1e-13)
     assert_close(features.kernel_diagonal(u1), np.diagonal(kernel), 1e-13)
 
 
@@ -170,19 +170,3 @@ def test_functions_that_are_not_square_integrable_are_refused(function):
     architecture = bpkr.Architecture((2,), 9.0, temperature=0.2, embedding=function)
     with refused("not finite or not square integrable for Gaussian hidden units of variance"):
         bpkr.path_features(INPUTS, ATTENTION, architecture)
-
-
-@pytest.mark.parametrize("take", ["arrays", "batches", "devices", "matrix-free"])
-def test_what_takes_features_alone_refuses_kernels_in_words(take):
-    architecture = bpkr.Architecture((2,), 9.0, temperature=0.2, embedding="erf")
-    kernels, labels = bpkr.path_features(INPUTS, ATTENTION, architecture), np.ones(EXAMPLES)
-    solver = bpkr.MatrixFree(jax.random.key(0))
-    calls = {
-        "arrays": lambda: bpkr.Data.of_arrays(kernels, labels, progress=False).moments,
-        "batches": lambda: bpkr.Data.of_batches([(kernels, labels)], progress=False).moments,
-        "devices": lambda: bpkr.Data.of_devices(kernels, labels).moments,
-        "matrix-free": lambda: bpkr.solve(architecture, bpkr.Data(kernels, labels), solver=solver),
-    }
-    # the type checks of the test run refuse some of them first
-    with pytest.raises(TypeError, match=r"takes path features, but these are kernels between paths|ImplicitFeatures"):
-        calls[take]()

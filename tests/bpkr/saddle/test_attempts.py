@@ -7,7 +7,6 @@ import pytest
 
 from benchmarks.robustness import problem
 from theorykit import bpkr
-from theorykit.bpkr.saddle.attempts import _temperatures
 
 # a narrow curved valley: labels of about 30 that few features explain, at a temperature of 1e-5
 VALLEY = problem(1718)
@@ -17,8 +16,11 @@ def solved(**options):
     return bpkr.solve(VALLEY.architecture, bpkr.Data(VALLEY.features, VALLEY.labels), **options)
 
 
-def at(temperature):
-    return eqx.tree_at(lambda architecture: architecture.temperature, VALLEY.architecture, temperature)
+def temperatures(temperature, square):
+    """The temperatures of continuation for labels whose squares add up to `square`."""
+    architecture = eqx.tree_at(lambda architecture: architecture.temperature, VALLEY.architecture, temperature)
+    labels = np.full(len(VALLEY.labels), np.sqrt(square / len(VALLEY.labels)))
+    return bpkr.Problem(architecture, bpkr.Data(np.asarray(VALLEY.features), labels)).temperatures()
 
 
 @pytest.mark.slow
@@ -42,10 +44,10 @@ def test_all_attempts_together_take_no_more_steps_than_allowed(max_steps):
 
 @pytest.mark.parametrize("temperature", [0.0, 1e9])
 def test_there_is_no_continuation_from_below_or_to_none(temperature):
-    assert _temperatures(at(temperature), 1e4) == []
+    assert temperatures(temperature, 1e4) == []
 
 
 def test_temperatures_fall_by_equal_factors_to_above_that_of_the_architecture():
-    temperatures = np.array([*_temperatures(at(1e-4), 3e6), 1e-4])
-    assert temperatures[0] == pytest.approx(1e5)
-    np.testing.assert_allclose(temperatures[1:] / temperatures[:-1], 0.1)
+    found = np.array([*temperatures(1e-4, 3e6), 1e-4])
+    assert found[0] == pytest.approx(1e5)
+    np.testing.assert_allclose(found[1:] / found[:-1], 0.1)

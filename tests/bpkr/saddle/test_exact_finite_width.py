@@ -12,7 +12,7 @@ import pytest
 
 from theorykit import bpkr
 from theorykit.bpkr import Attention, Dense, Skip
-from theorykit.bpkr.evaluation.bound_action import flat_features
+from theorykit.bpkr.evaluation.formulas import flat_features
 
 NETWORKS = {
     "attention": ((Attention(2),), 1),

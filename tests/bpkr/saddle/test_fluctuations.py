@@ -15,8 +15,6 @@ import pytest
 from tests.marks import slow
 from theorykit import bpkr
 from theorykit.bpkr import Skip
-from theorykit.bpkr.evaluation.bound_action import bind
-from theorykit.bpkr.evaluation.energies import energy_of
 from theorykit.bpkr.order_parameters.finite_width_law import from_positive
 
 from ..cases import refused
@@ -47,7 +45,7 @@ def exact(name, width):
     """Posterior means of U_1, of mean and variance of the output, and the log evidence, by Gauss-Hermite quadrature."""
     architecture, features, labels, test_features = problem(name, width)
     law = bpkr.finite_width_law(architecture)
-    energy = energy_of(bind(architecture), bpkr.Data(jnp.asarray(features), jnp.asarray(labels)), by_kernel=True)
+    energy = bpkr.Problem(architecture, bpkr.Data(features, labels)).energy
 
     def log_density(coordinates):
         first = law.order_parameters(coordinates).matrices[0]

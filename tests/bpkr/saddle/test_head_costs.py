@@ -1,7 +1,5 @@
 """Costs of leaving out heads: by a solve from scratch of the smaller network, and in cases where they are known."""
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 from scipy.stats import norm
@@ -92,8 +90,10 @@ def test_a_head_without_features_costs_nothing_and_equal_heads_cost_the_same():
 def test_moments_of_features_give_the_same():
     problem = problem_of((2,))
     data = problem.data
-    moments = bpkr.Data.of_arrays(np.asarray(data.features), np.asarray(data.labels), progress=False).moments
-    summed = bpkr.Problem(problem.architecture, replace(data, features=None, labels=None, moments=moments))
+    moments = bpkr.Moments.of((data.features, data.labels))
+    summed = bpkr.Problem(
+        problem.architecture, bpkr.Data.of_moments(moments, data.test_features, data.test_labels, data.classes)
+    )
     (_, arrays), (_, sums) = costs_of(problem), costs_of(summed)
     for name in ("log_evidence", "prediction", "prediction_error"):
         assert_close(getattr(sums, name)[0], getattr(arrays, name)[0], 1e-7)

@@ -24,7 +24,7 @@ from ...symbolic.documents.document import align_environment
 from ..specification.architecture import Architecture
 from ..specification.layer_form import LayerForm, NetworkForm
 from . import document
-from .energy_forms import DualForm, KernelEnergy, KernelPredictor, dual_form, kernel_energy, kernel_predictor
+from .energy_forms import KernelEnergy, KernelPredictor, kernel_energy, kernel_predictor
 from .prior import FiniteWidthPrior, FirstOrder, expand_about_infinite_width, finite_width_prior, substitute_nested
 from .symbols import ActionSymbols
 
@@ -254,7 +254,6 @@ class Action(DisplayMixin):
             "back-propagating kernel renormalisation": self.derivation,
             "finite width": self.finite_width.derivation,
             **({} if self.form.has_richness else {"expansion about infinite width": self.expansion.derivation}),
-            "dual form": self.dual.derivation,
             **({"closed forms": Derivation(sweeps, self.derivation.sizes)} if sweeps else {}),
         }
 
@@ -279,12 +278,6 @@ class Action(DisplayMixin):
     def kernel_predictor(self) -> KernelPredictor:
         """The predictor as a function of kernels alone."""
         return kernel_predictor(self.predictor.mean, self.predictor.covariance, self.kernel, self.symbols)
-
-    @cached_property
-    def dual(self) -> DualForm:
-        """Energy and predictor in terms of second moments of the data, for more examples than features."""
-        predictor = self.predictor
-        return dual_form(self.energy, predictor.mean, predictor.covariance, self.symbols, self.derivation.sizes)
 
 
 @checked_arguments

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import fields
-from types import MappingProxyType
 from typing import Any
 
 from sympy import Expr, MatrixSymbol, Symbol
@@ -32,7 +31,6 @@ def whole_document(
         yield from expansion_part(action, action.expansion.derivation.verify() if steps else None)
     if steps:
         yield from derivation_part(action)
-        yield from dual_part(action)
     if finite_width:
         yield from finite_width_part(action)
 
@@ -115,10 +113,10 @@ def derivation_part(action: Action) -> Iterator[Block]:
     yield from _checked_steps(action.derivation)
 
 
-def _checked_steps(derivation: Derivation, names: Mapping[Expr, str] = MappingProxyType({})) -> Iterator[Block]:
+def _checked_steps(derivation: Derivation) -> Iterator[Block]:
     verification = derivation.verify()
     yield from verification_blocks(verification)
-    yield from derivation_blocks(derivation, names, verification=verification)
+    yield from derivation_blocks(derivation, verification=verification)
 
 
 def finite_width_part(action: Action) -> Iterator[Block]:
@@ -156,23 +154,6 @@ def expansion_part(action: Action, verification: Verification | None = None) -> 
         yield Equation(latex(u1), rf"{latex(expansion.order_parameters[u1])} + O(1/N^2)")
     if verification is not None:
         yield from verification_blocks(verification)
-
-
-def dual_part(action: Action) -> Iterator[Block]:
-    """Yield energy and predictor in second moments of the data, and the steps that lead there from the derived ones."""
-    form = action.dual
-    names = {form.label_square: "y^{T} y"}
-    yield Heading("In second moments of the data")
-    yield Text(
-        "This form uses $M = \\Phi^T \\Phi$ and $b = \\Phi^T y$, for more examples than features. The gradient of the "
-        "energy with respect to $U_1$ is $G_+ - G_-$, with $G_+$ from the log-determinants and $-G_-$ from the misfit."
-    )
-    yield Equation("E", latex(form.energy, names))
-    yield Equation("G_{+}", latex(form.logdet_gradient, names))
-    yield Equation("G_{-}", latex(form.minus_misfit_gradient, names))
-    yield Equation(r"\langle f \rangle", latex(form.mean, names))
-    yield Equation(r"\operatorname{var} f", latex(form.variance, names))
-    yield from _checked_steps(form.derivation, names)
 
 
 def closed_forms_part(action: Action) -> Iterator[Block]:
@@ -230,8 +211,7 @@ def equations(action: Action) -> Mapping[str, list[Equation]]:
 
 def definitions(action: Action) -> list[Definition]:
     """Return the meaning of all symbols in documents of an action; symbols of derivations come last."""
-    symbols, dual = action.symbols, action.dual
-    names, found = {dual.label_square: "y^{T} y"}, {}
+    symbols, found = action.symbols, {}
     numbers = range(1, len(symbols.overlaps))
     if action.form.is_infinite:
         found["S"] = "the action of infinitely wide layers, whose widths are in the given ratios"
@@ -258,8 +238,6 @@ def definitions(action: Action) -> list[Definition]:
         symbols.labels: "labels of the training examples",
         symbols.test_features: "path features of the test examples",
         MatrixSymbol("K", *action.kernel.shape): "kernel of the training examples",
-        dual.gram: "second moments of the features",
-        dual.projection: "features times labels",
     }
     for given in (form.symbols for form in action.forms):
         matrices[given.hidden] = f"activations before layer {given.index}"
@@ -271,17 +249,17 @@ def definitions(action: Action) -> list[Definition]:
     if symbols.richness is not None:
         found[latex(symbols.richness)] = "richness of the mean-field parameterisation"
     found[latex(symbols.input_features)] = "features of the input"
-    found[latex(dual.examples)] = "training examples"
+    found[latex(symbols.examples)] = "training examples"
     if isinstance(symbols.outputs, Symbol):
         found[latex(symbols.outputs)] = "outputs of the network"
     steps = [step for derivation in action.derivations.values() for step in derivation.steps]
     for step in steps:
         for symbol, value in step.definitions:
-            found.setdefault(latex(symbol, names), f"stands for ${latex(value, names)}$")
+            found.setdefault(latex(symbol), f"stands for ${latex(value)}$")
     for step in steps:
         for expression in step.claim.expressions(step.before, step.after):
             for symbol in sorted(expression.atoms(Symbol, MatrixSymbol), key=lambda symbol: symbol.name):
-                found.setdefault(latex(symbol, names), f"{_shape(symbol)} in the derivation")
+                found.setdefault(latex(symbol), f"{_shape(symbol)} in the derivation")
     return [Definition(name, meaning) for name, meaning in found.items()]
 
 

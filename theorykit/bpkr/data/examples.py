@@ -1,4 +1,4 @@
-"""Check examples: arrays must have one row per example, and numbers must be within the range of double precision."""
+"""Check that the kernel of examples has a Cholesky factor, and that numbers are in the range of double precision."""
 
 import math
 from collections.abc import Iterator
@@ -11,20 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from ...checks import (
-    Requirement,
-    array_module,
-    check_axes,
-    check_dtype,
-    counted,
-    finite_array,
-    is_traced,
-    on_host,
-    require,
-    single_precision_note,
-)
-from ...precision import require_float64
-from ...sharding import check_finite, is_sharded, over_examples
+from ...checks import Requirement, array_module, is_traced, on_host, require, single_precision_note
 from ...threads import threads_for
 from ..features.implicit import ImplicitFeatures, PathFeatures
 from ..specification import layer_functions
@@ -37,37 +24,6 @@ _LABELS = 75.0
 _MISFIT = 150.0
 _TEMPERATURE = 300.0
 _EPS = np.finfo(np.float64).eps
-
-
-def examples_array(name: str, value: Any, axes: str) -> Array:
-    """Return a finite array with one row per example. Sharded arrays stay on their devices."""
-    if not is_sharded(value):
-        return finite_array(name, value, axes)
-    require_float64()
-    array = layout_of_examples(name, value, axes).astype(jnp.float64)
-    check_finite(name, array)
-    return array
-
-
-def layout_of_examples(name: str, array: Array, axes: str) -> Array:
-    """Check a JAX array with one row per example: sharded over examples, or on one device."""
-    check_dtype(name, array.dtype, array)
-    check_axes(name, array.shape, axes)
-    return over_examples(name, array) if is_sharded(array) else array.addressable_data(0)
-
-
-def labels_beside(features: PathFeatures, labels: Any, axes: str, name: str = "labels") -> Array:
-    """Return labels, one for each of the checked `features`, on the same devices."""
-    array = examples_array(name, labels, axes)
-    if len(array) != len(features):
-        raise ValueError(
-            f"{name} has {counted(len(array), 'example')}, {name.replace('labels', 'features')} has {len(features)}"
-        )
-    if is_sharded(features):
-        return jax.device_put(array, features.sharding)
-    if is_sharded(array):
-        raise ValueError(f"{name} are sharded over devices, but {name.replace('labels', 'features')} are not")
-    return array
 
 
 def computable(

@@ -16,12 +16,10 @@ from ...settings import usual_settings
 from ...symbolic.documents.display import DisplayMixin
 from ...symbolic.documents.document import Block, Table, Text
 from ...symbolic.documents.values import number
-from ..data.data import Data
-from ..features.implicit import ImplicitFeatures, PathFeatures
+from ..features.implicit import ImplicitFeatures
 from ..order_parameters.order_parameters import HasOrderParameters, OrderParameters, gp_limit
 from ..specification.architecture import Architecture, checked_architecture
-from .bound_action import BoundAction, bind
-from .energies import AbstractEnergy, energy_of
+from .formulas import BoundAction, bind
 from .problem import Problem, as_problem
 
 
@@ -63,36 +61,32 @@ def evaluate(problem: Problem, order_parameters: OrderParameters | HasOrderParam
     """
     problem = as_problem(problem)
     problem.require_labels()
-    data, point = problem.data, problem.point(order_parameters)
-    if data.moments is None:
-        return problem.finite(action_terms(problem.bound, point, data.features, data.labels))
-    return problem.finite(_with_energy(problem.bound, point, energy_of(problem.bound, data)))
+    return problem.finite(_evaluated(problem.canonical, problem.point(order_parameters)))
 
 
 def evaluate_infinite_width(problem: Problem) -> tuple[float, float]:
     """Return the energy and the exact log evidence of the infinitely wide network, a Gaussian process."""
     energy = float(evaluate(problem, gp_limit(problem.architecture)).energy)
-    return energy, -(energy + np.size(problem.data.labels) * np.log(2 * np.pi)) / 2
+    return energy, -(energy + problem.data.label_count * np.log(2 * np.pi)) / 2
 
 
 @jit_and_keep
 def action_terms(
     bound: BoundAction,
     order_parameters: OrderParameters,
-    features: PathFeatures,
+    features: Float[Array, "examples paths features"],
     labels: Float[Array, "examples *outputs"],
 ) -> ActionTerms:
-    """Evaluate as `evaluate` does, without checks. Pure and traceable; NaN if the kernel has no Cholesky factor."""
-    if isinstance(features, ImplicitFeatures):
-        return _with_energy(bound, order_parameters, energy_of(bound, Data(features, labels)))
+    """Evaluate the generated function of arrays. Pure and traceable; NaN if the kernel has no Cholesky factor."""
     given = bound.numbers() | bound.point(order_parameters) | bound.data(features, labels)
     return _terms(bound, bound.compiled.terms.call_from(given))
 
 
 @jit_and_keep
-def _with_energy(bound: BoundAction, order_parameters: OrderParameters, energy: AbstractEnergy) -> ActionTerms:
+def _evaluated(problem: Problem, order_parameters: OrderParameters) -> ActionTerms:
+    bound = problem.bound
     values = dict(bound.compiled.entropies.call_from(bound.numbers() | bound.point(order_parameters)))
-    values["energy"] = energy.value(order_parameters.first)
+    values["energy"] = problem.energy.value(order_parameters.first)
     return _terms(bound, values | {"total": values["entropy"] + values["energy"]})
 
 
@@ -108,8 +102,10 @@ def parameter_values(problem: Problem) -> dict[Expr, Float[Array, "..."] | int]:
     Use them to minimise the action with `theorykit.saddle`, for example after adding a custom term.
     """
     problem = as_problem(problem)
-    problem.require_arrays("parameter_values")
+    problem.require_labels()
     bound, data = problem.bound, problem.data
+    if data.replaces:
+        raise ValueError("data are from second moments, so they are not parameters of the action; use bpkr.solve")
     if isinstance(data.features, ImplicitFeatures):
         raise ValueError("features are given by kernels, so they are not parameters of the action; use bpkr.solve")
     values = bound.numbers() | bound.data(data.features, data.labels)

@@ -8,9 +8,10 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array
 
+from ..features.kernels import PathMatrix
 from ..order_parameters.order_parameters import OrderParameters, from_overlaps
-from .bound_action import BoundAction
-from .contractions import Number, PathMatrix
+from .formulas import BoundAction
+from .rounding import Number
 
 # Stop when the relative change in a pass over all order parameters falls below this fraction of the first change.
 _SETTLED = 0.03

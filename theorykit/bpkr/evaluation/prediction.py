@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import replace
 
 import equinox as eqx
@@ -18,14 +18,14 @@ from ...settings import usual_settings
 from ...symbolic.documents.display import DisplayMixin
 from ...symbolic.documents.document import Block, Table, Text, verbatim
 from ...threads import MANY_ROWS
+from ..data.canonical import with_zeros
 from ..data.classes import Classes
 from ..data.data import checked_features
-from ..data.transformations import features_with_zeros, with_zeros
-from ..features.implicit import Features, ImplicitFeatures, PathFeatures
+from ..features.implicit import Features, ImplicitFeatures
+from ..features.kernels import kernel_between, kernel_diagonal
 from ..order_parameters.order_parameters import HasOrderParameters, OrderParameters
-from ..specification.architecture import Architecture
-from .bound_action import BoundAction, bind
-from .contractions import kernels_of_pairs
+from ..specification.architecture import Architecture, checked_architecture
+from .formulas import BoundAction, flat_features
 from .problem import Problem, as_problem
 
 # A display shows at most this many examples.
@@ -104,71 +104,48 @@ def predict(
     """
     problem = as_problem(problem)
     problem.require_labels()
-    data, test_features = problem.data, problem.test_features(test_features)
-    point = problem.point(order_parameters, singular=data.moments is None)
-    bound, examples = problem.bound, len(test_features)
-    if data.moments is not None:
-        prediction = _predict_from_moments(bound, point, data.moments, test_features)
-    elif not problem.adds_zeros or examples > MANY_ROWS or is_traced(point, test_features):
-        prediction = prediction_at(bound, point, data.features, data.labels, test_features)
-    else:
-        # Add zeros to the examples, so that similar numbers of examples share a compiled function.
-        padded = with_zeros(data.features, data.labels)
-        prediction = prediction_at(bound, point, padded.features, padded.labels, features_with_zeros(test_features))
+    test_features = problem.test_features(test_features)
+    point, examples = problem.point(order_parameters, singular=True), len(test_features)
+    pads = problem.examples.adds_zeros and examples <= MANY_ROWS and not is_traced(point, test_features)
+    if pads:
+        # Add examples of zeros, so that similar numbers of examples share a compiled function.
+        test_features = jnp.asarray(with_zeros(test_features, problem.examples.directions is None))
+    prediction = prediction_at(problem.canonical, point, test_features)
+    if pads:
         # Slice on the host, where it needs no compilation.
         prediction = jax.tree.map(lambda array: jnp.asarray(np.asarray(array)[:examples]), prediction)
-    return replace(problem.finite(prediction), ansatz=problem.ansatz, classes=data.classes)
+    return replace(problem.finite(prediction), ansatz=problem.ansatz, classes=problem.data.classes)
 
 
 @jit_and_keep
-def prediction_at(
-    bound: BoundAction,
-    order_parameters: OrderParameters,
-    features: PathFeatures,
-    labels: Float[Array, "examples *outputs"],
-    test_features: Features,
-) -> Prediction:
+def prediction_at(problem: Problem, order_parameters: OrderParameters, test_features: Features) -> Prediction:
     """Predict as `predict` does, without checks. Pure and traceable, even for singular order parameters."""
-    if isinstance(features, ImplicitFeatures):
-        u1 = order_parameters.first
-        kernels = features.kernel(u1, features), test_features.kernel(u1, features), test_features.kernel_diagonal(u1)
-        return prediction_from_kernels(bound, *kernels, labels)
-    test = {bound.symbols.test_features: bound.flat(test_features)}
-    given = bound.numbers_of_predictor() | bound.point(order_parameters) | bound.data(features, labels) | test
-    return _predicted(bound.compiled.predictor.call_from(given), labels.shape[1:])
+    u1, kernel = order_parameters.first, problem.examples.kernel
+    between = kernel.between(u1, problem.examples.tested(test_features))
+    found = prediction_from_kernels(
+        problem.bound, kernel.matrix(u1), between, kernel_diagonal(u1, test_features), problem.examples.labels
+    )
+    outputs = problem.architecture.outputs
+    return found if outputs == 1 else jax.tree.map(lambda array: array.reshape(-1, outputs), found)
 
 
-@jit
 def prediction_from_kernels(
     bound: BoundAction,
     kernel: Float[Array, "rows rows"],
     between: Float[Array, "testrows rows"],
     test_diagonal: Float[Array, " testrows"],
-    labels: Float[Array, "examples *outputs"],
+    labels: Float[Array, "rows one"],
 ) -> Prediction:
-    """Evaluate Eqs. (9), (29), (30) from kernels. Pure and traceable.
+    """Evaluate Eqs. (9), (29), (30) from kernels, with one row per (example, output). Pure and traceable.
 
     `kernel` is K among training examples, `between` is K between test and training examples, and `test_diagonal` is K
     of each test example with itself.
     """
     form = bound.action.kernel_predictor
     given = {form.kernel: kernel, form.between: between, form.test_diagonal: test_diagonal[:, None]}
-    given |= {bound.symbols.labels: labels.reshape(-1, 1)}
-    return _predicted(bound.compiled.kernel_predictor.call_from(bound.numbers_of_predictor() | given), labels.shape[1:])
-
-
-@jit_and_keep
-def _predict_from_moments(bound: BoundAction, order_parameters, statistics, test_features):
-    test = {bound.symbols.test_features: bound.flat(test_features)}
-    given = bound.numbers_of_predictor() | bound.point(order_parameters) | bound.moments(statistics) | test
-    values = bound.compiled.dual_predictor.call_from(given)
-    return _predicted(values, () if statistics.outputs == 1 else (statistics.outputs,))
-
-
-def _predicted(values: Mapping[str, Array], outputs: tuple[int, ...]) -> Prediction:
-    mean, variance = (values[name].reshape(-1, *outputs) for name in ("mean", "variance"))
+    values = bound.compiled.predictor.call_from(bound.numbers_of_predictor() | given | {bound.symbols.labels: labels})
     # Rounding can make the variance negative if the output is certain.
-    return Prediction(mean, jnp.maximum(variance, 0.0))
+    return Prediction(values["mean"][:, 0], jnp.maximum(values["variance"][:, 0], 0.0))
 
 
 @usual_settings()
@@ -189,19 +166,14 @@ def kernel(
         (example, output), and the output varies fastest.
     """
     problem = as_problem(problem)
+    if problem.data.replaces:
+        raise ValueError("kernel needs training features, but data are from second moments; give bpkr.Data(features)")
     features = problem.data.features
-    if features is None:
-        raise ValueError("kernel needs training features, but data has only second moments; give bpkr.Data(features)")
     other = features if other is None else problem.test_features(other, "other features")
-    return _kernel(problem.bound, problem.point(order_parameters, singular=True), features, other)
+    return _kernel(problem.point(order_parameters, singular=True).first, features, other)
 
 
-@jit_and_keep
-def _kernel(bound: BoundAction, order_parameters, features, other):
-    if isinstance(features, ImplicitFeatures):
-        return features.kernel(order_parameters.first, other)
-    sides = {bound.symbols.features: bound.flat(features), bound.symbols.test_features: bound.flat(other)}
-    return bound.compiled.kernel.call_from(bound.numbers() | bound.point(order_parameters) | sides)["kernel"]
+_kernel = jit_and_keep(kernel_between)
 
 
 def path_kernels(architecture: Architecture, features: ArrayLike | ImplicitFeatures) -> Float[Array, "n n rows rows"]:
@@ -215,12 +187,12 @@ def path_kernels(architecture: Architecture, features: ArrayLike | ImplicitFeatu
         An array (n_1, n_1, rows, rows). Rows are as in `kernel`. With several outputs the first two axes run over
         (path, output) as in U_1, and the output varies fastest.
     """
-    return _path_kernels(bind(architecture), checked_features(architecture, features))
+    return _path_kernels(checked_architecture(architecture), checked_features(architecture, features))
 
 
 @jit
-def _path_kernels(bound: BoundAction, features):
+def _path_kernels(architecture: Architecture, features):
     if isinstance(features, ImplicitFeatures):
-        return features.path_kernels(bound.architecture.outputs)
-    by_path = bound.flat(features).reshape(-1, bound.architecture.overlap_sizes[0], features.shape[2])
-    return kernels_of_pairs(by_path[:, :, None], by_path[:, None])
+        return features.path_kernels(architecture.outputs)
+    by_path = flat_features(architecture, features).reshape(-1, architecture.overlap_sizes[0], features.shape[2])
+    return jnp.einsum("pai,qbi->abpq", by_path, by_path)

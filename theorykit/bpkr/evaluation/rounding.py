@@ -14,8 +14,10 @@ from jax.scipy.linalg import cho_solve
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 
+from ..features.kernels import PathMatrix
 from ..specification.architecture import Architecture
-from .contractions import Number, PathMatrix
+
+Number = Float[Array, ""]
 
 MACHINE = float(np.finfo(np.float64).eps)
 # Safety factor, because the estimates assume random signs; with it they cover nearly all errors.
@@ -50,7 +52,8 @@ def entropy_rounding(architecture: Architecture, factors: Sequence[Float[Array, 
 def kernel_rounding(
     u1: PathMatrix,
     value: Number,
-    solved: Mapping[str, Array],
+    resolvent: Float[Array, "rows rows"],
+    representer: Float[Array, " rows"],
     squares: Float[Array, "n examples"],
     labels: Float[Array, " rows"],
     temperature: ArrayLike,
@@ -58,10 +61,9 @@ def kernel_rounding(
 ) -> Mapping[str, Number]:
     """Estimate the rounding errors per eps of the energy from the kernel that the "kernel" and the "labels" cause.
 
-    `solved` holds resolvent and representer. `squares` are phi^pi . phi^pi for every path and example, the same for
-    all outputs. `features_error` is the largest error of a feature.
+    `squares` are phi^pi . phi^pi for every path and example, the same for all outputs. `features_error` is the largest
+    error of a feature.
     """
-    resolvent, representer = solved["resolvent"], solved["representer"][:, 0]
     norms = jnp.kron(jnp.sqrt(squares), jnp.eye(len(labels) // squares.shape[1]))
     # The size of the terms that are added up in the diagonal of the kernel.
     scale = jnp.einsum("ap,ab,bp->p", norms, jnp.abs(u1), norms) + temperature
@@ -74,28 +76,6 @@ def kernel_rounding(
     of_labels = jnp.sum(representer**2 * scale) + misplaced * jnp.sqrt(square) * of_representer
     # Add the rounding of the sum of log-determinant and misfit.
     return {"kernel": of_kernel + jnp.abs(value - misfit), "labels": of_labels + jnp.abs(misfit)}
-
-
-def dual_rounding(
-    u1: PathMatrix,
-    magnitude: Number,
-    square: Number,
-    gram: Float[Array, "columns columns"],
-    projection: Float[Array, "columns one"],
-    temperature: ArrayLike,
-) -> Mapping[str, Number]:
-    """Estimate the rounding errors in the dual form. `magnitude` is the size of its terms; `square` is y^T y / T."""
-    size, inverse = len(gram) // len(u1), _inverse_of(jnp.linalg.cholesky(u1))
-    of_u1 = log_det_sensitivity(inverse, jnp.diagonal(u1))
-    prior = temperature * jnp.kron(inverse, jnp.eye(size))
-    resolvent = _inverse_of(jnp.linalg.cholesky(prior + gram))
-    # U_1^-1 contains the rounding of the factorisation of U_1.
-    scale = of_u1 * jnp.diagonal(prior) + jnp.diagonal(gram)
-    solved = resolvent @ projection[:, 0]
-    return {
-        "kernel": size * of_u1 + log_det_sensitivity(resolvent, scale) + magnitude - square,
-        "labels": jnp.sum(solved**2 * scale) / temperature + square,
-    }
 
 
 def _root(square: Number) -> Number:

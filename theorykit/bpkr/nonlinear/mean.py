@@ -30,7 +30,7 @@ from ...symbolic import inverse, log_det, normal, positive_definite, sum_of
 from ...symbolic.atoms import LogDet
 from ..action.action import Action
 from ..action.derivation import derive
-from ..evaluation.bound_action import flat_features
+from ..evaluation.formulas import flat_features
 from ..evaluation.problem import Problem, as_problem
 from ..features.from_kernels import square_root
 from ..features.implicit import ImplicitFeatures
@@ -115,7 +115,7 @@ class MeanProblem(AbstractNonlinearProblem):
     def __init__(self, problem: Problem):
         problem = as_problem(problem)
         self.problem, self.theory = problem, derive_with_mean(problem.architecture)
-        problem.require_arrays("MeanProblem")
+        problem.require_labels()
         bound, data, architecture = problem.bound, problem.data, problem.architecture
         _, means = mean_symbols(self.theory.base)
         # Feature vectors for the centred kernels, with one column per path and example.

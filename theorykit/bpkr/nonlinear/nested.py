@@ -94,7 +94,7 @@ class NestedProblem(AbstractNonlinearProblem):
     def __init__(self, problem: Problem):
         problem = as_problem(problem)
         self.problem, self.theory = problem, derive_nested(problem.architecture)
-        problem.require_arrays("NestedProblem")
+        problem.require_labels()
         self._inputs, self._tokens = _inputs(self.theory.base), _tokens(problem.data.features)
         labels = {problem.bound.symbols.labels: problem.data.labels.reshape(-1, 1)}
         values = problem.bound.numbers() | {self._inputs: self._tokens.T} | labels

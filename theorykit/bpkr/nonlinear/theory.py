@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from jax.typing import ArrayLike
@@ -74,8 +74,10 @@ class AbstractNonlinearProblem(DisplayMixin, ABC):
         """
         problem, test_features = self.problem, self.problem.test_features(test_features)
         kernels = self._kernels(order_parameters_of(self.theory, point), test_features)
-        prediction = prediction_from_kernels(problem.bound, *kernels, problem.data.labels)
-        return replace(problem.finite(prediction), ansatz=problem.ansatz)
+        labels = problem.data.labels
+        found = problem.finite(prediction_from_kernels(problem.bound, *kernels, labels.reshape(-1, 1)))
+        mean, variance = (array.reshape(-1, *labels.shape[1:]) for array in (found.mean, found.variance))
+        return Prediction(mean, variance, problem.ansatz)
 
     @abstractmethod
     def _kernels(self, point: Mapping[Expr, Array], test_features: ImplicitFeatures) -> tuple[Array, Array, Array]:

@@ -30,16 +30,13 @@ from ...settings import usual_settings
 from ...symbolic.documents.display import DisplayMixin
 from ...symbolic.documents.document import Block, Table, Text
 from ...symbolic.documents.values import number
-from ..data.data import Data
-from ..evaluation.bound_action import BoundAction
-from ..evaluation.energies import energy_of
+from ..evaluation.formulas import BoundAction
 from ..evaluation.prediction import Prediction, prediction_at
 from ..evaluation.problem import Problem, as_problem
 from ..features.implicit import ImplicitFeatures
-from ..order_parameters.coordinates import from_order_parameters, gp_coordinates, log_volume
+from ..order_parameters.coordinates import gp_coordinates, log_volume
 from ..order_parameters.finite_width_law import finite_width_law
 from ..order_parameters.order_parameters import HasOrderParameters, OrderParameters, gp_limit
-from .problem import SaddleProblem
 
 
 class Fluctuations(DisplayMixin, eqx.Module):
@@ -129,7 +126,7 @@ def fluctuations(
         0.368
     """
     problem = as_problem(problem)
-    problem.require_arrays("fluctuations")
+    problem.require_labels()
     data, architecture = problem.data, problem.architecture
     if test_features is not None or data.test_features is not None:
         test_features = problem.test_features(test_features)
@@ -139,7 +136,7 @@ def fluctuations(
             f"widths={tuple(map(float, architecture.widths))}: a layer has fewer units than partial paths, so the "
             "exact posterior has no density at the saddle point; use sampling.sample_order_parameters"
         )
-    found = _fluctuations(problem.bound, order_parameters, data.features, data.labels, test_features)
+    found = _fluctuations(problem.canonical, order_parameters, test_features)
     if not is_traced(found) and jnp.isnan(found.log_evidence) and jnp.all(jnp.isfinite(order_parameters.first)):
         raise ValueError(
             "the Hessian of the action is not positive definite at these order parameters, so they are not a minimum. "
@@ -156,13 +153,12 @@ def prior_corrections(bound: BoundAction, order_parameters: OrderParameters) -> 
 
 
 @jit_and_keep
-def _fluctuations(bound: BoundAction, order_parameters, features, labels, test_features) -> Fluctuations:
-    problem = SaddleProblem(energy_of(bound, Data(features, labels)))
-    coordinates = from_order_parameters(bound.architecture, order_parameters)
+def _fluctuations(problem: Problem, order_parameters, test_features) -> Fluctuations:
+    bound, coordinates = problem.bound, problem.coordinates(order_parameters)
 
     def corrections(theta):
         """Return the terms of order one in minus twice the log density of the coordinates."""
-        return prior_corrections(bound, problem.order_parameters(theta)) - 2 * log_volume(problem.roots, theta)
+        return prior_corrections(bound, problem.order_parameters(theta)) - 2 * log_volume(bound.architecture, theta)
 
     def entropy(theta):
         return bound.entropy(problem.order_parameters(theta))
@@ -183,7 +179,7 @@ def _fluctuations(bound: BoundAction, order_parameters, features, labels, test_f
         return jax.jvp(first, (theta,), (direction,))[1]
 
     def predicted(theta):
-        return prediction_at(bound, problem.order_parameters(theta), features, labels, test_features)
+        return prediction_at(problem, problem.order_parameters(theta), test_features)
 
     def between(directions):
         """Return the variance of the mean prediction, given independent deviations of the coordinates."""

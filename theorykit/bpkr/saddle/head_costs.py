@@ -19,7 +19,6 @@ from ...symbolic.documents.display import DisplayMixin
 from ...symbolic.documents.document import Block, Table, Text, verbatim
 from ..data.classes import are_classes, mean_and_error, outputs_as_classes
 from ..data.data import Data
-from ..data.statistics import FeatureStatistics
 from ..evaluation.observables import head_scores
 from ..evaluation.prediction import predict
 from ..evaluation.problem import Problem, as_problem, describe_cost
@@ -190,12 +189,7 @@ def _of_paths(data: Data, stays: Bool[np.ndarray, " paths"]) -> Data:
             return replace(features, readings=features.readings * stays)
         return features * stays[:, None]
 
-    moments = data.moments
-    if moments is not None:
-        columns = np.repeat(stays, moments.features)
-        gram, projection = moments.gram * np.outer(columns, columns), moments.projection * columns[:, None]
-        moments = FeatureStatistics(gram, projection, moments.label_square, moments.examples, moments.paths)
-    return replace(data, features=of(data.features), test_features=of(data.test_features), moments=moments)
+    return replace(data, features=of(data.features), test_features=of(data.test_features))
 
 
 def _expected(problem: Problem, point: OrderParameters) -> tuple[str, Float[np.ndarray, " examples"]]:

@@ -145,8 +145,7 @@ def _solve_from(problem: Problem, options, coordinates: ArrayLike | None) -> Sad
         if problem.architecture.richness is not None:
             name, factors = "richness", np.geomspace(_LAZY, 1.0, _RICHER)
         else:
-            moments = problem.data.moments
-            examples = float(len(problem.data.labels) if moments is None else moments.examples)
+            examples = problem.data.replaces or len(problem.data.labels)
             highest = max(100.0 * examples / max(map(float, problem.architecture.widths)), 10.0)
             name, factors = "widths", np.geomspace(highest, 1.0, int(np.ceil(np.log2(highest))) + 1)
         initial, whole = None, getattr(problem.architecture, name)

@@ -1,7 +1,7 @@
 """The saddle point: order parameters at which the action is stationary and minimal.
 
-Stage 4 of `Architecture -> derive -> Action -> compile -> bind -> solve -> predict`. A minimiser finds this point.
-Success depends on the gradient norm and the curvature measured there, never on the report of the minimiser.
+A minimiser finds this point. Success depends on the gradient norm and the curvature measured there, never on the report
+of the minimiser.
 """
 
 from __future__ import annotations
@@ -23,28 +23,21 @@ from ...compilation import jit, jit_and_keep
 from ...saddle.certificate import judged_minimum, least_curvature
 from ...saddle.diagnosis import AbstractOutcome, report
 from ...saddle.implicit import implicit_point, stationary_value, with_derivative_of
+from ...saddle.problem import Coordinates, Point
 from ...saddle.solvers.minimisers import MAX_STEPS, AbstractSaddleSolver, AcceleratedSweeps, Newton, end_of
 from ...saddle.solvers.quadratic_model import QuadraticModel
 from ...settings import usual_settings
 from ...symbolic.documents.display import DisplayMixin
 from ...symbolic.documents.document import Block, Table, Text, verbatim
 from ...symbolic.documents.values import number
-from ...threads import MANY_ROWS, threads_for
+from ...threads import threads_for
 from ..data.data import Data
-from ..data.statistics import sum_examples
-from ..data.transformations import TransformedExamples, in_spanned_directions, shared_size, with_zeros
-from ..evaluation.bound_action import BoundAction
-from ..evaluation.energies import energy_of, tabulates_path_kernels
 from ..evaluation.observables import head_score_table
-from ..evaluation.problem import Problem, as_problem, matrix_rows
-from ..features.implicit import ImplicitFeatures
-from ..matrix_free.solver import MatrixFree, MatrixFreeSaddle, solve_matrix_free
+from ..evaluation.problem import Problem, as_problem
 from ..order_parameters.coordinates import from_order_parameters, gp_coordinates
 from ..order_parameters.metric import dimension
 from ..order_parameters.order_parameters import HasOrderParameters, OrderParameters, gp_limit, order_parameter_blocks
 from ..specification.architecture import Architecture, check_solve
-from .attempts import MOST_STEPS, Attempt, retry
-from .problem import SaddleProblem
 
 # The likely cause of each part of the rounding error of the action.
 _CAUSES = {
@@ -65,6 +58,14 @@ _DIAGONALISATION = 10.0
 _FINER = 1e-3
 # Form the curvature if it takes at most this many bytes.
 _CURVATURE_BYTES = 2**30
+# After this many steps of one attempt, another strategy is likely to be faster.
+_MOST_STEPS = 150
+# Steps and gradient norm of a rough solve, which only has to give a starting point.
+_ROUGH_STEPS, _ROUGH = 60, 1e-3
+# Retries use Newton's method, which forms the Hessian, up to this number of coordinates.
+_NEWTON_SIZE = 500
+# Number of Newton steps that polish the end of a solver without a certificate.
+_POLISHING = 5
 
 
 class Saddle(DisplayMixin, AbstractOutcome):
@@ -161,6 +162,11 @@ class Saddle(DisplayMixin, AbstractOutcome):
         return f"{reached}, and no step lowers the action beyond rounding. {_rounding_of(self)}"
 
     @property
+    def coordinates(self) -> Coordinates:
+        """The coordinates of the order parameters (whitened Cholesky factors, see `order_parameters.coordinates`)."""
+        return from_order_parameters(self.architecture, self.order_parameters)
+
+    @property
     def diagnosis(self) -> str:
         """The result in words, with advice if a solve failed or a layer is too narrow."""
         least = float(np.min(self.stats["units_per_path"]))
@@ -187,24 +193,22 @@ def solve(
     problem: Problem | Architecture,
     data: Data | None = None,
     *,
-    solver: optx.AbstractMinimiser | MatrixFree | None = None,
+    solver: optx.AbstractMinimiser | None = None,
     initial: OrderParameters | HasOrderParameters | None = None,
-    tolerance: float | None = None,
-    max_steps: int | None = None,
+    tolerance: float = _USUAL_TOLERANCE,
+    max_steps: int = 1000,
     throw: bool = False,
-) -> Saddle | MatrixFreeSaddle:
+) -> Saddle:
     """Minimise the action over the order parameters: the saddle point of the posterior, Eq. (32).
 
     Args:
         problem: the architecture with its data, or the architecture alone.
         data: the data, if `problem` is an architecture.
-        solver: by default `Newton`, or `AcceleratedSweeps` if there are too many paths to form the curvature.
-            Any Optimistix minimiser works. `bpkr.MatrixFree(key)` uses only products with the kernel, for data whose
-            P x P matrices do not fit in memory, and returns a `MatrixFreeSaddle`.
+        solver: by default `Newton`, or `AcceleratedSweeps` if there are too many paths to form the curvature. Any
+            Optimistix minimiser works. A few Newton steps polish its result before it is judged.
         initial: starting point; by default the Gaussian-process limit.
-        tolerance: largest gradient norm (see `Saddle`) of a solution, by default 1e-9. In a matrix-free solve, the
-            largest change of a coordinate in one step, by default 1e-6.
-        max_steps: steps of the solver, by default 1000. In a matrix-free solve, steps of each repeat, by default 200.
+        tolerance: largest gradient norm (see `Saddle`) of a solution.
+        max_steps: largest number of steps of the solver.
         throw: raise an error instead of a `ConvergenceWarning` if the solve does not converge.
 
     Returns:
@@ -215,9 +219,9 @@ def solve(
         ValueError: the data do not fit, or `solver` is not a minimiser. Root finders are not allowed, because
             Optimistix would report success at points that are not minima.
 
-    If the default solver fails, `solve` retries in the principal axes of the features, and by continuation from a
-    higher temperature, with `max_steps` steps in total. A given solver has `max_steps` steps in each attempt. Memory
-    grows with the square of the number of examples, or of paths times features, whichever is smaller.
+    If the default solver fails, `solve` retries from the nearest end point, and by continuation from a higher
+    temperature, with `max_steps` steps in total. Memory grows with the square of the number of examples, or of paths
+    times features, whichever is smaller.
 
     Example:
         >>> import numpy as np
@@ -236,78 +240,100 @@ def solve(
     with usual_settings():
         problem = as_problem(problem, data)
         checked_flag("throw", throw)
-        if max_steps is not None:
-            checked_whole_number("max_steps", max_steps, least=1)
-        if tolerance is not None:
-            checked_number("tolerance", tolerance, above=0.0)
-        architecture = problem.architecture
-        start = gp_coordinates(architecture)
-        if initial is not None:
-            start = from_order_parameters(architecture, problem.point(initial, "initial"))
-        if isinstance(solver, MatrixFree):
-            return solve_matrix_free(problem, solver, start, tolerance or 1e-6, max_steps or 200, throw)
+        checked_whole_number("max_steps", max_steps, least=1)
+        checked_number("tolerance", tolerance, above=0.0)
         if solver is not None and not isinstance(solver, optx.AbstractMinimiser):
             raise ValueError(
                 f"solver must be an optimistix.AbstractMinimiser such as BFGS, got {type(solver).__name__}; "
                 "root finders and least-squares solvers would report success at points that are not minima"
             )
         problem.require_labels()
-        attempt = Attempt(problem.bound, start, solver, 1e-9 if tolerance is None else tolerance, max_steps or 1000)
-        data = problem.data.training
+        architecture = problem.architecture
+        start = gp_coordinates(architecture)
+        if initial is not None:
+            start = problem.coordinates(problem.point(initial, "initial"))
         if is_traced(problem, start):
-            return report(replace(_minimise(*_prepare(data, attempt)), ansatz=problem.ansatz), throw, stacklevel=2)
-        rows = matrix_rows(data) * architecture.outputs
-        check_solve(architecture, rows)
-        with threads_for(rows):
-            # The default solver first gets few steps, because after them another strategy is likely to be faster.
-            short = attempt if solver is not None else attempt._replace(max_steps=min(attempt.max_steps, MOST_STEPS))
-            saddle = _minimise(*_prepare(_in_shared_sizes(problem), short))
-            if not saddle.converged and data.moments is None:
-                saddle = retry(saddle, lambda *task: _minimise(*_prepare(*task)), data, attempt)
-        problem.finite((saddle.action, saddle.gradient_norm))
+            saddle = _attempt(problem.canonical, start, solver, tolerance, max_steps)
+        else:
+            check_solve(architecture, problem.rows)
+            with threads_for(problem.rows):
+                saddle = _solved(problem.canonical, start, solver, tolerance, max_steps)
+            problem.finite((saddle.action, saddle.gradient_norm))
         return report(replace(saddle, ansatz=problem.ansatz) if problem.ansatz else saddle, throw, stacklevel=2)
 
 
-def _in_shared_sizes(problem: Problem) -> Data | TransformedExamples:
-    """Return the training data in sizes that many data sets share, so that a new size needs no compilation.
+def _solved(problem: Problem, start: Coordinates, solver: Any, tolerance: float, max_steps: int) -> Saddle:
+    """Solve, and retry the default solver with one strategy after another until one converges."""
+    if solver is not None:
+        return _attempt(problem, start, solver, tolerance, max_steps)
+    first = _attempt(problem, start, None, tolerance, min(max_steps, _MOST_STEPS))
+    if first.converged:
+        return first
+    codes, attempts, spent = optx.RESULTS, [first], _work(first)
+    newton = Newton(atol=tolerance) if len(start) <= _NEWTON_SIZE else None
 
-    Directions that no feature vector has are left out if the cost of an evaluation grows with their number.
-    """
-    data = problem.data.training
-    if data.moments is not None or isinstance(data.features, ImplicitFeatures):
-        return data
-    examples, paths, width = data.features.shape
-    if problem.is_dual:
-        features, labels = in_spanned_directions(np.asarray(data.features)), data.labels
-        if paths * width <= MANY_ROWS:
-            # Zeros do not change sums over examples.
-            padded = with_zeros(features, labels)
-            features, labels = padded.features, padded.labels
-        return Data(moments=sum_examples(features, labels, float(examples)))
-    if not tabulates_path_kernels(paths, shared_size(examples)):
-        return Data(jnp.asarray(in_spanned_directions(np.asarray(data.features))), data.labels)
-    return with_zeros(data.features, data.labels) if problem.adds_zeros else data
+    def attempted(problem: Problem, start: Coordinates, solver: Any, tolerance: float, most: int) -> Saddle:
+        saddle = _attempt(problem, start, solver, tolerance, max(1, min(most, max_steps - int(spent["steps"]))))
+        spent.update({name: spent[name] + count for name, count in _work(saddle).items()})
+        return saddle
+
+    def end_of(problem: Problem, begin: Coordinates) -> Coordinates:
+        rough = attempted(problem, begin, None, _ROUGH, _ROUGH_STEPS)
+        return _end_point(rough, begin)
+
+    def starts() -> Iterator[tuple[Coordinates, int]]:
+        if first.result != codes.nonlinear_max_steps_reached:
+            # Rounding errors stopped the first solve, probably close to the minimum.
+            yield _end_point(first, start), _MOST_STEPS
+        for begin in problem.strategies(end_of, start):
+            yield begin, _MOST_STEPS
+        yield _end_point(min(attempts, key=_distance), start), max_steps
+
+    for begin, most in starts():
+        if int(spent["steps"]) >= max_steps:
+            break
+        attempts.append(attempted(problem, begin, newton, tolerance, most))
+        if attempts[-1].converged:
+            break
+    best = attempts[-1] if attempts[-1].converged else min(attempts, key=_distance)
+    result = best.result
+    if not best.converged and bool(jnp.isfinite(best.gradient_norm)):
+        # The result of the best attempt may refer to the small budget of that attempt.
+        is_spent = int(spent["steps"]) >= max_steps
+        result = codes.nonlinear_max_steps_reached if is_spent else codes.nonlinear_divergence
+    stats = {**best.stats, **spent, "attempts": jnp.array(len(attempts))}
+    return eqx.tree_at(lambda saddle: (saddle.stats, saddle.result), best, (stats, result))
 
 
-def _prepare(data: Data | TransformedExamples, attempt: Attempt) -> tuple[Any, ...]:
-    """Return the arguments of `_minimise` for an attempt. The default solver depends on the size of the problem."""
-    bound, solver = attempt.bound, attempt.solver
+def _end_point(saddle: Saddle, otherwise: Coordinates) -> Coordinates:
+    """Return the coordinates at which a solve ended, unless rounding made them NaN."""
+    is_finite = bool(jnp.all(jnp.isfinite(saddle.coordinates)))
+    return saddle.coordinates if is_finite else otherwise
+
+
+def _work(saddle: Saddle) -> dict[str, Any]:
+    return {name: saddle.stats[name] for name in ("steps", "evaluations", "curvatures")}
+
+
+def _distance(saddle: Saddle) -> float:
+    return float(jnp.nan_to_num(saddle.gradient_norm, nan=jnp.inf))
+
+
+def _attempt(problem: Problem, start: Coordinates, solver: Any, tolerance: float, max_steps: int) -> Saddle:
+    """Minimise once. The default solver depends on the size of the problem."""
     if solver is None:
-        leaves, structure = jax.tree.flatten((bound, data))
-        problem = _shapes_of(structure, tuple([leaf.shape for leaf in leaves]))
         if _forms_curvature(problem):
             # At infinite width the gradient has no rounding errors of large terms, so another step is worth its time.
-            tolerance = attempt.tolerance * (_FINER if bound.architecture.is_infinite else 1.0)
-            solver = _newton(tolerance) if type(tolerance) is float else Newton(atol=tolerance)
+            solver = _newton(float(tolerance) * (_FINER if problem.architecture.is_infinite else 1.0))
         elif problem.has_sweeps:
-            solver = AcceleratedSweeps(atol=attempt.tolerance)
+            solver = AcceleratedSweeps(atol=tolerance)
         else:
             solver = optx.LBFGS(rtol=1e-9, atol=1e-9)
-    steps = {"max_steps": attempt.max_steps}
+    steps = {"max_steps": max_steps}
     if isinstance(solver, AbstractSaddleSolver):
-        steps = {"max_steps": None, "options": {MAX_STEPS: jnp.asarray(attempt.max_steps)}}
+        steps = {"max_steps": None, "options": {MAX_STEPS: jnp.asarray(max_steps)}}
     # Numbers are arrays, so that one compilation serves all values.
-    return bound, data, attempt.start, solver, jnp.asarray(attempt.tolerance), steps
+    return _minimise(problem, start, solver, jnp.asarray(tolerance), steps)
 
 
 @lru_cache
@@ -315,18 +341,10 @@ def _newton(tolerance: float) -> Newton:
     return Newton(atol=tolerance)
 
 
-@lru_cache(maxsize=1024)
-def _shapes_of(structure, shapes) -> SaddleProblem:
-    """Return the problem with shapes instead of arrays."""
-    leaves = [jax.ShapeDtypeStruct(shape, jnp.float64) for shape in shapes]
-    return eqx.filter_eval_shape(
-        lambda bound, data: SaddleProblem(energy_of(bound, data)), *jax.tree.unflatten(structure, leaves)
-    )
-
-
-def _forms_curvature(problem: SaddleProblem) -> bool:
-    evaluations, size = problem.energy.curvature_cost()
-    evaluations += _DIAGONALISATION * dimension(problem.architecture) ** 3 / problem.energy.operations()
+def _forms_curvature(problem: Problem) -> bool:
+    energy = problem.energy
+    evaluations, size = energy.curvature_cost()
+    evaluations += _DIAGONALISATION * dimension(problem.architecture) ** 3 / energy.operations()
     return bool(evaluations <= _CURVATURE_EVALUATIONS and size <= _CURVATURE_BYTES)
 
 
@@ -335,33 +353,31 @@ def gradient_norm(problem: Problem, order_parameters: OrderParameters | HasOrder
     """Return the norm of the gradient of S per largest width, in the affine-invariant metric; see `Saddle`."""
     problem = as_problem(problem)
     problem.require_labels()
-    return _gradient_norm(problem.bound, problem.data.training, problem.point(order_parameters))
+    return _gradient_norm(problem.canonical, problem.point(order_parameters))
 
 
 @jit
-def _gradient_norm(bound: BoundAction, data: Data, order_parameters: OrderParameters):
-    action = SaddleProblem(energy_of(bound, data))
-    return action.at(from_order_parameters(bound.architecture, order_parameters)).gradient_norm
+def _gradient_norm(problem: Problem, order_parameters: OrderParameters):
+    return problem.at(problem.coordinates(order_parameters)).gradient_norm
 
 
 @jit_and_keep
-def _minimise(bound, data, start, solver, tolerance, steps: Mapping[str, Any]) -> Saddle:
+def _minimise(problem: Problem, start: Coordinates, solver, tolerance, steps: Mapping[str, Any]) -> Saddle:
     """Minimise from `start`. `steps` are the keywords of `optimistix.minimise` that limit the number of steps."""
-    problem = SaddleProblem(energy_of(bound, data))
     fixed, start = jax.lax.stop_gradient((problem, start))
-    found = optx.minimise(lambda at, problem: sum(problem.parts(at)), solver, start, fixed, throw=False, **steps)
+    found = optx.minimise(lambda at, problem: problem.action(at), solver, start, fixed, throw=False, **steps)
     end, forms_curvature = end_of(fixed, found), isinstance(solver, Newton) or _forms_curvature(problem)
     point, model = end["point"], end.get("model")
     if forms_curvature and model is None:
-        model = QuadraticModel.of(fixed.expansion(point))
+        point, model = _polished(fixed, point, tolerance)
     curvature = least_curvature(fixed, point, model)
-    known_to = fixed.action_error(point)
+    known_to = fixed.rounding(point)
     coordinates = implicit_point(problem, point.coordinates, forms_curvature, None)
     found_there, there = point.details, (problem, coordinates)
     parts = found_there.entropy, found_there.energy.value
-    of_entropy, of_energy = with_derivative_of(parts, SaddleProblem.parts, there)
+    of_entropy, of_energy = with_derivative_of(parts, Problem.parts, there)
     # The action is stationary, so gradients of the action and of the evidence need no solve with the Hessian.
-    action = stationary_value(sum(parts), SaddleProblem.action, problem, coordinates)
+    action = stationary_value(sum(parts), Problem.action, problem, coordinates)
     of_prior = problem.bound.entropy(gp_limit(problem.architecture))
     widths, sizes = problem.architecture.widths, problem.architecture.overlap_sizes
     stats = {
@@ -376,7 +392,7 @@ def _minimise(bound, data, start, solver, tolerance, steps: Mapping[str, Any]) -
         **{f"error_of_{name}": part for name, part in known_to.items()},
     }
     return Saddle(
-        order_parameters=with_derivative_of(found_there.order_parameters, SaddleProblem.order_parameters, there),
+        order_parameters=with_derivative_of(found_there.order_parameters, Problem.order_parameters, there),
         action=action,
         entropy=of_entropy,
         energy=of_energy,
@@ -388,3 +404,23 @@ def _minimise(bound, data, start, solver, tolerance, steps: Mapping[str, Any]) -
         stats=stats,
         architecture=problem.architecture,
     )
+
+
+def _polished(problem: Problem, point: Point, tolerance: Array) -> tuple[Point, QuadraticModel]:
+    """Take Newton steps from the end of a solver that has no tolerance of the gradient, while they help."""
+
+    def step(state):
+        _, count, here, model = state
+        there = problem.at(problem.moved(here.coordinates, model.directions @ model.along_newton()))
+        is_better = there.is_finite & (there.gradient_norm < here.gradient_norm)
+        here = jax.tree.map(lambda new, old: jnp.where(is_better, new, old), there, here)
+        return is_better, count + 1, here, QuadraticModel.of(problem.expansion(here))
+
+    def goes_on(state):
+        is_better, count, here, model = state
+        is_convex = model.curvatures[0] > 0
+        return is_better & (count < _POLISHING) & (here.gradient_norm > tolerance) & is_convex
+
+    start = jnp.array(True), 0, point, QuadraticModel.of(problem.expansion(point))
+    _, _, point, model = jax.lax.while_loop(goes_on, step, start)
+    return point, model

@@ -18,7 +18,7 @@ import jax.numpy as jnp
 from jax.scipy.linalg import cho_solve
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from ..evaluation.bound_action import flat_features
+from ..evaluation.formulas import flat_features
 from ..network.network import read_paths
 from .chains import AbstractSampler
 from .posterior import WeightPosterior, White, read, split_weights

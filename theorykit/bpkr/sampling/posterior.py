@@ -14,8 +14,9 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from .. import OrderParameters
-from ..evaluation.energies import AbstractEnergy
+from ..evaluation.energy import Energy
 from ..evaluation.prediction import prediction_at
+from ..evaluation.problem import Problem
 from ..features.implicit import Features, ImplicitFeatures, PathFeatures
 from ..network.network import colour_layers, overlaps, read_paths
 from ..order_parameters.finite_width_law import FiniteWidthLaw
@@ -42,9 +43,7 @@ class OrderParameterPosterior(eqx.Module):
     """
 
     law: FiniteWidthLaw
-    energy: AbstractEnergy
-    features: PathFeatures
-    labels: Float[Array, "examples *outputs"]
+    problem: Problem
     test_features: Features
 
     @property
@@ -69,19 +68,20 @@ class OrderParameterPosterior(eqx.Module):
 
     def _log_likelihood(self, first: Float[Array, "paths paths"]) -> Float[Array, ""]:
         """Return log N(y; 0, K(U_1) + T I)."""
-        return self.energy.label_constant - _value(self.energy, first) / 2
+        energy = self.problem.energy
+        return energy.label_constant - _value(energy, first) / 2
 
     def record(self, coordinates: Coordinates) -> Mapping[str, Array]:
         """Return U_l, u, and, given these, the mean and variance of the output on test examples."""
         point = self.law.unchecked_order_parameters(coordinates)
         if not len(self.test_features):
             return _named(point)
-        prediction = prediction_at(self.energy.bound, point, self.features, self.labels, self.test_features)
+        prediction = prediction_at(self.problem, point, self.test_features)
         return {**_named(point), "mean": prediction.mean, "variance": prediction.variance}
 
 
 @jax.custom_vjp
-def _value(energy: AbstractEnergy, first: Float[Array, "paths paths"]) -> Float[Array, ""]:
+def _value(energy: Energy, first: Float[Array, "paths paths"]) -> Float[Array, ""]:
     """Return the energy. Its gradient with respect to U_1 comes from the same evaluation, in half the time."""
     return energy.value(first)
 

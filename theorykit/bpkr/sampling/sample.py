@@ -15,7 +15,6 @@ from ... import bpkr, store
 from ...checks import Key, checked_arguments, checked_whole_number, refuse_traced
 from ...extras import needed
 from ...workers import Workers, check_executor
-from ..evaluation.energies import energy_of
 from ..evaluation.problem import as_problem
 from ..network.attention_heads import AbstractHeads
 from ..network.network import checked_whole_widths, network_of_whitened, weight_shapes
@@ -164,8 +163,7 @@ def sampler_of(
     tests = data.features[:0] if data.test_features is None else data.test_features
     if approach == "exact":
         law = finite_width_law(architecture)
-        energy = energy_of(problem.bound, data, by_kernel=law.is_singular)
-        posterior = OrderParameterPosterior(law, energy, data.features, data.labels, tests)
+        posterior = OrderParameterPosterior(law, problem.canonical, tests)
         return IndependenceSampler(NoUTurnSampler(posterior, no_u_turn, warmup=schedule.warmup))
     labels = architecture.root_power * data.labels.reshape(len(data.labels), -1)
     shapes = weight_shapes(architecture, data.features.shape[2])
@@ -186,7 +184,7 @@ def _run(
     refuse_traced("a sampler", problem, key)
     check_executor(executor)
     needed("arviz_stats", "sampling")
-    problem.require_arrays("the sampler")
+    problem.require_labels()
     architecture, data = problem.architecture, problem.data
     check_can_be_sampled(approach, architecture)
     settings = store.settings_of(

@@ -268,7 +268,7 @@ class Newton(AbstractSaddleSolver):
 
             def sweep():
                 sweeps, share = state.sweeps.after(accepted)
-                end = problem.majorise_minimise(here, share)
+                end = problem.majorise(here, share)
                 return end, *sweeps.ahead(here, end)
 
             # Switch to Newton's method if the minimum is near.
@@ -318,7 +318,7 @@ class AcceleratedSweeps(AbstractSaddleSolver):
         accepted = state.progress.accepts(point)
         progress, (sweeps, share) = state.progress.moved(point, accepted), state.sweeps.after(accepted)
         here = progress.point
-        ahead, sweeps = sweeps.ahead(here, args.majorise_minimise(here, share))
+        ahead, sweeps = sweeps.ahead(here, args.majorise(here, share))
         return here.coordinates, _SweepState(progress, ahead, sweeps), None
 
 

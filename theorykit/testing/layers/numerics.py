@@ -9,7 +9,7 @@ import numpy as np
 
 from ... import bpkr
 from ...bpkr.evaluation.action_terms import action_terms
-from ...bpkr.evaluation.bound_action import bind
+from ...bpkr.evaluation.formulas import bind
 from ...bpkr.order_parameters.coordinates import from_order_parameters, to_order_parameters
 from ...bpkr.specification import layer_functions
 from ...checks import counted

@@ -1,16 +1,14 @@
-"""The action as functions of arrays, generated from its expressions and bound to the numbers of an architecture.
+"""The action as functions of arrays, compiled from its expressions and bound to the numbers of an architecture."""
 
-Stages 2 and 3 of `Architecture -> derive -> Action -> compile -> Problem -> solve -> predict`.
-"""
+from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import cached_property, lru_cache
-from typing import Any
 
 import equinox as eqx
 import jax.numpy as jnp
 from jaxtyping import Array, Float
-from sympy import Expr, MatrixSymbol, Symbol
+from sympy import Expr, MatrixSymbol
 
 from ...checks import checked_instance
 from ...codegen import CompiledFunction, compile_expressions
@@ -20,87 +18,25 @@ from ..action.action import Action
 from ..action.derivation import derive
 from ..action.document import kinds_of_layers
 from ..action.symbols import ActionSymbols
-from ..data.statistics import FeatureStatistics
 from ..order_parameters.order_parameters import OrderParameters
 from ..specification.activations import stable_name
 from ..specification.architecture import Architecture
 
 
-def _entropies(action: Action) -> Mapping[str, Expr]:
-    """Return the entropy of every order parameter given the next, by name."""
-    *layers, readout = action.entropies
-    return {**{f"entropy_{layer}": entropy for layer, entropy in enumerate(layers, 1)}, "entropy_a": readout}
-
-
-def _parts(form: Any, *names: str) -> Mapping[str, Expr]:
-    return {name: getattr(form, name) for name in names}
-
-
-# V has one row per row of the kernel, and any number of columns.
-def _columns(action: Action) -> MatrixSymbol:
-    return MatrixSymbol("V", action.symbols.features.shape[0], Symbol("k", integer=True, positive=True))
-
-
-_GRADIENTS, _MOMENTS = ("logdet_gradient", "minus_misfit_gradient"), ("mean", "variance")
-_OUTPUTS: Mapping[str, Callable[[Action], Mapping[str, Expr]]] = {
-    "entropies": lambda action: {
-        name: action.substitute_nested(entropy)
-        for name, entropy in {**_entropies(action), "entropy": action.entropy}.items()
-    },
-    "entropy": lambda action: {"entropy": action.entropy},
-    # Terms that the exact prior at finite width adds to the entropy.
-    "corrections": lambda action: {"corrections": action.corrections},
-    # The stationary u, given U_L.
-    "readout": lambda action: {"u": action.readout_solution},
-    # The bound on the energy, up to a constant.
-    "majorised_energy": lambda action: {"bound": action.majoriser.bound},
-    # Order parameters to first order in 1/N, given the force of `Action.expansion`.
-    "first_order": lambda action: {symbol.name: value for symbol, value in action.expansion.order_parameters.items()},
-    # Eq. (10)
-    "training_kernel": lambda action: {"kernel": action.kernel},
-    "kernel": lambda action: {"kernel": action.test_kernel},
-    # (K + T I) V, multiplied from the right so that the kernel is never formed.
-    "kernel_product": lambda action: {
-        "product": action.kernel * _columns(action) + action.symbols.temperature * _columns(action)
-    },
-    # The energy, the resolvent (K + T I)^-1, the representer (K + T I)^-1 y, and minus the misfit's slope in K.
-    "kernel_energy": lambda action: _parts(
-        action.kernel_energy, "energy", "resolvent", "representer", "minus_misfit_slope"
-    ),
-    # Gradients in U_1, given resolvent and representer.
-    "kernel_slopes": lambda action: _parts(action.kernel_energy, *_GRADIENTS),
-    "dual_energy": lambda action: action.dual.parts,
-    # Energy and gradients in one function, so that they share a factorisation.
-    "dual_slopes": lambda action: {**action.dual.parts, **_parts(action.dual, *_GRADIENTS)},
-    # Eqs. (9), (29), (30) from features, kernels, and second moments.
-    "predictor": lambda action: _parts(action.predictor, *_MOMENTS),
-    "kernel_predictor": lambda action: _parts(action.kernel_predictor, *_MOMENTS),
-    "dual_predictor": lambda action: _parts(action.dual, *_MOMENTS),
-}
-
-
 class CompiledAction(DisplayMixin):
-    """Pure JAX functions of arrays, generated from the expressions of `action` at their first use.
+    """Pure JAX functions of arrays, compiled from the expressions of `action` at their first use.
 
-    The functions hold for one structure of layers with any numbers and head counts. They are the attributes `terms`,
-    `minima`, and every name in `_OUTPUTS`. No function is jitted.
+    The functions hold for one structure of layers with any numbers and head counts. No function is jitted.
     """
 
     def __init__(self, action: Action):
         self.action = action
-        self.columns = _columns(action)
 
     def _view(self):
         yield Heading(f"Functions of the action of a network of the layers: {kinds_of_layers(self.action)}", 1)
-        yield Text(f"`terms`, `minima`, {', '.join(f'`{name}`' for name in _OUTPUTS)}.")
+        functions = (name for name, each in vars(CompiledAction).items() if isinstance(each, cached_property))
+        yield Text(", ".join(f"`{name}`" for name in functions))
         yield from self.terms.summary().blocks
-
-    def __getattr__(self, name: str) -> CompiledFunction:
-        if name not in _OUTPUTS:
-            raise AttributeError(f"CompiledAction has no function {name!r}")
-        found = self._compile(name, _OUTPUTS[name](self.action))
-        setattr(self, name, found)
-        return found
 
     @cached_property
     def name_of_program(self) -> str | None:
@@ -108,23 +44,63 @@ class CompiledAction(DisplayMixin):
         return stable_name(self.action.form)
 
     def _compile(self, name: str, outputs: Mapping[str, Expr]) -> CompiledFunction:
-        # The arguments are all symbols in the outputs, except sizes that follow from shapes.
+        """Compile to a function of all symbols in the outputs, except sizes that follow from shapes."""
         symbols, free = self.action.symbols, set().union(*(output.free_symbols for output in outputs.values()))
-        # In the dual form no array has an axis of examples, so their number is an argument.
-        scalars = {*symbols.free, *symbols.numbers, *(self.action.dual.statistics if name.startswith("dual") else ())}
+        scalars = {*symbols.free, *symbols.numbers}
         arguments = {symbol for symbol in free if isinstance(symbol, MatrixSymbol) or symbol in scalars}
-        if symbols.features in arguments:
-            # The shape of the features, given U_1, determines the number of features per path.
-            arguments.add(symbols.first)
         arguments = sorted(arguments, key=lambda symbol: symbol.name)
         return compile_expressions(name, outputs, symbols.completed(tuple(arguments)))
 
     @cached_property
+    def _entropies(self) -> Mapping[str, Expr]:
+        """The entropy of every order parameter given the next, by name, in the free order parameters."""
+        *layers, readout = map(self.action.substitute_nested, self.action.entropies)
+        return {**{f"entropy_{layer}": entropy for layer, entropy in enumerate(layers, 1)}, "entropy_a": readout}
+
+    @cached_property
     def terms(self) -> CompiledFunction:
         """The entropies, the energy and the total S, Eq. (32)."""
-        outputs = {**_entropies(self.action), "energy": self.action.energy, "total": self.action.total}
-        free = {name: self.action.substitute_nested(expression) for name, expression in outputs.items()}
-        return compile_expressions("action", free, self.action.symbols.arguments)
+        action = self.action
+        outputs = {**self._entropies, "energy": action.energy, "total": action.total}
+        return compile_expressions("action", outputs, action.symbols.arguments)
+
+    @cached_property
+    def entropies(self) -> CompiledFunction:
+        """The entropy of every order parameter given the next, and their sum."""
+        return self._compile("entropies", {**self._entropies, "entropy": self.action.entropy})
+
+    @cached_property
+    def entropy(self) -> CompiledFunction:
+        """S_a + S_1 + ... + S_L."""
+        return self._compile("entropy", {"entropy": self.action.entropy})
+
+    @cached_property
+    def corrections(self) -> CompiledFunction:
+        """Terms that the exact prior at finite width adds to the entropy."""
+        return self._compile("corrections", {"corrections": self.action.corrections})
+
+    @cached_property
+    def readout(self) -> CompiledFunction:
+        """The stationary u, given U_L."""
+        return self._compile("readout", {"u": self.action.readout_solution})
+
+    @cached_property
+    def kernel_energy(self) -> CompiledFunction:
+        """The energy from K: also the resolvent (K + T I)^-1, the representer, and minus the misfit's slope in K."""
+        form = self.action.kernel_energy
+        names = "energy", "resolvent", "representer", "minus_misfit_slope"
+        return self._compile("kernel_energy", {name: getattr(form, name) for name in names})
+
+    @cached_property
+    def predictor(self) -> CompiledFunction:
+        """Mean and variance of the outputs from kernels, Eqs. (9), (29), (30)."""
+        form = self.action.kernel_predictor
+        return self._compile("predictor", {"mean": form.mean, "variance": form.variance})
+
+    @cached_property
+    def majorised_energy(self) -> CompiledFunction:
+        """The bound on the energy, up to a constant."""
+        return self._compile("majorised_energy", {"bound": self.action.majoriser.bound})
 
     @cached_property
     def minima(self) -> Mapping[Expr, CompiledFunction]:
@@ -159,7 +135,7 @@ def generate_source(action: Action) -> str:
 class BoundAction(eqx.Module):
     """The compiled action with the numbers of an architecture, with respect to which it is differentiable.
 
-    To call a function of `compiled`, combine the symbol values that `numbers`, `point`, `data` and `moments` return.
+    To call a function of `compiled`, combine the symbol values that `numbers`, `point` and `data` return.
     """
 
     architecture: Architecture
@@ -211,23 +187,8 @@ class BoundAction(eqx.Module):
         self, features: Float[Array, "examples paths features"], labels: Float[Array, "examples *outputs"]
     ) -> dict[Expr, Array]:
         """Return the values of the symbols of a training set."""
-        return {self.symbols.features: self.flat(features), self.symbols.labels: labels.reshape(-1, 1)}
-
-    def flat(self, features: Float[Array, "examples paths features"]) -> Float[Array, "rows columns"]:
-        """Return `flat_features` for this architecture."""
-        return flat_features(self.architecture, features)
-
-    def moments(self, statistics: FeatureStatistics) -> dict[Expr, Array]:
-        """Return the values of the data's symbols in the dual form, for the columns of `flat_features`.
-
-        M_{(pi c i)(pi' c' i')} = gram_{(pi i)(pi' i')} delta_{cc'}, b_{(pi c i)} = projection_{(pi i) c}.
-        """
-        paths, outputs = statistics.paths, statistics.outputs
-        blocks = statistics.gram.reshape(paths, statistics.features, paths, statistics.features)
-        gram = jnp.einsum("piqj,cd->pciqdj", blocks, jnp.eye(outputs)).reshape(outputs * len(statistics.gram), -1)
-        projection = statistics.projection.reshape(paths, statistics.features, outputs).transpose(0, 2, 1)
-        values = (gram, projection.reshape(-1, 1), statistics.label_square, statistics.examples)
-        return dict(zip(self.action.dual.statistics, values, strict=True))
+        flat = flat_features(self.architecture, features)
+        return {self.symbols.features: flat, self.symbols.labels: labels.reshape(-1, 1)}
 
     def entropy(self, order_parameters: OrderParameters) -> Float[Array, ""]:
         """Return S_a + S_1 + ... + S_L, undivided."""

@@ -1,0 +1,145 @@
+"""Canonical examples: rotated, without zeros, in shared sizes, with the same kernels, energies and predictions."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from theorykit import bpkr
+from theorykit.bpkr.data.canonical import canonical, shared_size
+from theorykit.bpkr.evaluation.action_terms import action_terms
+from theorykit.bpkr.features.kernels import is_tabulated
+from theorykit.bpkr.saddle import saddle
+
+from ...marks import slow
+from ..cases import assert_close
+
+
+@given(st.integers(1, 10**6))
+def test_a_size_grows_by_less_than_an_eighth(size):
+    shared = shared_size(size)
+    assert size <= shared < max(size * 1.125, size + 1)
+    assert shared_size(shared) == shared
+
+
+def test_there_are_eight_sizes_per_doubling():
+    assert sorted({shared_size(size) for size in range(1, 65)}) == [*range(1, 17), *range(18, 33, 2), *range(36, 65, 4)]
+
+
+def problem(examples: int, features: int, temperature: float = 0.1, outputs: int = 1) -> bpkr.Problem:
+    rng = np.random.default_rng(examples)
+    labels = rng.normal(size=(examples, outputs))
+    data = bpkr.Data(rng.normal(size=(examples, 4, features)), labels if outputs > 1 else labels[:, 0])
+    return bpkr.Problem(bpkr.Architecture((2, 2), 10.0, temperature=temperature, outputs=outputs), data)
+
+
+SIZES = {"fewer examples than features": (17, 17, 1), "more": (17, 2, 1), "several outputs": (17, 3, 2)}
+
+
+@pytest.mark.parametrize(("examples", "features", "outputs"), SIZES.values(), ids=SIZES)
+def test_energy_and_label_constant_are_those_of_the_data(examples, features, outputs):
+    here = problem(examples, features, outputs=outputs)
+    kernel, labels = here.examples.kernel, here.examples.labels
+    assert len(kernel.features) == shared_size(min(examples, 4 * features + 1))
+    point = bpkr.gp_limit(here.architecture)
+    expected = action_terms(here.bound, point, here.data.features, here.data.labels).energy
+    assert_close(here.energy.value(point.first), expected, 1e-13)
+    count = len(labels) + float(here.examples.omitted)
+    assert count == here.data.labels.size
+
+
+@pytest.mark.parametrize(("examples", "features", "outputs"), SIZES.values(), ids=SIZES)
+def test_predictions_are_those_of_explicit_matrices(examples, features, outputs):
+    here = problem(examples, features, outputs=outputs)
+    test = np.random.default_rng(1).normal(size=(5, 4, features))
+    point = bpkr.gp_limit(here.architecture)
+    found = bpkr.predict(here, point, test)
+    both = np.concatenate([np.asarray(here.data.features), test])
+    kernel = np.asarray(bpkr.kernel(bpkr.Problem(here.architecture, bpkr.Data(both)), point))
+    rows = examples * outputs
+    noisy = kernel[:rows, :rows] + 0.1 * np.eye(rows)
+    solved = np.linalg.solve(noisy, np.column_stack([np.asarray(here.data.labels).ravel(), kernel[:rows, rows:]]))
+    variance = np.diagonal(kernel[rows:, rows:] - kernel[rows:, :rows] @ solved[:, 1:])
+    assert_close(found.mean.ravel(), kernel[rows:, :rows] @ solved[:, 0], 1e-11)
+    assert_close(found.variance.ravel(), variance, 1e-11)
+
+
+def test_rows_are_graded_and_dependent_examples_are_left_out():
+    rng = np.random.default_rng(0)
+    features = np.repeat(rng.normal(size=(6, 4, 3)), 2, axis=0)
+    data = bpkr.Data(features, rng.normal(size=12))
+    rows = np.asarray(
+        canonical(bpkr.Data(jnp.asarray(data.features), jnp.asarray(data.labels)), 1, 0.1).kernel.features
+    )
+    flat = rows.reshape(len(rows), -1)
+    norms = np.linalg.norm(flat, axis=1)
+    assert np.all(norms[6:] == 0) and np.all(np.diff(norms[:6]) < 0)
+    gram = flat @ flat.T
+    assert np.max(np.abs(gram - np.diag(np.diagonal(gram)))) < 1e-13 * gram[0, 0]
+
+
+def of_rank(rank, *shape, seed=0):
+    rng = np.random.default_rng(seed)
+    return rng.normal(size=(*shape[:2], rank)) @ rng.normal(size=(rank, shape[2]))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("examples", "rank", "width"), [(300, 7, 40), (350, 56, 112)])
+def test_directions_without_features_are_left_out(examples, rank, width):
+    architecture = bpkr.Architecture((4, 2), 30, temperature=0.1)
+    features = of_rank(rank, examples, 8, width) / width
+    labels = np.sign(np.random.default_rng(3).normal(size=examples))
+    given = bpkr.Problem(architecture, bpkr.Data(features, labels))
+    kernel = given.examples.kernel
+    if not is_tabulated(8, len(kernel.features)):
+        assert kernel.features.shape[2] < width
+    found = bpkr.solve(given)
+    assert found.converged
+    expected = action_terms(given.bound, found.order_parameters, given.data.features, given.data.labels)
+    assert_close(found.energy, expected.energy, 1e-10)
+    test = of_rank(rank, 5, 8, width, seed=4)
+    whole = jax.vmap(lambda one: bpkr.predict(given, found, one[None]).mean)(jnp.asarray(test))
+    assert_close(bpkr.predict(given, found, test).mean, whole[:, 0], 1e-10)
+
+
+def test_similar_sizes_share_a_program():
+    bpkr.solve(problem(17, 17))
+    before = dict(saddle._minimise.programs.programs)
+    bpkr.solve(problem(18, 18))
+    assert saddle._minimise.programs.programs == before
+    bpkr.solve(problem(19, 17))
+    assert len(saddle._minimise.programs.programs) == len(before) + 1
+
+
+def test_nothing_is_added_at_zero_temperature():
+    here = problem(17, 17, temperature=0.0)
+    assert here.examples.kernel.features.shape == (17, 4, 17) and here.examples.omitted == 0
+
+
+@pytest.mark.parametrize("features", [17, *slow([2])])
+def test_problems_of_constants_within_a_traced_function(features):
+    here, test = problem(17, features), np.random.default_rng(1).normal(size=(5, 4, features))
+    point = bpkr.gp_limit(here.architecture)
+
+    @jax.jit
+    def scaled(factor):
+        return factor * bpkr.predict(here, point, test).mean, factor * bpkr.solve(here).action
+
+    mean, action = scaled(2.0)
+    np.testing.assert_allclose(mean, 2 * bpkr.predict(here, point, test).mean, rtol=1e-11, atol=1e-12)
+    np.testing.assert_allclose(action, 2 * bpkr.solve(here).action, rtol=1e-10)
+
+
+def test_derivatives_in_the_data_are_those_of_traced_examples():
+    """The data are traced here, so they are neither rotated nor compressed."""
+    here = problem(13, 2)
+    features, point = here.data.features, bpkr.gp_limit(here.architecture)
+
+    def energy(labels):
+        return bpkr.evaluate(bpkr.Problem(here.architecture, bpkr.Data(features, labels)), point).energy
+
+    kernel = np.asarray(bpkr.kernel(here, point)) + 0.1 * np.eye(13)
+    expected = 2 * np.linalg.solve(kernel, np.asarray(here.data.labels))
+    assert_close(jax.grad(energy)(here.data.labels), expected, 1e-10)
