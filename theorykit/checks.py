@@ -212,7 +212,8 @@ def checked_number(
         if bound is not None:
             message += f" and {sign} {bound:g}"
             valid = valid & holds(value, bound)
-    value = require(value, [Requirement(message, valid, lambda: f"{message}, got {shown(value)}")])
+    if valid is not True:
+        value = require(value, [Requirement(message, valid, lambda: f"{message}, got {shown(value)}")])
     # JAX accepts no larger integers.
     return float(value) if isinstance(value, int) and abs(value) > _LARGEST_WHOLE else value
 

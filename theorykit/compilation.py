@@ -32,6 +32,7 @@ _OF_NUMBERS = {"xla_backend_optimization_level": 0, "xla_cpu_parallel_codegen_sp
 # Programs are kept only if all their code is in these packages, whose versions are part of the program's name.
 _PACKAGES = ("theorykit", "jax", "jaxlib", "equinox", "optimistix", "lineax", "numpy", "sympy", "builtins")
 _PART = "programs"
+_ARRAYS = (jax.Array, np.ndarray, np.generic)
 # Number of programs of one function that stay in memory. Each takes some of the memory maps of the process.
 _MOST_PROGRAMS = 64
 
@@ -112,8 +113,11 @@ def _options(few: bool = False) -> Mapping[str, Any] | None:
 
 def rows_of(*values: Any) -> int:
     """Bound the rows of matrices in a function of `values`: the rows of square arrays, the longest axis of others."""
-    shapes = [leaf.shape for leaf in jax.tree.leaves(values) if eqx.is_inexact_array(leaf) and leaf.shape]
-    return max((shape[-1] if shape[-2:-1] == shape[-1:] else max(shape) for shape in shapes), default=0)
+    most = 0
+    for leaf in jax.tree.leaves(values):
+        if isinstance(leaf, _ARRAYS) and leaf.shape and leaf.dtype.kind in "fc":
+            most = max(most, leaf.shape[-1] if leaf.shape[-2:-1] == leaf.shape[-1:] else max(leaf.shape))
+    return most
 
 
 class _Programs:
@@ -125,11 +129,19 @@ class _Programs:
 
     def __call__(self, *arguments, **keywords):
         leaves, structure = jax.tree.flatten((arguments, keywords))
-        arrays = [leaf for leaf in leaves if _is_array(leaf)]
         default = jax.config.jax_default_device or jax.local_devices()[0]
-        if any(isinstance(array, jax.Array) and array.devices() != {default} for array in arrays):
-            return self.on_other_devices()(*arguments, **keywords)
-        key = structure, default, tuple([_kind(leaf) for leaf in leaves])
+        # One loop without calls, because small solves take milliseconds.
+        arrays, kinds = [], []
+        for leaf in leaves:
+            if isinstance(leaf, _ARRAYS):
+                if isinstance(leaf, jax.Array) and leaf.devices() != {default}:
+                    return self.on_other_devices()(*arguments, **keywords)
+                arrays.append(leaf)
+                # A program depends on shapes and types of arrays, and on the values of anything else.
+                kinds.append((leaf.shape, leaf.dtype, getattr(leaf, "weak_type", False)))
+            else:
+                kinds.append((type(leaf), leaf))
+        key = structure, default, tuple(kinds)
         if key not in self.programs:
             if len(self.programs) >= _MOST_PROGRAMS:
                 self.programs.clear()
@@ -139,7 +151,7 @@ class _Programs:
 
     def _program(self, leaves: list[Any], structure: Any, device: Any) -> tuple[Callable, Any]:
         """Read a program from disk or compile it. Return it with the structure of its results."""
-        arrays, outputs = [leaf for leaf in leaves if _is_array(leaf)], None
+        arrays, outputs = [leaf for leaf in leaves if isinstance(leaf, _ARRAYS)], None
         is_kept = disk.is_enabled() and device == jax.local_devices()[0]
         name = _name(self.function, jax.tree.unflatten(structure, leaves)) if is_kept else None
         if name is not None and (found := _read(name, len(arrays))) is not None:
@@ -148,7 +160,7 @@ class _Programs:
         def of_arrays(*arrays):
             nonlocal outputs
             traced = iter(arrays)
-            filled = [next(traced) if _is_array(leaf) else leaf for leaf in leaves]
+            filled = [next(traced) if isinstance(leaf, _ARRAYS) else leaf for leaf in leaves]
             arguments, keywords = jax.tree.unflatten(structure, filled)
             results, outputs = jax.tree.flatten(self.function(*arguments, **keywords))
             return results
@@ -168,17 +180,6 @@ class _Programs:
             jax.config.update(setting, before)
         _write(name, program, outputs)
         return program, outputs
-
-
-def _is_array(leaf: Any) -> bool:
-    return isinstance(leaf, (jax.Array, np.ndarray, np.generic))
-
-
-def _kind(leaf: Any) -> tuple:
-    """Return what a program depends on: shape and type of an array, and the value of anything else."""
-    if _is_array(leaf):
-        return leaf.shape, leaf.dtype, getattr(leaf, "weak_type", False)
-    return type(leaf), leaf
 
 
 def _read(name: str, arrays: int) -> tuple[Callable, Any] | None:
@@ -262,7 +263,7 @@ class _UnknownCode(Exception):
 
 def _text(value: Any) -> str:
     """Describe a value: shapes of arrays, fields of objects, and names of functions and classes."""
-    if _is_array(value):
+    if isinstance(value, _ARRAYS):
         return f"{value.dtype}{value.shape}{getattr(value, 'weak_type', '')}"
     if value is None or type(value) in (bool, int, float, str):
         return repr(value)

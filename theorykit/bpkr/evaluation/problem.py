@@ -44,6 +44,12 @@ from .formulas import BoundAction, bind
 from .majorisation import BoundedEnergy
 from .rounding import MACHINE, MARGIN, entropy_rounding
 
+# Form the curvature if it costs at most this many evaluations of the energy; otherwise sweeps are faster.
+_CURVATURE_EVALUATIONS = 8
+# Form the curvature if it takes at most this many bytes.
+_CURVATURE_BYTES = 2**30
+# Operations of the diagonalisation of the Hessian, relative to the third power of its size.
+_DIAGONALISATION = 10.0
 # Fraction of the misfit that the surrogate Hessian bounds. This value is the fastest for 64 and 256 paths.
 _MODEL_SHARE = 0.3
 # Continuation starts at the temperature at which the misfit of the labels alone is this many times the smallest width.
@@ -76,6 +82,7 @@ class Problem(DisplayMixin, AbstractSaddleProblem):
     - `data`: the checked data.
     - `examples`: the training examples in canonical form; None without labels.
     - `ansatz`: the assumption beyond large widths, or the parameterisation with a richness, in words; else empty.
+    - `forms_curvature`: whether solvers form the Hessian, because it costs little compared to an evaluation.
 
     Example:
         >>> import numpy as np
@@ -93,6 +100,7 @@ class Problem(DisplayMixin, AbstractSaddleProblem):
     data: Data | None
     examples: Examples | None
     ansatz: str = eqx.field(static=True)
+    forms_curvature: bool = eqx.field(static=True)
 
     @usual_settings()
     def __init__(self, architecture: Architecture, data: Data):
@@ -101,9 +109,12 @@ class Problem(DisplayMixin, AbstractSaddleProblem):
             warn_of_class_numbers(data.labels, stacklevel=4)
         self.bound = bind(architecture.with_arrays())
         self.ansatz = ansatz_of(architecture, 0 if self.data.labels is None else self.data.labels.size)
-        self.examples = None
+        self.examples, self.forms_curvature = None, False
         if self.data.labels is not None:
             self.examples = canonical(self.data, architecture.outputs, architecture.temperature)
+            evaluations, size = self.energy.curvature_cost()
+            evaluations += _DIAGONALISATION * dimension(architecture) ** 3 / self.energy.operations()
+            self.forms_curvature = bool(evaluations <= _CURVATURE_EVALUATIONS and size <= _CURVATURE_BYTES)
 
     def __reduce__(self):
         # Compiled functions cannot be pickled, so the other process compiles them again.
@@ -173,7 +184,7 @@ class Problem(DisplayMixin, AbstractSaddleProblem):
         """Return computed values after checking that all are finite; the error names the likely cause."""
         traced, temperature, leaves = is_traced(results), "traced", jax.tree.leaves(results)
         if not traced:
-            if all(np.all(np.isfinite(leaf)) for leaf in leaves):
+            if all([np.all(np.isfinite(leaf)) for leaf in leaves]):
                 return results
             temperature = self.architecture.temperature
         message = (

@@ -77,9 +77,8 @@ def displaced(architecture: Architecture, order_parameters: OrderParameters, tan
 
 def dimension(architecture: Architecture) -> int:
     """Return the number of components of a tangent."""
-    sizes = architecture.overlap_sizes
-    nested = _nested_sizes(architecture)
-    return sum(len(_components(size, kept)[0]) for size, kept in zip(sizes, nested, strict=True))
+    sizes = zip(architecture.overlap_sizes, _nested_sizes(architecture), strict=True)
+    return sum([size * (size + 1) // 2 - kept * (kept + 1) // 2 for size, kept in sizes])
 
 
 def _components(size: int, nested: int) -> tuple[np.ndarray, np.ndarray]:
@@ -90,4 +89,4 @@ def _components(size: int, nested: int) -> tuple[np.ndarray, np.ndarray]:
 def _nested_sizes(architecture: Architecture) -> list[int]:
     """Return, for each order parameter, the size of its block that is the next order parameter; 0 without a skip."""
     forms = zip(architecture.forms, architecture.overlap_sizes[1:], strict=True)
-    return [*(size if form.has_skip else 0 for form, size in forms), 0]
+    return [*[size if form.has_skip else 0 for form, size in forms], 0]

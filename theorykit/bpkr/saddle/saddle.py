@@ -30,12 +30,10 @@ from ...settings import usual_settings
 from ...symbolic.documents.display import DisplayMixin
 from ...symbolic.documents.document import Block, Table, Text, verbatim
 from ...symbolic.documents.values import number
-from ...threads import threads_for
 from ..data.data import Data
 from ..evaluation.observables import head_score_table
 from ..evaluation.problem import Problem, as_problem
 from ..order_parameters.coordinates import from_order_parameters, gp_coordinates
-from ..order_parameters.metric import dimension
 from ..order_parameters.order_parameters import HasOrderParameters, OrderParameters, gp_limit, order_parameter_blocks
 from ..specification.architecture import Architecture, check_solve
 
@@ -50,14 +48,8 @@ _CAUSES = {
 }
 # The default tolerance. If a smaller gradient norm exceeds a given tolerance, that tolerance is below rounding.
 _USUAL_TOLERANCE = 1e-9
-# Form the curvature if it costs at most this many evaluations of the energy; otherwise sweeps are faster.
-_CURVATURE_EVALUATIONS = 8
-# Operations of the diagonalisation of the Hessian, relative to the third power of its size.
-_DIAGONALISATION = 10.0
 # Tolerance of Newton's method at infinite width, relative to the requested tolerance.
 _FINER = 1e-3
-# Form the curvature if it takes at most this many bytes.
-_CURVATURE_BYTES = 2**30
 # After this many steps of one attempt, another strategy is likely to be faster.
 _MOST_STEPS = 150
 # Steps and gradient norm of a rough solve, which only has to give a starting point.
@@ -256,8 +248,7 @@ def solve(
             saddle = _attempt(problem.canonical, start, solver, tolerance, max_steps)
         else:
             check_solve(architecture, problem.rows)
-            with threads_for(problem.rows):
-                saddle = _solved(problem.canonical, start, solver, tolerance, max_steps)
+            saddle = _solved(problem.canonical, start, solver, tolerance, max_steps)
             problem.finite((saddle.action, saddle.gradient_norm))
         return report(replace(saddle, ansatz=problem.ansatz) if problem.ansatz else saddle, throw, stacklevel=2)
 
@@ -322,7 +313,7 @@ def _distance(saddle: Saddle) -> float:
 def _attempt(problem: Problem, start: Coordinates, solver: Any, tolerance: float, max_steps: int) -> Saddle:
     """Minimise once. The default solver depends on the size of the problem."""
     if solver is None:
-        if _forms_curvature(problem):
+        if problem.forms_curvature:
             # At infinite width the gradient has no rounding errors of large terms, so another step is worth its time.
             solver = _newton(float(tolerance) * (_FINER if problem.architecture.is_infinite else 1.0))
         elif problem.has_sweeps:
@@ -339,13 +330,6 @@ def _attempt(problem: Problem, start: Coordinates, solver: Any, tolerance: float
 @lru_cache
 def _newton(tolerance: float) -> Newton:
     return Newton(atol=tolerance)
-
-
-def _forms_curvature(problem: Problem) -> bool:
-    energy = problem.energy
-    evaluations, size = energy.curvature_cost()
-    evaluations += _DIAGONALISATION * dimension(problem.architecture) ** 3 / energy.operations()
-    return bool(evaluations <= _CURVATURE_EVALUATIONS and size <= _CURVATURE_BYTES)
 
 
 @usual_settings()
@@ -366,7 +350,7 @@ def _minimise(problem: Problem, start: Coordinates, solver, tolerance, steps: Ma
     """Minimise from `start`. `steps` are the keywords of `optimistix.minimise` that limit the number of steps."""
     fixed, start = jax.lax.stop_gradient((problem, start))
     found = optx.minimise(lambda at, problem: problem.action(at), solver, start, fixed, throw=False, **steps)
-    end, forms_curvature = end_of(fixed, found), isinstance(solver, Newton) or _forms_curvature(problem)
+    end, forms_curvature = end_of(fixed, found), isinstance(solver, Newton) or problem.forms_curvature
     point, model = end["point"], end.get("model")
     if forms_curvature and model is None:
         point, model = _polished(fixed, point, tolerance)
