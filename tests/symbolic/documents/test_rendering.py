@@ -170,4 +170,4 @@ def test_names_are_formulas_or_verbatim(name, expected):
 def test_a_symbol_of_any_name_is_written(name):
     text = latex(Symbol(name) ** 2)
     assert re.sub(r"\\[{}\\]", "", text).count("{") == re.sub(r"\\[{}\\]", "", text).count("}")
-    assert "".join(broken(f"{text} + {text}", 5.0, 5.0))
+    assert "".join(broken(f"{text} + {text}", 5.0))

@@ -7,7 +7,7 @@ from typing import Any
 import jax
 
 from ...checks import refuse_traced
-from .document import Block, as_notebook_markdown, as_terminal_text
+from .document import Block, as_markdown, as_terminal_text
 
 # Maximum number of lines of a repr. Longer output belongs in a summary.
 _LINES = 15
@@ -26,7 +26,7 @@ class View:
         return as_terminal_text(self.blocks)
 
     def _repr_markdown_(self) -> str:
-        return as_notebook_markdown(self.blocks)
+        return as_markdown(self.blocks, fold=True)
 
 
 class DisplayMixin:

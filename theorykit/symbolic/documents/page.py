@@ -64,7 +64,7 @@ def as_html(blocks: Iterable[Block], definitions: Iterable[Definition] = ()) -> 
     def equation(block: Equation) -> str:
         latex = f"{block.left} {block.numbered}"
         formulas.append(latex)
-        lines = broken(latex, _WIDTH, _WIDTH)
+        lines = broken(latex, _WIDTH)
         lines = "".join(f'<div><math displaystyle="true">{mathml(line)}</math></div>' for line in lines)
         return f'<div class="formula" data-latex="{html.escape(latex)}">{lines}</div>'
 
