@@ -20,7 +20,7 @@ from sympy.core.function import FunctionClass
 
 from ..checks import checked_function, checked_sequence, checked_text, counted, first_line, shown
 from ..precision import require_float64
-from .notation import enclosed, escaped
+from .notation import enclosed, escaped, power
 
 Interval = tuple[float | int | Expr, float | int | Expr]
 
@@ -79,8 +79,7 @@ class NumericFunction(Function, metaclass=_NumericClass):
 
     def _latex(self, printer, exp=None):
         name, arguments = self._notation(printer)
-        text = name + self._marks("^{(%s)}") + arguments
-        return text if exp is None else rf"\left({text}\right)^{{{exp}}}"
+        return power(name + self._marks("^{(%s)}") + arguments, exp)
 
     def _notation(self, printer):
         """Return the LaTeX of the function and of its arguments in brackets."""
@@ -198,7 +197,6 @@ def _derivative(kind: _NumericClass, orders: tuple[int, ...]) -> _NumericClass:
     attributes = {
         "__module__": __name__,
         "implementation": staticmethod(_of_arrays(kind.__name__, value)),
-        "slopes": (),
         "orders": orders,
         "definition": (_derivative, (kind, orders)),
     }

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Annotated, Any
+from typing import Annotated, Any, get_args
 
 from ...checks import check_fields, checked_instance, checked_sequence, checked_whole_number
 from ..notation import escaped
@@ -120,15 +120,14 @@ class Code(Part):
 
 Block = Heading | Text | Equation | Items | Folded | Table | Code
 """Union of all parts of a document."""
-_BLOCKS = (Heading, Text, Equation, Items, Folded, Table, Code)
 
 
-def checked_blocks(name: str, values: Iterable[Block]) -> list[Block]:
-    """Return `values` as a list after checking that it is a non-empty sequence of parts."""
-    found = checked_sequence(name, values, "parts of a document")
+def checked_blocks(blocks: Iterable[Block]) -> list[Block]:
+    """Return a list of blocks after checking that it is a non-empty sequence of parts."""
+    found = checked_sequence("blocks", blocks, "parts of a document")
     if not found:
-        raise ValueError(f"{name} must not be empty")
-    return [checked_instance(f"{name}[{i}]", value, _BLOCKS) for i, value in enumerate(found)]
+        raise ValueError("blocks must not be empty")
+    return [checked_instance(f"blocks[{i}]", value, get_args(Block)) for i, value in enumerate(found)]
 
 
 def verbatim(text: object) -> str:
@@ -173,7 +172,7 @@ def write(blocks: Iterable[Block], form: Mapping[type, Callable[[Any], str]]) ->
 def as_markdown(blocks: "Iterable[Block]", fold: bool = False) -> str:
     """Write the document as Markdown, with equations between double dollar signs.
 
-    Set `fold` for the output of a notebook, which can hide folded parts.
+    Set `fold` to hide folded parts, as a notebook can.
     """
 
     def written(text: str) -> str:
@@ -208,7 +207,7 @@ def as_markdown(blocks: "Iterable[Block]", fold: bool = False) -> str:
     }
     if checked_instance("fold", fold, bool):
         form[Folded] = folded
-    return "\n\n".join(write(checked_blocks("blocks", blocks), form)) + "\n"
+    return "\n\n".join(write(checked_blocks(blocks), form)) + "\n"
 
 
 def as_latex(blocks: "Iterable[Block]", fragment: bool = False) -> str:
@@ -253,7 +252,7 @@ def as_latex(blocks: "Iterable[Block]", fragment: bool = False) -> str:
         met[label[1]] += 1
         return label[0] if met[label[1]] == 1 else rf"\label{{{label[1]}:{met[label[1]]}}}"
 
-    body = "".join(write(checked_blocks("blocks", blocks), form))
+    body = "".join(write(checked_blocks(blocks), form))
     body = re.sub(r"\\label\{([^}]*)\}", unique, body)
     return body.lstrip() if checked_instance("fragment", fragment, bool) else f"{_PREAMBLE}{body}\\end{{document}}\n"
 
@@ -326,4 +325,4 @@ def as_terminal_text(blocks: Iterable[Block]) -> str:
         Code: lambda block: block.text,
         Folded: lambda block: plain(block.summary),
     }
-    return "\n".join(write(checked_blocks("blocks", blocks), form))
+    return "\n".join(write(checked_blocks(blocks), form))
