@@ -8,8 +8,8 @@ from .document import Block, as_markdown, as_terminal_text
 
 # Maximum number of lines of a repr. Longer output belongs in a summary.
 _LINES = 15
-# A repr must never fail. Views raise these errors for traced and deleted arrays, and for placeholders instead of arrays,
-# which `jax.eval_shape` and `jax.tree.map` create.
+# A repr must never fail. Views raise these errors for traced and deleted arrays, and for placeholders, which
+# `jax.eval_shape` and `jax.tree.map` create.
 _UNUSUAL = (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError)
 
 

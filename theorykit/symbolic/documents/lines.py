@@ -30,19 +30,19 @@ _WIDTHS = {
     **dict.fromkeys(_SIGNS, 12.3),
     **dict.fromkeys(_FONTS, 0.0),
     **{r"\sum": 16.2, r"\int": 11.7, r"\log": 14.5, r"\det": 15.3, r"\exp": 17.0, r"\infty": 10.0},
-    **{r"\quad": 10.0, r"\qquad": 20.0, r"\,": 1.7, r"\;": 2.8, r"\!": -1.7, r"\ ": 3.4, r"\langle": 4.0, r"\rangle": 4.0},
-    **{",": 4.5, "|": 2.8, "(": 3.9, ")": 3.9, "'": 2.5, "i": 3.5, "j": 4.1, "l": 3.0, "m": 8.8, "w": 7.2},
+    **{r"\quad": 10.0, r"\qquad": 20.0, r"\,": 1.7, r"\;": 2.8, r"\!": -1.7, r"\ ": 3.4},
+    **{r"\langle": 4.0, r"\rangle": 4.0, ",": 4.5, "|": 2.8, "(": 3.9, ")": 3.9, "'": 2.5},
+    **{"i": 3.5, "j": 4.1, "l": 3.0, "m": 8.8, "w": 7.2},
 }
 
 
 class _Item(NamedTuple):
-    """Part of a formula that is not broken. It has a depth in brackets, and a cost of a break before it."""
+    """Part of a formula that is not broken: its depth in brackets, the cost of a break before it, and its end."""
 
     kind: str
     depth: int
     cost: float
     width: float
-    # Position in the formula.
     end: int
 
 

@@ -92,14 +92,15 @@ def as_html(blocks: Iterable[Block], definitions: Iterable[Definition] = ()) -> 
         Folded: fold,
     }
     body = "\n".join(write(checked_blocks(blocks), form))
+    met = [row for row in rows if any(_occurs(row.symbol, latex) for latex in formulas)]
     lines = [
         f'<tr><th scope="row" data-latex="{html.escape(row.symbol)}"><math>{mathml(row.symbol)}</math></th>'
         f"<td>{written(row.meaning)}</td></tr>"
-        for row in [row for row in rows if any(_occurs(row.symbol, latex) for latex in formulas)]
+        for row in met
     ]
-    if lines:
-        table = '<div class="wide"><table><tbody>\n' + "\n".join(lines) + "\n</tbody></table></div>"
-        body += f"\n{heading(Heading('Symbols'))}\n{table}"
+    if met:
+        symbols = '<div class="wide"><table><tbody>\n' + "\n".join(lines) + "\n</tbody></table></div>"
+        body += f"\n{heading(Heading('Symbols'))}\n{symbols}"
     template = Template(Path(__file__).with_suffix(".html").read_text("utf-8"))
     listed = "<ol>\n" + "\n".join(contents) + "\n</ol>" if contents else ""
     return template.substitute(title=html.escape(titles[0] if titles else "A derivation"), contents=listed, body=body)
