@@ -141,8 +141,9 @@ def numeric_function(
     checked_function("f", f)
     intervals = checked_sequence("domain", domain, "the ends of an interval, or one interval per argument")
     if len(intervals) == 2 and np.ndim(intervals[0]) == np.ndim(intervals[1]) == 0:
-        is_number = [each.default is each.empty for each in inspect.signature(f).parameters.values()]
-        intervals = (intervals,) * sum(is_number)
+        parameters = inspect.signature(f).parameters.values()
+        required = [each for each in parameters if each.default is each.empty and each.kind is not each.VAR_KEYWORD]
+        intervals = (intervals,) * len(required)
     intervals = tuple(tuple(map(float, interval)) for interval in intervals)
     if not intervals or not all(len(interval) == 2 and interval[0] < interval[1] for interval in intervals):
         raise ValueError(f"domain must be one interval (low, high) per argument with low < high, got {shown(domain)}")
