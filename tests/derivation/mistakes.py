@@ -15,7 +15,7 @@ from theorykit.derivation.sampling import random_values
 from theorykit.symbolic import inverse
 from theorykit.symbolic.atoms import PartialTrace, PositiveDefiniteSymbol, SymmetricSymbol
 
-# Kinds of mistakes: in one term of a sum, and wherever a symbol or a node occurs in one term or in all.
+# Kinds of mistakes: in one term of a sum or in all, and wherever a symbol or a node occurs in one term or in all.
 IN_TERMS = ("wrong sign", "factor 2", "factor 1/2", "dropped")
 IN_POWERS_OF_SIZES = ("sqrt(N) too many", "sqrt(N) too few", "a part of the next order", "N + 1 for N")
 IN_SYMBOLS = ("minus a symbol", "half a symbol", "symbol / sqrt(N)", "squared", "inverted", "transposed", "exchanged")
@@ -38,8 +38,10 @@ def mutations(expression: Expr) -> Iterator[tuple[str, Callable[[], Expr]]]:
     terms, sizes = sum_of.make_args(expression), _sizes(expression)
 
     def changed(number: int, change: Mapping[Expr, Expr] | Expr) -> Expr | None:
-        """Replace symbols and nodes in a term, or multiply it with a factor."""
+        """Replace symbols and nodes in a term or in all, or multiply it or all with a factor."""
         if not isinstance(change, dict):
+            if number == len(terms):
+                return change * expression
             return sum_of(*terms[:number], *([change * terms[number]] if change else ()), *terms[number + 1 :])
         try:
             if number == len(terms):
@@ -57,6 +59,8 @@ def mutations(expression: Expr) -> Iterator[tuple[str, Callable[[], Expr]]]:
             factors += zip(IN_POWERS_OF_SIZES, (sqrt(size), 1 / sqrt(size), 1 + 1 / size, larger), strict=True)
         yield from ((kind, partial(changed, number, factor)) for kind, factor in factors)
 
+    for kind, factor in zip(IN_TERMS, (S.NegativeOne, S(2), S.Half), strict=False) if len(terms) > 1 else ():
+        yield kind, partial(changed, len(terms), factor)
     for kind, change in _changes(expression, sizes):
         having = [number for number, term in enumerate(terms) if any(term.has(node) for node in change)]
         for number in (*having, *[len(terms)] * (len(having) > 1)):
@@ -67,7 +71,7 @@ def _changes(expression: Expr, sizes: set[Symbol]) -> Iterator[tuple[str, dict[E
     symbols = sorted(expression.free_symbols - sizes, key=str)
     for number, symbol in enumerate(symbols):
         wrong = {"minus a symbol": -symbol, "half a symbol": S.Half * symbol}
-        wrong |= {"symbol / sqrt(N)": symbol / sqrt(size) for size in sorted(sizes, key=str)[:1]}
+        yield from (("symbol / sqrt(N)", {symbol: symbol / sqrt(size)}) for size in sorted(sizes, key=str))
         if not symbol.is_Matrix:
             wrong |= {"squared": symbol**2, "inverted": 1 / symbol}
         elif symbol.shape[0] == symbol.shape[1] != 1:
