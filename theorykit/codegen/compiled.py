@@ -41,6 +41,7 @@ from .evaluate import Algebra, At, as_number, refuse
 from .functions import TABLE, ScalarFunction
 from .jax_algebra import Jax
 from .literal import Numpy
+from .sizes import bound_sizes, sizes_of
 from .source import source_of
 from .structured import check_definite, factors_of_power
 
@@ -69,7 +70,7 @@ class CompiledFunction(DisplayMixin):
             raise TypeError(
                 f"{self.name} takes the arguments {', '.join(sorted(names))}, got {', '.join(sorted(arguments))}"
             )
-        at = At({**arguments, **sizes_of(self._bindings, arguments)}, self.algebra)
+        at = At({**arguments, **sizes_of(self.arguments, arguments, self.algebra)}, self.algebra)
         return {name: at(expression) for name, expression in self.outputs.items()}
 
     def call_from(self, values: Mapping[str | Expr, Any]) -> dict[str, Any]:
@@ -80,17 +81,13 @@ class CompiledFunction(DisplayMixin):
         return self(**{argument.name: given[argument.name] for argument in self.arguments})
 
     @cached_property
-    def _bindings(self) -> tuple[SizeBinding, ...]:
-        return bind_sizes(self.arguments)
-
-    @cached_property
     def source(self) -> str:
         """Python source of the function that imports nothing but `jax` and can be pasted into other code."""
         return self.source_with({})
 
     def source_with(self, names: Mapping[Expr, str]) -> str:
         """Return the source with names for subexpressions, such as the kernel."""
-        return source_of(self.name, self.outputs, self.arguments, self._bindings, names)
+        return source_of(self.name, self.outputs, self.arguments, names)
 
     def _view(self):
         yield Heading(f"{verbatim(self.name)}: compiled function", 1)
@@ -244,68 +241,3 @@ def _check_row(row: ScalarFunction, node: Expr) -> None:
     for order in (node.args[i] for i in row.whole_numbers(node)):
         if not (order.is_Integer and abs(order) <= _MOST_ORDERS):
             raise NotImplementedError(f"{name} (in {shown(node)}) must have a whole order up to 64, got {order}")
-
-
-class SizeBinding(NamedTuple):
-    """A size that follows from a dimension of an argument: `size = dimension // divisor`.
-
-    The divisor is a dimension of an argument, or a function of sizes that are known before.
-    """
-
-    size: Symbol
-    dimension: tuple[str, int]
-    divisor: Expr | tuple[str, int]
-
-
-def bound_sizes(arguments: Iterable[Expr]) -> frozenset[Expr]:
-    """Return the symbols whose values are known from `arguments`, which are scalar arguments and sizes."""
-    arguments = list(arguments)
-    return frozenset({binding.size for binding in bind_sizes(arguments)} | {a for a in arguments if a.is_Symbol})
-
-
-def bind_sizes(arguments: Iterable[Expr]) -> tuple[SizeBinding, ...]:
-    """Bind every size symbol that the shapes determine. Each binding depends only on earlier ones.
-
-    A dimension is a product of sizes, or of sums of sizes. If its quotient by another dimension, or by a product of
-    known sizes, is a single symbol, this symbol becomes known. Scalar arguments are known from the start.
-    """
-    arguments = list(arguments)
-    known = {argument for argument in arguments if isinstance(argument, Symbol)}
-    places = {
-        (argument.name, axis): factor(side)
-        for argument in arguments
-        if isinstance(argument, MatrixSymbol)
-        for axis, side in enumerate(argument.shape)
-    }
-    bindings: list[SizeBinding] = []
-    while found := [
-        SizeBinding(size, place, divisor)
-        for place, side in places.items()
-        for size, divisor in _quotients(side, places, known)
-    ]:
-        # Bind one size at a time. Sizes that are dimensions themselves come before sizes that need a division.
-        best = min(found, key=lambda binding: 0 if binding.divisor == 1 else 2 - isinstance(binding.divisor, tuple))
-        bindings.append(best)
-        known.add(best.size)
-    return tuple(bindings)
-
-
-def _quotients(side: Expr, places: Mapping[tuple[str, int], Expr], known: Collection[Expr]) -> Iterator[tuple]:
-    """Yield unknown symbols that are quotients of a dimension and known sizes, with the divisor."""
-    of_known = Mul(*(part for part in Mul.make_args(side) if part.free_symbols <= set(known)))
-    for divisor, text in [(of_known, of_known), *((other, place) for place, other in places.items())]:
-        quotient = side / divisor
-        if isinstance(quotient, Symbol) and quotient not in known:
-            yield quotient, text
-
-
-def sizes_of(bindings: Sequence[SizeBinding], arguments: Mapping[str, Any]) -> dict[str, int]:
-    """Return the values of bound sizes by name."""
-    sizes: dict[str, int] = {}
-    for size, (name, axis), divisor in bindings:
-        if isinstance(divisor, tuple):
-            by = arguments[divisor[0]].shape[divisor[1]]
-        else:
-            by = int(At({**arguments, **sizes}, Numpy)(divisor))
-        sizes[size.name] = arguments[name].shape[axis] // by
-    return sizes
