@@ -2,28 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any
 
 from sympy import (
     Basic,
     Dummy,
     Expr,
     Inverse,
-    KroneckerProduct,
     Lambda,
-    MatMul,
     MatPow,
     MatrixBase,
     MatrixSymbol,
-    Mul,
     Number,
     NumberSymbol,
     Symbol,
     Tuple,
-    factor,
+    srepr,
 )
 from sympy.core.symbol import Str
 from sympy.functions.elementary.piecewise import ExprCondPair
@@ -35,12 +32,10 @@ from ..symbolic.atoms import BoundVariable, LogDet, SquareRoot, check_matrices_a
 from ..symbolic.averages import GaussianAverage
 from ..symbolic.documents.display import DisplayMixin
 from ..symbolic.documents.document import Code, Folded, Table, verbatim
-from ..symbolic.envelopes import FunctionOfLoss
 from ..symbolic.matrix_functions import Entrywise
-from .evaluate import Algebra, At, as_number, refuse
+from .evaluate import Algebra, At, as_number, free_symbols, refuse
 from .functions import TABLE, ScalarFunction
 from .jax_algebra import Jax
-from .literal import Numpy
 from .sizes import bound_sizes, sizes_of
 from .source import source_of
 from .structured import check_definite, factors_of_power
@@ -154,44 +149,21 @@ def check_symbols(name: str, expressions: Iterable[Expr], arguments: Sequence[Ex
         # Values are given by name, which could not distinguish such symbols.
         if (other := named.setdefault(symbol.name, symbol)) != symbol:
             raise ValueError(
-                f"{name}: two different symbols are named {symbol.name!r} ({_described(other)}, and "
-                f"{_described(symbol)}); rename one, or give both the same assumptions and shape"
+                f"{name}: two different symbols are named {symbol.name!r} ({srepr(other)}, and {srepr(symbol)}); "
+                "rename one, or give both the same assumptions and shape"
             )
     known = {*arguments, *bound_sizes(arguments)}
     if unknown := sorted(symbol.name for symbol in wanted if symbol not in known):
         raise ValueError(f"{name}: the symbols {unknown} are neither arguments nor sizes that the arguments determine")
 
 
-def _described(symbol: Expr) -> str:
-    if isinstance(symbol, MatrixSymbol):
-        return f"{type(symbol).__name__} {' x '.join(map(str, symbol.shape))}"
-    assumed = [f"{key}={value}" for key, value in sorted(symbol.assumptions0.items())]
-    return f"Symbol with {', '.join(assumed[:4])}"
-
-
 def symbols_of(expression: Expr) -> set[Expr]:
     """Return the symbols whose values an expression needs. Bound variables, and sizes of symbols, are left out."""
-    found: set[Expr] = set()
-    seen: set[tuple[Basic, frozenset]] = set()
-
-    def visit(node: Basic, bound: frozenset) -> None:
-        if (node, bound) in seen:
-            return
-        seen.add((node, bound))
-        if isinstance(node, Lambda):
-            visit(node.expr, bound | set(node.variables))
-        elif isinstance(node, (Symbol, MatrixSymbol)):
-            found.update({node} - bound if not isinstance(node, BoundVariable) else ())
-        if not isinstance(node, (Lambda, MatrixSymbol)):
-            for each in node.args:
-                visit(each, bound)
-
-    visit(expression, frozenset())
-    return found
+    return {symbol for symbol in free_symbols(expression) if not isinstance(symbol, BoundVariable)}
 
 
 # Parts of nodes that have no value of their own.
-_STRUCTURE = (ExprCondPair, Lambda, MatrixBase, Str, Tuple)
+_STRUCTURE = (ExprCondPair, Lambda, MatrixBase, Tuple)
 
 
 def check_covered(expression: Expr) -> None:
@@ -200,11 +172,12 @@ def check_covered(expression: Expr) -> None:
     It is a `NotImplementedError` if there is no rule, and a `ValueError` for a number that double precision cannot
     hold.
     """
+    pending: list[Basic] = [expression]
     seen: set[Basic] = set()
-
-    def visit(node: Basic) -> None:
+    while pending:
+        node = pending.pop()
         if node in seen or isinstance(node, (MatrixSymbol, Str)):
-            return
+            continue
         seen.add(node)
         parts = node.args
         if isinstance(node, (Number, NumberSymbol)):
@@ -214,24 +187,17 @@ def check_covered(expression: Expr) -> None:
         elif isinstance(node, GaussianAverage):
             check_matrices_are_fixed(node.integrand)
             parts = (node.integrand, node.side)
-        elif isinstance(node, FunctionOfLoss):
-            parts = (node.loss, *node.numbers)
         elif isinstance(node, (ElementwiseApplyFunction, Entrywise)):
             check_matrices_are_fixed(node.function.expr)
-        elif isinstance(node, (Inverse, LogDet, SquareRoot)) and not isinstance(node.args[0], KroneckerProduct):
+        elif isinstance(node, (Inverse, LogDet, SquareRoot)):
             check_definite(node.args[0])
         elif isinstance(node, MatPow):
-            visit(MatMul(*factors_of_power(node), evaluate=False))
-        elif isinstance(node, Lambda):
-            parts = (node.expr,)
+            parts = factors_of_power(node)
         elif (row := TABLE.get(type(node))) is not None:
             _check_row(row, node)
         elif not isinstance(node, _STRUCTURE) and Jax.rule(type(node)) is refuse:
             refuse(node)
-        for each in parts:
-            visit(each)
-
-    visit(expression)
+        pending += parts
 
 
 def _check_row(row: ScalarFunction, node: Expr) -> None:

@@ -93,20 +93,20 @@ def _evaluate_outside(node: sp.Basic, variables: frozenset[BoundVariable], at: A
     if node in seen or not node.args or isinstance(node, sp.Lambda):
         return
     seen.add(node)
-    inside = variables_in(node)
+    inside = free_symbols(node)
     if not inside.isdisjoint(variables):
         for each in node.args:
             _evaluate_outside(each, variables, at, seen)
-    elif isinstance(node, sp.Expr) and all(map(at.is_bound, inside)):
+    elif isinstance(node, sp.Expr) and all(at.is_bound(each) for each in inside if isinstance(each, BoundVariable)):
         at(node)
 
 
 @lru_cache(maxsize=2**16)
-def variables_in(node: sp.Basic) -> frozenset[BoundVariable]:
-    """Return the free variables of a node that an enclosing average or function binds."""
-    if isinstance(node, BoundVariable):
+def free_symbols(node: sp.Basic) -> frozenset[sp.Expr]:
+    """Return the symbols in a node that no average or function in it binds. Sizes of matrix symbols are left out."""
+    if isinstance(node, (sp.Symbol, sp.MatrixSymbol)):
         return frozenset([node])
-    return frozenset().union(*map(variables_in, node.args)).difference(getattr(node, "bound_symbols", ()))
+    return frozenset().union(*map(free_symbols, node.args)).difference(getattr(node, "bound_symbols", ()))
 
 
 def evaluate(expression: sp.Expr, values: Mapping[str, Any], algebra: Any) -> Any:

@@ -14,7 +14,7 @@ import sys
 import unicodedata
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from textwrap import wrap
+from textwrap import indent, wrap
 from types import FunctionType, ModuleType
 from typing import Any
 
@@ -70,13 +70,16 @@ def _comparison(operator: ast.cmpop) -> Callable:
 class Recorded:
     """A value of which only the formula is known, as a syntax tree. Values share the trees of their parts.
 
-    The attribute `label` of a tree is the name under which the source keeps its value.
+    The attribute `label` of a tree is the name of its value in the source.
     """
 
-    def __init__(self, tree: ast.expr, label: str = ""):
+    def __init__(self, tree: Any):
         self.tree = tree
-        if label:
-            self.tree.label = label  # type: ignore[attr-defined]
+
+    def labelled(self, label: str) -> Recorded:
+        """Give the value a name in the source."""
+        self.tree.label = label
+        return self
 
     def __getattr__(self, name: str) -> Recorded:
         if name.startswith("_"):
@@ -149,14 +152,13 @@ class _Operations:
     def cholesky(matrix: Recorded) -> Recorded:
         """Factorise a matrix."""
         name = f"_{matrix.tree.id}" if isinstance(matrix.tree, ast.Name) else ""
-        return Recorded(Source.xp.linalg.cholesky(matrix).tree, f"L{name}")
+        return Source.xp.linalg.cholesky(matrix).labelled(f"L{name}")
 
     @staticmethod
     def log_det(lower: Recorded) -> Recorded:
         """Return the log-determinant of a matrix by its factor, with a name like the name of the factor."""
-        xp = Source.xp
-        value = 2 * xp.sum(xp.log(xp.diagonal(lower)))
-        return Recorded(value.tree, f"log_det{lower.tree.label.removeprefix('L')}")  # type: ignore[attr-defined]
+        value = 2 * Source.xp.sum(Source.xp.log(Source.xp.diagonal(lower)))
+        return value.labelled(f"log_det{lower.tree.label.removeprefix('L')}")
 
     @staticmethod
     def solve(lower: Recorded, right: Recorded) -> Recorded:
@@ -209,25 +211,9 @@ class Source(Structured):
             raise NotImplementedError(
                 f"the source of {node} is not written: the average is adaptive, has kinks or is in another function"
             )
-        rule = Recorded(_recorded(gauss_hermite)(node.nodes).tree, f"rule_{node.nodes}")
-        points, weights = (
-            Recorded(rule[i].tree, f"{name}_{node.nodes}") for i, name in enumerate(("z", "weights"))
-        )
+        rule = _recorded(gauss_hermite)(node.nodes).labelled(f"rule_{node.nodes}")
+        points, weights = rule[0].labelled(f"z_{node.nodes}"), rule[1].labelled(f"weights_{node.nodes}")
         return at.xp.sum(weights * at.function((node.variable,), node.integrand)(points))
-
-
-class _Recording(At):
-    """A point with recorded values, of which some have names."""
-
-    def __init__(self, values: Mapping[Any, Any], names: Mapping[Expr, str]):
-        super().__init__(values, Source)
-        self.names = names
-
-    def __call__(self, node):
-        value = super().__call__(node)
-        if isinstance(value, Recorded) and node in self.names:
-            value.tree.label = self.names[node]
-        return value
 
 
 def source_of(name: str, outputs: Mapping[str, Expr], arguments: Sequence[Expr], names: Mapping[Expr, str]) -> str:
@@ -243,25 +229,27 @@ def source_of(name: str, outputs: Mapping[str, Expr], arguments: Sequence[Expr],
     dimensions = {size for matrix in matrices for side in matrix.shape for size in side.free_symbols}
     own = _identifiers([name, *(each.name for each in arguments), *sorted(size.name for size in dimensions)])
     values = {each.name: Recorded(ast.Name(own[each.name])) for each in arguments}
-    sizes = sizes_of(arguments, values, Source)
-    for size, value in sizes.items():
-        value.tree.label = own[size]
-    at, results = _Recording({**values, **sizes}, names), _identifiers(outputs)
-    trees = []
-    for output, expression in outputs.items():
-        trees.append(_tree(at(expression)))
-        trees[-1].label = getattr(trees[-1], "label", results[output])
+    sizes = {size: value.labelled(own[size]) for size, value in sizes_of(arguments, values, Source).items()}
+    at, returned = At({**values, **sizes}, Source), _identifiers(outputs)
+    trees = [_tree(at(expression)) for expression in outputs.values()]
+    for expression, label in names.items():
+        if isinstance(value := at.known.get(expression), Recorded):
+            value.labelled(label)
+    for tree, label in zip(trees, returned.values(), strict=True):
+        tree.label = getattr(tree, "label", label)
     used = set(_parts_first(trees))
     first = [size.tree for size in sizes.values() if size.tree in used]
     lines, texts = _written([*first, *trees], {"jnp", "cho_solve", *own.values()} - {own[size] for size in sizes})
+    body = [f'"""Return {", ".join(returned.values())}.']
     renamed = {size: sp.Symbol(own[size.name]) for size in dimensions}
-    shapes = [f"{own[each.name]}: {' x '.join(str(side.xreplace(renamed)) for side in each.shape)}" for each in matrices]
-    body = [f'"""Return {", ".join(results.values())}.', *(["", *shapes] if shapes else []), '"""', *lines]
-    returned = [f"    {output!r}: {text}," for output, text in zip(outputs, texts[len(first) :], strict=True)]
+    for i, matrix in enumerate(matrices):
+        shape = " x ".join(str(side.xreplace(renamed)) for side in matrix.shape)
+        body += [*([""] if i == 0 else []), f"{own[matrix.name]}: {shape}"]
+    body += ['"""', *lines, "return {"]
+    body += [f"    {output!r}: {text}," for output, text in zip(outputs, texts[len(first) :], strict=True)]
     signature = ", ".join(["*", *(own[each.name] for each in arguments)] if arguments else [])
-    definition = [f"def {own[name]}({signature}):", *(f"    {line}".rstrip() for line in [*body, "return {", *returned, "}"])]
-    imports, helpers = _pasted("\n".join(definition))
-    return "\n".join([*imports, *helpers, "", "", *definition]).lstrip() + "\n"
+    code = f"def {own[name]}({signature}):\n{indent(chr(10).join([*body, '}']), ' ' * 4)}\n"
+    return "\n\n\n".join([*_pasted(code), code])
 
 
 def _identifiers(names: Iterable[str]) -> dict[str, str]:
@@ -324,8 +312,8 @@ def _assignment(name: str, text: str) -> list[str]:
     return [f"{name} = (", *(f"    {part}" for part in parts), ")"]
 
 
-def _pasted(code: str) -> tuple[list[str], list[str]]:
-    """Return the lines that import what code needs from JAX, and the code of functions that JAX does not have."""
+def _pasted(code: str) -> list[str]:
+    """Return the imports that code needs from JAX, and the code of functions that JAX does not have."""
     helpers: dict[str, str] = {}
     imports: set[str] = set()
     todo = _free_names(code)
@@ -335,7 +323,7 @@ def _pasted(code: str) -> tuple[list[str], list[str]]:
         of_jax = next((module.__name__ for module in _JAX if hasattr(module, name)), None)
         if isinstance(value, ModuleType):
             imports.add(f"import {name}" if value.__name__ == name else f"import {value.__name__} as {name}")
-        elif isinstance(value, FunctionType) and value.__module__.startswith("theorykit") and name not in helpers:
+        elif isinstance(value, FunctionType) and value.__module__.startswith("theorykit"):
             tree = ast.parse(inspect.getsource(value))
             for node in ast.walk(tree):
                 if isinstance(node, ast.arg):
@@ -347,7 +335,7 @@ def _pasted(code: str) -> tuple[list[str], list[str]]:
         elif of_jax is not None:
             imports.add(f"from {of_jax} import {name}")
     in_order = sorted(imports, key=lambda line: (line.startswith("from"), line))
-    return in_order, [line for name in sorted(helpers) for line in ("", "", *helpers[name].splitlines())]
+    return [*(["\n".join(in_order)] if imports else []), *(helpers[name] for name in sorted(helpers))]
 
 
 def _free_names(code: str) -> set[str]:
