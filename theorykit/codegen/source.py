@@ -15,8 +15,8 @@ import unicodedata
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from textwrap import indent, wrap
-from types import FunctionType, ModuleType
-from typing import Any
+from types import ModuleType
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -134,16 +134,25 @@ def gauss_hermite(nodes):
     return points, vectors[0] ** 2
 
 
-def square_root(matrix):
-    """Return the positive definite square root of a matrix."""
-    eigenvalues, vectors = jnp.linalg.eigh(matrix)
-    return (vectors * jnp.sqrt(eigenvalues)) @ vectors.T
+def _piecewise(node: sp.Piecewise, at: At) -> Any:
+    result: Any = at.xp.nan
+    for value, condition in reversed(node.args):
+        result = at(value) if condition == True else at.xp.where(at(condition), at(value), result)  # noqa: E712
+    return result
+
+
+def _average(node: GaussianAverage, at: At) -> Recorded:
+    if node.is_adaptive or breaks(node) or at.outer is not None:
+        raise NotImplementedError(
+            f"the source of {node} is not written: the average is adaptive, has kinks or is in another function"
+        )
+    rule = _recorded(gauss_hermite)(node.nodes).labelled(f"rule_{node.nodes}")
+    points, weights = rule[0].labelled(f"z_{node.nodes}"), rule[1].labelled(f"weights_{node.nodes}")
+    return at.xp.sum(weights * at.function((node.variable,), node.integrand)(points))
 
 
 class _Operations:
     """Stands for `theorykit.codegen.primitives`. Operations that are short in JAX are written in place."""
-
-    square_root = _recorded(square_root)
 
     def __getattr__(self, name: str) -> Recorded:
         return _recorded(getattr(primitives, name))
@@ -176,6 +185,7 @@ class Source(Structured):
 
     xp = Recorded(ast.Name("jnp"))
     operations = _Operations()
+    rules: ClassVar = {**Structured.rules, sp.Piecewise: _piecewise, GaussianAverage: _average}
 
     @staticmethod
     def size(value: Any) -> Any:
@@ -195,25 +205,6 @@ class Source(Structured):
         """Call a scalar function of JAX, or one whose code is pasted."""
         whole = row.whole_numbers(node)
         return _recorded(row.jax)(*(int(each) if i in whole else at(each) for i, each in enumerate(node.args)))
-
-    @staticmethod
-    def piecewise(node: sp.Piecewise, at: At) -> Any:
-        """Choose the first case that holds."""
-        result: Any = at.xp.nan
-        for value, condition in reversed(node.args):
-            result = at(value) if condition == True else at.xp.where(at(condition), at(value), result)  # noqa: E712
-        return result
-
-    @staticmethod
-    def average(node: GaussianAverage, at: At) -> Recorded:
-        """Average by Gauss-Hermite quadrature."""
-        if node.is_adaptive or breaks(node) or at.outer is not None:
-            raise NotImplementedError(
-                f"the source of {node} is not written: the average is adaptive, has kinks or is in another function"
-            )
-        rule = _recorded(gauss_hermite)(node.nodes).labelled(f"rule_{node.nodes}")
-        points, weights = rule[0].labelled(f"z_{node.nodes}"), rule[1].labelled(f"weights_{node.nodes}")
-        return at.xp.sum(weights * at.function((node.variable,), node.integrand)(points))
 
 
 def source_of(name: str, outputs: Mapping[str, Expr], arguments: Sequence[Expr], names: Mapping[Expr, str]) -> str:
@@ -323,13 +314,13 @@ def _pasted(code: str) -> list[str]:
         of_jax = next((module.__name__ for module in _JAX if hasattr(module, name)), None)
         if isinstance(value, ModuleType):
             imports.add(f"import {name}" if value.__name__ == name else f"import {value.__name__} as {name}")
-        elif isinstance(value, FunctionType) and value.__module__.startswith("theorykit"):
+        elif callable(value) and value.__module__.startswith("theorykit"):
             tree = ast.parse(inspect.getsource(value))
             for node in ast.walk(tree):
                 if isinstance(node, ast.arg):
                     node.annotation = None
                 elif isinstance(node, ast.FunctionDef):
-                    node.returns = None
+                    node.returns, node.decorator_list = None, []
             helpers[name] = ast.unparse(tree)
             todo |= _free_names(helpers[name]) - set(helpers)
         elif of_jax is not None:
