@@ -231,15 +231,14 @@ def source_of(name: str, outputs: Mapping[str, Expr], arguments: Sequence[Expr],
     used = set(_parts_first(trees))
     first = [size.tree for size in sizes.values() if size.tree in used]
     lines, texts = _written([*first, *trees], {"jnp", "cho_solve", *own.values()} - {own[size] for size in sizes})
-    body = [f'"""Return {", ".join(returned.values())}.']
     renamed = {size: sp.Symbol(own[size.name]) for size in dimensions}
-    for i, matrix in enumerate(matrices):
-        shape = " x ".join(str(side.xreplace(renamed)) for side in matrix.shape)
-        body += [*([""] if i == 0 else []), f"{own[matrix.name]}: {shape}"]
+    body = [f'"""Return {", ".join(returned.values())}.', *([""] if matrices else [])]
+    for matrix in matrices:
+        body.append(f"{own[matrix.name]}: {' x '.join(str(side.xreplace(renamed)) for side in matrix.shape)}")
     body += ['"""', *lines, "return {"]
     body += [f"    {output!r}: {text}," for output, text in zip(outputs, texts[len(first) :], strict=True)]
     signature = ", ".join(["*", *(own[each.name] for each in arguments)] if arguments else [])
-    code = f"def {own[name]}({signature}):\n{indent(chr(10).join([*body, '}']), ' ' * 4)}\n"
+    code = "\n".join([f"def {own[name]}({signature}):", indent("\n".join([*body, "}"]), "    "), ""])
     return "\n\n\n".join([*_pasted(code), code])
 
 
