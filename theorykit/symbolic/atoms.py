@@ -24,7 +24,6 @@ from ..checks import (
     checked_arguments,
     checked_column,
     checked_expression,
-    checked_matrices,
     checked_matrix,
     checked_size,
     checked_sizes,
@@ -394,13 +393,11 @@ def embed(block: MatrixExpr, sizes: Iterable[sp.Expr | int], index: int) -> Matr
 
 def beside(*matrices: MatrixExpr) -> MatrixExpr:
     """Return `[A | B | ...]`, or a single matrix unchanged."""
-    matrices = checked_matrices("matrices", matrices)
     return matrices[0] if len(matrices) == 1 else BlockMatrix([list(matrices)])
 
 
 def below(*matrices: MatrixExpr) -> MatrixExpr:
     """Return `[A; B; ...]`, or a single matrix unchanged."""
-    matrices = checked_matrices("matrices", matrices)
     return matrices[0] if len(matrices) == 1 else BlockMatrix([[matrix] for matrix in matrices])
 
 

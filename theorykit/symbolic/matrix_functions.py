@@ -146,12 +146,15 @@ def entrywise(function: Callable[..., sp.Expr], *matrices: MatrixExpr) -> Matrix
         >>> sum_of_entries(losses).free_symbols == {fields, labels}
         True
     """
-    matrices = _checked_alike(matrices)
+    matrices = checked_matrices("matrices", matrices)
+    for matrix in matrices[1:]:
+        if not all(map(are_equal_sizes, matrices[0].shape, matrix.shape)):
+            raise ValueError(f"the matrices must have one shape, got {matrices[0].shape} and {matrix.shape}")
     variables = _variables(len(matrices))
     value = value_of(function, variables)
-    return (
-        matrices[0].applyfunc(sp.Lambda(ENTRY, value)) if len(matrices) == 1 else of_entries(value, variables, matrices)
-    )
+    if len(matrices) == 1:
+        return matrices[0].applyfunc(sp.Lambda(ENTRY, value))
+    return of_entries(value, variables, matrices)
 
 
 def sum_of_entries(matrix: MatrixExpr) -> sp.Expr:
@@ -285,14 +288,6 @@ def _with_standard_names(function: sp.Lambda) -> sp.Lambda:
     if function.variables == own or others & set(own):
         return function  # SymPy would simplify Max and Min in a new function again, which is slow.
     return sp.Lambda(own, function.expr.xreplace(dict(zip(function.variables, own, strict=True))))
-
-
-def _checked_alike(matrices: Sequence[MatrixExpr]) -> tuple[MatrixExpr, ...]:
-    matrices = checked_matrices("matrices", matrices)
-    for matrix in matrices[1:]:
-        if not all(map(are_equal_sizes, matrices[0].shape, matrix.shape)):
-            raise ValueError(f"the matrices must have one shape, got {matrices[0].shape} and {matrix.shape}")
-    return matrices
 
 
 def _variables(number: int) -> tuple[EntryVariable, ...]:
