@@ -10,7 +10,7 @@ from sympy.matrices.expressions.blockmatrix import BlockDiagMatrix
 from theorykit.bpkr.action import backpropagation, energy_forms, prior
 from theorykit.bpkr.action import derivation as back_propagation
 from theorykit.derivation import Derivation, claims
-from theorykit.derivation.step import Points, chance_of_mistake
+from theorykit.derivation.step import chance_of_mistake, random_points
 from theorykit.symbolic import gradient, kronecker, log_det
 from theorykit.symbolic.algebra import as_number, simplify_traces
 from theorykit.symbolic.atoms import LogDet, PartialTrace
@@ -291,7 +291,7 @@ def test_the_verification_fails_at_the_step_that_uses_a_wrong_part(
     first = next(evidence for evidence in derivation.evidence() if not evidence.holds)
     assert first.step.rule == rule
     if not isinstance(first.step.claim, claims.Average):
-        assert chance_of_mistake(first.step, Points(derivation.sizes, 0)) is None
+        assert chance_of_mistake(first.step, random_points(derivation.sizes, 0)) is None
 
 
 @pytest.mark.parametrize("derive", [back_propagated, of_second_route, of_expansion, of_dual_form])
