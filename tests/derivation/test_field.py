@@ -85,7 +85,8 @@ def in_the_field(numbers):
 
 def at(**given_values):
     known = {"A": A, "B": B, "C": C}
-    return Point({n: 2}, "a test").where({known[name]: Residues(value % MODULUS) for name, value in given_values.items()})
+    values = {known[name]: Residues(value % MODULUS) for name, value in given_values.items()}
+    return Point({n: 2}, "a test").where(values)
 
 
 def test_the_prime_is_one_and_has_the_roots_that_are_said():

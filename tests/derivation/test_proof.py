@@ -156,7 +156,7 @@ def small_prime(monkeypatch):
 
 
 def test_a_false_identity_passes_half_as_often_as_the_bound_admits(small_prime):
-    """The product of (x - k)^2 over k = 1 ... 20 is zero modulo the square of the prime at 20 points modulo the prime."""
+    """The product of (x - k)^2 over k = 1 ... 20 is zero modulo the square of the prime at 20 residues of the prime."""
     one, degree, seeds = MatrixSymbol("one", 1, 1), 40, 1500
     polynomial = Integer(1)
     for root in range(1, degree // 2 + 1):
