@@ -6,7 +6,6 @@ from sympy import Identity, sqrt
 
 from theorykit.bpkr import AbstractLayer
 
-
 # What a report says of a mistake of each kind; of a dropped term, in a layer that is nothing without it.
 OF_SIZES, OF_POWERS = "normalisation by|depends on sizes", "power|inverse|root|another function|more than one"
 NAMES = {

@@ -8,10 +8,10 @@ Numbers are residues modulo p^3, which are Python integers in NumPy object array
 - Derivatives are differences: f(x + p v) - f(x - p v) = 2 p f'(x) v modulo p^3, by Taylor's series. They are exact
   modulo p^2, so residuals are tested modulo p^2.
 - The logarithm of a residue b is log(b^(p-1)) / (p-1), because b^(p-1) = 1 + p t (Fermat), and the series of
-  log(1 + p t) ends modulo p^3. This p-adic logarithm maps products to sums and is a multiple of p. A sum g + c_1 log f_1 + ... of
-  rational functions g, c_i and f_i thus vanishes if g does modulo p, and the logarithms do modulo p^2. If they do not
-  cancel identically, they vanish by chance as rarely as their derivative c_1 f_1'/f_1 + ..., because a random point
-  has random second digits.
+  log(1 + p t) ends modulo p^3. This p-adic logarithm maps products to sums and is a multiple of p. A sum
+  g + c_1 log f_1 + ... of rational functions g, c_i and f_i thus vanishes if g does modulo p, and the logarithms do
+  modulo p^2. If they do not cancel identically, they vanish by chance as rarely as their derivative
+  c_1 f_1'/f_1 + ..., because a random point has random second digits.
 
 The value of a matrix symbol is a random matrix, which is symmetric if the symbol is. An identity of rational functions
 that holds for all positive definite matrices holds for all symmetric matrices. The value of a scalar symbol is the
