@@ -152,9 +152,6 @@ def test_numbers_beyond_double_precision_are_refused_with_their_value(number):
 FAR = {
     sp.tanh(X): (-1.0, 1.0),
     sp.erf(X): (-1.0, 1.0),
-    sp.sech(X): (0.0, 0.0),
-    sp.csch(X): (0.0, 0.0),
-    sp.coth(X): (-1.0, 1.0),
     sp.atan(X): (-np.pi / 2, np.pi / 2),
     log_cosh(X): (1e300, 1e300),
     log_normal_cdf(X): (-np.inf, 0.0),
@@ -239,7 +236,7 @@ def test_a_numeric_function_has_any_number_of_arguments():
 @pytest.mark.slow
 def test_a_numeric_function_is_solved_and_kept():
     K = positive_definite("K", 2)
-    action = saddle.Action(HUBER + sp.loggamma(Y) + log_det(K) + sp.cosh(X), {X: saddle.Real()}, [Y, K])
+    action = saddle.Action(HUBER + sp.atan(Y) + log_det(K) + sp.cosh(X), {X: saddle.Real()}, [Y, K])
     assert action.equations[X].has(sp.Piecewise)
     action = saddle.Action(X**2 / 2 - Y * numeric_function("softplus", jax.nn.softplus)(X), {X: saddle.Real()}, [Y])
     solution = saddle.minimise(action, {Y: 1.0}, initial={X: 0.1})

@@ -152,7 +152,7 @@ def test_a_delta_is_refused():
 
 @pytest.mark.parametrize(
     "integrand",
-    [1 / z**2, 1 / sp.Abs(z), 1 / (z - h), h / (2 * z + 1) ** 3, sp.exp(z**2), z * sp.exp(z**2 / 2 + z), sp.tan(z - h)],
+    [1 / z**2, 1 / sp.Abs(z), 1 / (z - h), h / (2 * z + 1) ** 3, sp.exp(z**2), z * sp.exp(z**2 / 2 + z)],
 )
 def test_an_average_that_is_seen_to_be_infinite_is_refused(integrand):
     with pytest.raises(ValueError, match="infinite"):
@@ -173,7 +173,6 @@ def test_where_an_integrand_is_rough_is_read_off_it():
     assert found(sp.Abs(z - h) * sign(2 * h - 2 * z) + sp.Heaviside(b * z)) in ({z - h, b * z}, {h - z, b * z})
     assert found(sp.Max(z, h, 0)) in ({z, z - h}, {z, h - z})
     assert found(sp.Piecewise((1, z**2 < h), (0, True))) in ({z**2 - h}, {h - z**2})
-    assert found(sp.floor(b * z)) == {sp.sin(sp.pi * b * z)}
     assert found(GaussianAverage(sp.Abs(z - w) * sp.Abs(z - h), w)) in ({z - h}, {h - z})
     assert found(sp.tanh(b * z) / (1 + z**2)) == set()
 
