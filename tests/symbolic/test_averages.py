@@ -9,7 +9,6 @@ import sympy as sp
 from sympy import sign
 
 from tests.expressions import A, L, assert_close
-from tests.marks import slow
 from theorykit.codegen import interpret
 from theorykit.symbolic import GaussianAverage, gaussian_average, gradient, latex, log_normal_cdf, with_nodes
 from theorykit.symbolic.atoms import LogDet
@@ -58,18 +57,6 @@ def test_averages_of_averages_keep_their_variables_apart():
     again = GaussianAverage(b * z + h, z).xreplace({h: FIELD, b: FIELD})
     assert_close(interpret(again, VALUES), interpret(FIELD, VALUES), 1e-13)
     assert len({symbol.name for symbol in twice.atoms(type(FIELD.variable))}) == 2
-
-
-@pytest.mark.parametrize(
-    "average", [FIELD, *slow([NESTED]), GaussianAverage(sp.log(sp.cosh(b * z) + sp.exp(h * z)), z)], ids=str
-)
-@pytest.mark.parametrize("symbol", [b, h])
-def test_derivatives_are_those_of_differences(average, symbol):
-    step, at = 1e-4, VALUES[symbol.name]
-    ends = [interpret(average, {**VALUES, symbol.name: at + sign * step}) for sign in (1, -1)]
-    expected = (ends[0] - ends[1]) / (2 * step)
-    assert_close(interpret(gradient(average, symbol), VALUES), expected, 1e-6)
-    assert gradient(average, symbol) == sp.diff(average, symbol)
 
 
 def test_the_gradient_goes_through_matrices_that_do_not_depend_on_the_variable():

@@ -176,7 +176,8 @@ def test_pairs_at_correlation_one_and_variance_zero(kind):
 
 def test_whole_functions_know_their_closed_forms():
     assert [SmoothedKink(a, 0, n, s) for s in (0, 1) for n in (0, 1)] == [Max(a, 0), Heaviside(a), Abs(a), sign(a)]
-    assert SmoothedKink(-a, -b, 1, 1) == -SmoothedKink(a, b, 1, 1) and SmoothedKink(a, -b, 3, 0) == SmoothedKink(a, b, 3, 0)
+    assert SmoothedKink(-a, -b, 1, 1) == -SmoothedKink(a, b, 1, 1)
+    assert SmoothedKink(a, -b, 3, 0) == SmoothedKink(a, b, 3, 0)
     assert AngleBetween(-a, b) == -AngleBetween(a, b)
     assert latex(gaussian_average(sign(a + b * z), z)) == latex(erf(a / (2 ** Rational(1, 2) * Abs(b))))
 

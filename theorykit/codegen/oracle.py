@@ -65,7 +65,7 @@ def mean_of_average(node, at):
             widths = [1 / size] if is_line else [1 / size, np.abs(c) ** -0.5, size / np.abs(2 * c)]
             places += centres
             if polynomial in steep:
-                places += [centre + steps * width for centre in centres for width in widths for steps in (-30, -3, 3, 30)]
+                places += [centre + n * width for centre in centres for width in widths for n in (-30, -3, 3, 30)]
     places = [np.where(np.isfinite(place), place, 0.0) for place in places]
     tilt = tilt and (of_variable(tilt[0]), *map(at, tilt[1:]))
     return normal_mean(of_variable(rest), places, shape, tilt)

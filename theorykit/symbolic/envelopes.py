@@ -214,12 +214,12 @@ def _pieces(loss: Expr, x: Symbol) -> list[_Piece]:
         parts = []
         for left, right in pairwise(ends):
             at = {x: _between(left, right)}
-            signs = {
+            holds = {
                 each: each.func(1 if _is_above(each.lhs.xreplace(at), each.rhs.xreplace(at)) else -1, 0)
                 for each in relations
             }
-            value = next((value for value, condition in node.args if condition.xreplace(signs) == True), S.NaN)  # noqa: E712
-            parts.append(_Piece(left, right, piece.loss.xreplace({node: value})))
+            values = [value for value, condition in node.args if condition.xreplace(holds) == True]  # noqa: E712
+            parts.append(_Piece(left, right, piece.loss.xreplace({node: values[0] if values else S.NaN})))
         todo = parts + todo
     merged = done[:1]
     for piece in done[1:]:
@@ -236,19 +236,14 @@ def _pieces(loss: Expr, x: Symbol) -> list[_Piece]:
 def _in_cases(loss: Expr, x: Symbol) -> Expr:
     """Write absolute values, maxima and minima as cases."""
 
-    def largest(is_largest: type, *numbers: Expr) -> Expr:
-        found, *others = numbers
+    def cases(node: Expr) -> Expr:
+        relation = sp.Lt if isinstance(node, sp.Min) else sp.Gt
+        found, *others = node.args if len(node.args) > 1 else (node.args[0], -node.args[0])
         for each in others:
-            found = sp.Piecewise((each, is_largest(each - found, 0)), (found, True), evaluate=False)
+            found = sp.Piecewise((each, relation(each - found, 0)), (found, True), evaluate=False)
         return found
 
-    def of_node(node: Expr) -> Expr:
-        if not isinstance(node, (sp.Abs, sp.Max, sp.Min)) or not node.has_free(x):
-            return node
-        numbers = node.args if len(node.args) > 1 else (node.args[0], -node.args[0])
-        return largest(sp.Lt if isinstance(node, sp.Min) else sp.Gt, *numbers)
-
-    return loss.replace(lambda node: isinstance(node, (sp.Abs, sp.Max, sp.Min)), of_node)
+    return loss.replace(lambda node: isinstance(node, (sp.Abs, sp.Max, sp.Min)) and node.has_free(x), cases)
 
 
 def _is_known(expression: Expr, name: str) -> bool:

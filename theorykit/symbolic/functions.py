@@ -145,7 +145,7 @@ class SmoothedKink(WholeFunctionBase):
             return S.Zero
         if b.is_zero:
             return (sp.Max(a, 0), Heaviside(a), Abs(a), sign(a))[n + 2 * s] if n < 2 else S.Zero
-        return cls._closed_form(a, b, n, s) if b.is_number and b.is_zero is False else None
+        return cls._eval_rewrite_as_erf(a, b, n, s) if b.is_number and b.is_zero is False else None
 
     def _slope(self, argindex):
         a, b, n, s = self.args
@@ -153,7 +153,7 @@ class SmoothedKink(WholeFunctionBase):
         return self.func(a, b, n + 1, s) if argindex == 1 else b * self.func(a, b, n + 2, s)
 
     @staticmethod
-    def _closed_form(a, b, n, s):
+    def _eval_rewrite_as_erf(a, b, n, s, **kwargs):
         size = Abs(b)
         density = exp(-(a**2) / (2 * b**2)) / sqrt(2 * pi)
         if n < 2:
@@ -164,9 +164,6 @@ class SmoothedKink(WholeFunctionBase):
         for i in range(order):
             below, polynomial = polynomial, ratio * polynomial - i * below
         return (-1) ** order * expand(polynomial) * density / size ** (order + 1)
-
-    def _eval_rewrite_as_erf(self, a, b, n, s, **kwargs):
-        return self._closed_form(a, b, n, s)
 
     def _eval_is_positive(self):
         return (self.args[1].is_nonzero or None) if self.args[2] == 0 else None
@@ -206,7 +203,7 @@ class AngleBetween(WholeFunctionBase):
 
 
 class PowerOfLength(WholeFunctionBase):
-    """r^n with r^2 = c^2 + d^2 and a whole number n, for a length and its derivatives, which are set to zero at r = 0."""
+    """r^n with r^2 = c^2 + d^2 and a whole number n, for a length and its derivatives. It is zero at r = 0."""
 
     nargs = 3
     numbers = 2

@@ -25,8 +25,7 @@ def gaussian_average(integrand: sp.Expr, *variables: sp.Symbol, nodes: int | str
 
     - Polynomials times exponentials of quadratic functions, and these times one of sin, cos, sinh, cosh, erf, erfc,
       Abs, sign, Heaviside, Max and Min of a linear function.
-    - Products of two erf.
-    - Over two variables, products of two sign, Heaviside, Abs or Max(x, 0) of linear functions without a constant.
+    - Products of two erf, sign, Heaviside, Abs or Max(x, 0) of linear functions without a constant.
 
     Other terms stay averages (`GaussianAverage`).
 
@@ -152,8 +151,8 @@ def _mean_of_power(power: int, functions: Sequence[sp.Expr], z: sp.Symbol) -> sp
     """Return the mean of z^power times the functions, if the table contains it."""
     if not functions:
         return sp.Integer(sp.factorial2(power - 1)) if power % 2 == 0 else sp.S.Zero
-    if len(functions) == 2 and power == 0 and all(isinstance(function, sp.erf) for function in functions):
-        return _of_pair(sp.erf, functions, (z,))
+    if power == 0 and (pair := _mean_of_pair(sp.Mul(*functions, evaluate=False), (z,))) is not None:
+        return pair
     (function, *others) = functions
     row = _ROWS.get(type(function))
     if isinstance(function, SmoothedKink):
@@ -221,18 +220,13 @@ _PAIRS: Mapping[type, Callable[[sp.Expr, sp.Expr, sp.Expr, sp.Expr], sp.Expr]] =
 
 
 def _mean_of_pair(term: sp.Expr, variables: Variables) -> sp.Expr | None:
-    """Return the mean of c f(x) f(y) over both variables, for linear functions x and y without a constant."""
+    """Return the mean of c f(x) f(y) over the variables, for linear functions x and y without a constant."""
     constant, rest = term.as_independent(*variables, as_Add=False)
     factors = _factors(rest)
-    kinds = set(map(type, factors))
-    if len(factors) != 2 or len(kinds) != 1 or not kinds <= set(_PAIRS):
+    row = _PAIRS.get(type(factors[0]))
+    if row is None or len(factors) != 2 or type(factors[0]) is not type(factors[1]):
         return None
-    mean = _of_pair(*kinds, factors, variables)
-    return None if mean is None else constant * mean
-
-
-def _of_pair(kind: type, functions: Sequence[sp.Expr], variables: Variables) -> sp.Expr | None:
-    arguments = [_argument(function) for function in functions]
+    arguments = [_argument(function) for function in factors]
     lines = [None if argument is None else _line(argument, variables) for argument in arguments]
     if any(line is None or line[0] != 0 for line in lines):
         return None
@@ -240,4 +234,4 @@ def _of_pair(kind: type, functions: Sequence[sp.Expr], variables: Variables) -> 
     v, w, c = (sp.Add(*(a * b for a, b in zip(*pair, strict=True))) for pair in ((x, x), (y, y), (x, y)))
     # Use Lagrange's identity for d. The difference v w - c^2 may be negative because of rounding.
     d = sp.Abs(x[0] * y[1] - x[1] * y[0]) if len(x) == 2 else sp.S.Zero
-    return _PAIRS[kind](v, w, c, d)
+    return constant * row(v, w, c, d)
