@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import mpmath
 import numpy as np
 import pytest
-from sympy import Abs, Float, Heaviside, Max, Rational, Symbol, erf, erfc, sign, sqrt, symbols
+from sympy import Abs, Float, Heaviside, Max, Rational, Symbol, erf, sign, sqrt, symbols
 
 from tests.expressions import assert_close
 from tests.marks import slow

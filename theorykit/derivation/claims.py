@@ -4,7 +4,6 @@ The check of a claim uses only its expressions, and shares no algorithm with the
 occur in integrands exp(-S/2), so a sum of actions is a product of integrands.
 """
 
-import abc
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -81,7 +80,7 @@ class FloatPoint(At):
         return (f[0] - 8 * f[1] + 8 * f[2] - f[3]) / (12 * step)
 
 
-class Claim(abc.ABC):
+class Claim:
     """Relation between `before` and `after`. Subclasses are dataclasses.
 
     A claim that values are equal implements `sides`, for floating-point numbers and exact arithmetic. Others implement
