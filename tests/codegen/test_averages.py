@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy.special import erf as erf_of
 from scipy.special import gamma as gamma_of
 from sympy import Abs, Heaviside, Max, Symbol, Trace, cos, cosh, erf, erfc, exp, log, pi, sign, sqrt, symbols, tanh
 
@@ -115,22 +114,6 @@ def test_the_quadrature_integrates_polynomials_exactly(nodes):
     for power in range(0, min(2 * nodes, 16), 2):
         assert_close(gaussian_mean(lambda point, power=power: point**power, nodes), moment, 1e-12)
         moment *= power + 1
-
-
-@pytest.mark.parametrize(
-    ("integrand", "expected"),
-    [
-        (Abs(z - h), lambda: 0.6 * erf_of(0.6 / np.sqrt(2)) + np.sqrt(2 / np.pi) * np.exp(-0.18)),
-        (Heaviside(h - z), lambda: (1 + erf_of(0.6 / np.sqrt(2))) / 2),
-        (Max(z, h), lambda: 0.6 * (1 + erf_of(0.6 / np.sqrt(2))) / 2 + np.exp(-0.18) / np.sqrt(2 * np.pi)),
-        (GaussianAverage(Abs(z - w), w), lambda: 2 / np.sqrt(np.pi)),
-        (exp(z**2 / 4), lambda: np.sqrt(2)),
-        (exp(3 * z), lambda: np.exp(4.5)),
-    ],
-    ids=lambda value: "" if callable(value) else str(value),
-)
-def test_the_interpreter_integrates_kinks_and_jumps(integrand, expected):
-    assert_close(interpret(GaussianAverage(integrand, z), {"h": 0.6}), expected(), 3e-15)
 
 
 QUICK = ("many kinks", "steep tanh")

@@ -48,7 +48,7 @@ CASES = {
     sp.Piecewise((sp.sqrt(X), X > 0), (0, True)): (-1.0, 0.0, 4.0),
     sp.Piecewise((sp.log(X) * X, X > 0), (0, sp.Eq(X, 0)), (1 / X, True)): (-2.0, 0.0, 3.0),
     sp.Piecewise((1, sp.Eq(X, 0)), (X / (sp.exp(X) - 1), True)): (0.0, 1.3),
-    sp.Piecewise((sp.gamma(X), sp.Not(sp.Or(X <= 0, X > 100))), (X**2, True)): (-2.5, 3.3, 200.0),
+    sp.Piecewise((sp.log(X), sp.Not(sp.Or(X <= 0, X > 100))), (X**2, True)): (-2.5, 3.3, 200.0),
     sp.Piecewise((sp.Piecewise((X, X > 1), (X**3, True)), X > 0), (sp.exp(-1 / X**2), X < -1), (X**2, True)): POINTS,
 }
 
@@ -152,9 +152,6 @@ def test_numbers_beyond_double_precision_are_refused_with_their_value(number):
 FAR = {
     sp.tanh(X): (-1.0, 1.0),
     sp.erf(X): (-1.0, 1.0),
-    sp.sech(X): (0.0, 0.0),
-    sp.csch(X): (0.0, 0.0),
-    sp.coth(X): (-1.0, 1.0),
     sp.atan(X): (-np.pi / 2, np.pi / 2),
     log_cosh(X): (1e300, 1e300),
     log_normal_cdf(X): (-np.inf, 0.0),
@@ -239,7 +236,7 @@ def test_a_numeric_function_has_any_number_of_arguments():
 @pytest.mark.slow
 def test_a_numeric_function_is_solved_and_kept():
     K = positive_definite("K", 2)
-    action = saddle.Action(HUBER + sp.loggamma(Y) + log_det(K) + sp.cosh(X), {X: saddle.Real()}, [Y, K])
+    action = saddle.Action(HUBER + sp.atan(Y) + log_det(K) + sp.cosh(X), {X: saddle.Real()}, [Y, K])
     assert action.equations[X].has(sp.Piecewise)
     action = saddle.Action(X**2 / 2 - Y * numeric_function("softplus", jax.nn.softplus)(X), {X: saddle.Real()}, [Y])
     solution = saddle.minimise(action, {Y: 1.0}, initial={X: 0.1})

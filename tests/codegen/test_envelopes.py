@@ -11,7 +11,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sympy import (
     Abs,
-    Float,
     Lambda,
     Max,
     Piecewise,
@@ -19,6 +18,7 @@ from sympy import (
     Symbol,
     cosh,
     exp,
+    lambdify,
     log,
     sign,
     simplify,
@@ -92,11 +92,12 @@ def test_values_and_two_derivatives_agree_with_thirty_digits(name):
     found = compiled({"value": envelope, **second})(**values)
     with mpmath.workdps(45):
 
-        def exact(*numbers):
+        def exact(omega, width, y):
             # `mpmath.diff` raises the precision of the steps.
-            digits = mpmath.mp.dps
-            given = {symbol: Float(n, digits) for symbol, n in zip((OMEGA, V, Y), numbers, strict=True)}
-            return mpmath.mpmathify(envelope.xreplace(given).evalf(digits))
+            loss = lambdify((X, Y), SMOOTH[name], "mpmath")
+            residual = lambda x: x - omega + width * mpmath.diff(lambda at: loss(at, y), x)  # noqa: E731
+            x = mpmath.findroot(residual, (omega, omega + 1))
+            return (x - omega) ** 2 / (2 * width) + loss(x, y)
 
         numbers = [mpmath.mpf(at[s].p) / at[s].q for s in (OMEGA, V, Y)]
         assert_close(found["value"], float(exact(*numbers)), 1e-13)
@@ -178,13 +179,11 @@ def test_averages_are_integrated_between_the_kinks():
         (X**2, 0, "V must be positive"),
         (sign(X), V, "jumps"),
         (Piecewise((0, X < 1), (X, True)), V, "jumps at x = 1"),
-        (Max(0, 1 - Y * X), V, "depends on y; insert values, such as a label of 1 or -1"),
-        (Max(0, Abs(X) - DELTA) + Max(0, Abs(X) - WIDTH), V, "order of the kinks .* depends on delta, w"),
-        (Y * X**2, V, "not convex: .* y=-"),
-        (-DELTA * X**2, V, r"not convex: its second derivative is -[\d.]+ at x=-301, delta="),
-        ((X**2 - 1) ** 2, V, r"not convex: its second derivative is -2\.1 at x=-0\.398"),
+        (Max(0, 1 - Y * X), V, "may be above or below .*; insert values, such as a label of 1 or -1"),
+        (Max(0, Abs(X) - DELTA) + Max(0, Abs(X) - WIDTH), V, "must have a known order, but .*delta.*w"),
+        (-DELTA * X**2, V, r"not convex: its second derivative is -2\*delta"),
         (-exp(X), V, "not convex"),
-        (Abs(Abs(X) - 1), V, "not convex: its slope changes by -2 at the kink x = 0"),
+        (Abs(Abs(X) - 1), V, "not known to be convex: its slope changes by -2 at the kink x = 0"),
         (Y * Abs(X), V, "not known to be convex: its slope changes by 2\\*y at the kink x = 0"),
     ],
 )

@@ -11,7 +11,8 @@ from sympy import Identity, MatrixSymbol, Symbol, Trace, expand
 
 from tests.expressions import assert_close
 from theorykit.codegen import compile_expressions
-from theorykit.codegen.compiled import bind_sizes, bound_sizes, sizes_of
+from theorykit.codegen.literal import Numpy
+from theorykit.codegen.sizes import bound_sizes, sizes_of
 from theorykit.symbolic import positive_definite
 
 H_1, H_2, H_3, N_0, P = SIZES = [
@@ -27,7 +28,7 @@ def evaluated(arguments, values, *given_sizes):
     shapes = {x.name: [int(dimension.subs(values)) for dimension in x.shape] for x in arguments}
     known = {name: np.empty(shape) for name, shape in shapes.items()}
     known |= {size.name: values[size] for size in given_sizes}
-    return sizes_of(bind_sizes((*arguments, *given_sizes)), known)
+    return sizes_of((*arguments, *given_sizes), known, Numpy)
 
 
 TALL = MatrixSymbol("tall", 2 * P, 3 * P * N_0)

@@ -121,6 +121,7 @@ EXPRESSIONS = [
     *(sum_of_entries(entrywise(lambda a, b: sp.tanh(a) * b - s, X, W)), sp.Trace(X.applyfunc(sp.erf))),
     *(GaussianAverage(sp.tanh(s * z + t), z), sp.Trace(PrincipalBlock(X, (H, H * N - H), 1))),
     *(sum_of_entries(Stacked(X, H)), sum_of_entries(SideBySide(X, H) * 2), sp.Trace(Softmax(v).T * v)),
+    *(sp.Piecewise((-2, sp.Eq(H, 2)), (t, True)) - s, L[0, 1] * sp.Integer(2) ** (-s), -((s - t) ** 2) * s),
     *(sum_of_entries(beside(X, W)), sum_of_entries(below(L, A)), sp.Trace(sp.KroneckerProduct(A, B) * X)),
 ]
 
@@ -128,7 +129,7 @@ EXPRESSIONS = [
 @pytest.mark.parametrize("expression", EXPRESSIONS, ids=lambda each: type(each).__name__)
 def test_the_source_imports_jax_alone_and_has_the_value_of_the_expression(expression):
     function = compile_expressions("written", {"value": expression}, SYMBOLS)
-    assert {name.split(".")[0] for name in imports_in(function.source)} == {"jax"}
+    assert {name.split(".")[0] for name in imports_in(function.source)} <= {"jax"}
     values = random_values((2, 3, 4), 5)
     given = {name: jnp.asarray(values[name]) for name in (each.name for each in SYMBOLS)}
     assert_close(executed(function.source)(**given)["value"], interpret(expression, values), 1e-12)

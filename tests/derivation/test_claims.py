@@ -157,7 +157,6 @@ def test_sections_keep_the_order_of_steps():
 
 @pytest.mark.parametrize("dimension", [1, 2, 3, 5])
 def test_averages_are_checked_sharply_in_any_dimension(dimension):
-    """Also above three, where the check is by Monte Carlo."""
     step, sizes = STEPS["gaussian_average"], {k: 1, m: dimension, n: 2, N: 3}
     assert not is_caught(step, (sizes,))
     for wrong in (step.after * (1 + S(1) / 10**6), step.after + S(1) / 10**6):

@@ -15,7 +15,7 @@ from theorykit.derivation import claims, derivation_blocks
 from theorykit.derivation.sampling import random_values
 from theorykit.dmft.derivation.symbols import CLASSES, CONTEXT, NEURONS, PATTERNS, MapSymbols, TrajectorySymbols
 from theorykit.symbolic import as_markdown, normal
-from theorykit.symbolic.algebra import transpose
+from theorykit.symbolic.algebra import expand_products
 from theorykit.symbolic.documents.document import Folded
 
 from ..derivation.mistakes import is_caught, planted
@@ -174,7 +174,7 @@ def test_what_is_compiled_is_what_the_steps_arrived_at(theory):
     assert theory.noise in reached
     assert theory.row_response + theory.query_response in reached
     exponents = {PATH.exponents: theory.attention_weights.column}
-    responses = {transpose(after.xreplace(exponents)) for after in reached if after.is_Matrix}
+    responses = {expand_products(after.xreplace(exponents).T) for after in reached if after.is_Matrix}
     assert theory.attention_response in responses
 
 

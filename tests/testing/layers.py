@@ -1,10 +1,24 @@
-"""Kinds of layers with their references in NumPy, right and wrong ones."""
+"""Kinds of layers with their references in NumPy, and the names of mistakes."""
 
 import equinox as eqx
 import numpy as np
-from sympy import Identity, KroneckerProduct, sqrt
+from sympy import Identity, sqrt
 
 from theorykit.bpkr import AbstractLayer
+
+# What a report says of a mistake of each kind; of a dropped term, in a layer that is nothing without it.
+OF_SIZES, OF_POWERS = "normalisation by|depends on sizes", "power|inverse|root|another function|more than one"
+NAMES = {
+    **dict.fromkeys(["wrong sign", "minus a symbol"], "a sign"),
+    **dict.fromkeys(["factor 2", "factor 1/2", "half a symbol"], "a factor"),
+    **dict.fromkeys(["sqrt(N) too many", "sqrt(N) too few", "symbol / sqrt(N)"], OF_SIZES),
+    **dict.fromkeys(["a part of the next order", "N + 1 for N"], OF_SIZES),
+    **dict.fromkeys(["squared", "inverted"], OF_POWERS),
+    "dropped": "a term is missing|the numbers of weight blocks",
+    "transposed": "a transpose",
+    "exchanged": "interchanged|another symbol|a transpose",
+    "another order": "stands after the weights",
+}
 
 
 def attention(weights, hidden, attention, parameters):
@@ -31,8 +45,8 @@ def gated(weights, hidden, mixing, parameters):
 
 def beside_itself(weights, hidden, attention, parameters):
     """A block for each head, and one for the token itself."""
-    mixed = weights[-1] @ hidden + sum(block @ hidden @ mixing for block, mixing in zip(weights, attention))  # noqa: B905
-    return mixed / np.sqrt(len(weights) * len(hidden))
+    of_heads = sum(block @ hidden @ mixing for block, mixing in zip(weights, attention, strict=False))
+    return (of_heads + weights[-1] @ hidden) / np.sqrt(len(weights) * len(hidden))
 
 
 def normal(rng, shape, variance, parameters):
@@ -59,20 +73,10 @@ def stated(forward, prior=lambda layer: layer.variance * Identity(1), heads=0, p
     return Mine()
 
 
-def independent(layer):
-    return layer.variance * Identity(layer.heads)
-
-
-def values(layer):
-    """Weight blocks of all heads on the hidden activations."""
-    return layer.weights(layer.heads) * KroneckerProduct(Identity(layer.heads), layer.hidden)
-
-
-def with_gate(power):
-    return stated(
-        lambda layer: layer.number("g") ** power * layer.weights(1) * layer.hidden / sqrt(layer.width),
-        parameters=lambda layer: {layer.number("g"): 1.0},
-    )
+GATED = stated(
+    lambda layer: layer.number("g") * layer.weights(1) * layer.hidden / sqrt(layer.width),
+    parameters=lambda layer: {layer.number("g"): 1.0},
+)
 
 
 def assert_found(report, check, measured, meaning):

@@ -16,7 +16,7 @@ from .layers import stated
 OWN = TiedHeads(2)
 
 
-@settings(max_examples=4)
+@settings(max_examples=2)
 @given(problem=strategies.problems())
 def test_problems_fit_their_architecture(problem):
     assert np.isfinite(problem.evaluate().total)

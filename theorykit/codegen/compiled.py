@@ -2,28 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any
 
 from sympy import (
     Basic,
     Dummy,
     Expr,
     Inverse,
-    KroneckerProduct,
     Lambda,
-    MatMul,
     MatPow,
     MatrixBase,
     MatrixSymbol,
-    Mul,
     Number,
     NumberSymbol,
     Symbol,
     Tuple,
-    factor,
+    srepr,
 )
 from sympy.core.symbol import Str
 from sympy.functions.elementary.piecewise import ExprCondPair
@@ -35,12 +32,11 @@ from ..symbolic.atoms import BoundVariable, LogDet, SquareRoot, check_matrices_a
 from ..symbolic.averages import GaussianAverage
 from ..symbolic.documents.display import DisplayMixin
 from ..symbolic.documents.document import Code, Folded, Table, verbatim
-from ..symbolic.envelopes import FunctionOfLoss
 from ..symbolic.matrix_functions import Entrywise
-from .evaluate import Algebra, At, as_number, refuse
+from .evaluate import Algebra, At, as_number, free_symbols, refuse
 from .functions import TABLE, ScalarFunction
 from .jax_algebra import Jax
-from .literal import Numpy
+from .sizes import bound_sizes, sizes_of
 from .source import source_of
 from .structured import check_definite, factors_of_power
 
@@ -69,7 +65,7 @@ class CompiledFunction(DisplayMixin):
             raise TypeError(
                 f"{self.name} takes the arguments {', '.join(sorted(names))}, got {', '.join(sorted(arguments))}"
             )
-        at = At({**arguments, **sizes_of(self._bindings, arguments)}, self.algebra)
+        at = At({**arguments, **sizes_of(self.arguments, arguments, self.algebra)}, self.algebra)
         return {name: at(expression) for name, expression in self.outputs.items()}
 
     def call_from(self, values: Mapping[str | Expr, Any]) -> dict[str, Any]:
@@ -80,17 +76,13 @@ class CompiledFunction(DisplayMixin):
         return self(**{argument.name: given[argument.name] for argument in self.arguments})
 
     @cached_property
-    def _bindings(self) -> tuple[SizeBinding, ...]:
-        return bind_sizes(self.arguments)
-
-    @cached_property
     def source(self) -> str:
         """Python source of the function that imports nothing but `jax` and can be pasted into other code."""
         return self.source_with({})
 
     def source_with(self, names: Mapping[Expr, str]) -> str:
         """Return the source with names for subexpressions, such as the kernel."""
-        return source_of(self.name, self.outputs, self.arguments, self._bindings, names)
+        return source_of(self.name, self.outputs, self.arguments, names)
 
     def _view(self):
         yield Heading(f"{verbatim(self.name)}: compiled function", 1)
@@ -157,44 +149,21 @@ def check_symbols(name: str, expressions: Iterable[Expr], arguments: Sequence[Ex
         # Values are given by name, which could not distinguish such symbols.
         if (other := named.setdefault(symbol.name, symbol)) != symbol:
             raise ValueError(
-                f"{name}: two different symbols are named {symbol.name!r} ({_described(other)}, and "
-                f"{_described(symbol)}); rename one, or give both the same assumptions and shape"
+                f"{name}: two different symbols are named {symbol.name!r} ({srepr(other)}, and {srepr(symbol)}); "
+                "rename one, or give both the same assumptions and shape"
             )
     known = {*arguments, *bound_sizes(arguments)}
     if unknown := sorted(symbol.name for symbol in wanted if symbol not in known):
         raise ValueError(f"{name}: the symbols {unknown} are neither arguments nor sizes that the arguments determine")
 
 
-def _described(symbol: Expr) -> str:
-    if isinstance(symbol, MatrixSymbol):
-        return f"{type(symbol).__name__} {' x '.join(map(str, symbol.shape))}"
-    assumed = [f"{key}={value}" for key, value in sorted(symbol.assumptions0.items())]
-    return f"Symbol with {', '.join(assumed[:4])}"
-
-
 def symbols_of(expression: Expr) -> set[Expr]:
     """Return the symbols whose values an expression needs. Bound variables, and sizes of symbols, are left out."""
-    found: set[Expr] = set()
-    seen: set[tuple[Basic, frozenset]] = set()
-
-    def visit(node: Basic, bound: frozenset) -> None:
-        if (node, bound) in seen:
-            return
-        seen.add((node, bound))
-        if isinstance(node, Lambda):
-            visit(node.expr, bound | set(node.variables))
-        elif isinstance(node, (Symbol, MatrixSymbol)):
-            found.update({node} - bound if not isinstance(node, BoundVariable) else ())
-        if not isinstance(node, (Lambda, MatrixSymbol)):
-            for each in node.args:
-                visit(each, bound)
-
-    visit(expression, frozenset())
-    return found
+    return {symbol for symbol in free_symbols(expression) if not isinstance(symbol, BoundVariable)}
 
 
 # Parts of nodes that have no value of their own.
-_STRUCTURE = (ExprCondPair, Lambda, MatrixBase, Str, Tuple)
+_STRUCTURE = (ExprCondPair, Lambda, MatrixBase, Tuple)
 
 
 def check_covered(expression: Expr) -> None:
@@ -203,11 +172,12 @@ def check_covered(expression: Expr) -> None:
     It is a `NotImplementedError` if there is no rule, and a `ValueError` for a number that double precision cannot
     hold.
     """
+    pending: list[Basic] = [expression]
     seen: set[Basic] = set()
-
-    def visit(node: Basic) -> None:
+    while pending:
+        node = pending.pop()
         if node in seen or isinstance(node, (MatrixSymbol, Str)):
-            return
+            continue
         seen.add(node)
         parts = node.args
         if isinstance(node, (Number, NumberSymbol)):
@@ -217,24 +187,17 @@ def check_covered(expression: Expr) -> None:
         elif isinstance(node, GaussianAverage):
             check_matrices_are_fixed(node.integrand)
             parts = (node.integrand, node.side)
-        elif isinstance(node, FunctionOfLoss):
-            parts = (node.loss, *node.numbers)
         elif isinstance(node, (ElementwiseApplyFunction, Entrywise)):
             check_matrices_are_fixed(node.function.expr)
-        elif isinstance(node, (Inverse, LogDet, SquareRoot)) and not isinstance(node.args[0], KroneckerProduct):
+        elif isinstance(node, (Inverse, LogDet, SquareRoot)):
             check_definite(node.args[0])
         elif isinstance(node, MatPow):
-            visit(MatMul(*factors_of_power(node), evaluate=False))
-        elif isinstance(node, Lambda):
-            parts = (node.expr,)
+            parts = factors_of_power(node)
         elif (row := TABLE.get(type(node))) is not None:
             _check_row(row, node)
         elif not isinstance(node, _STRUCTURE) and Jax.rule(type(node)) is refuse:
             refuse(node)
-        for each in parts:
-            visit(each)
-
-    visit(expression)
+        pending += parts
 
 
 def _check_row(row: ScalarFunction, node: Expr) -> None:
@@ -244,68 +207,3 @@ def _check_row(row: ScalarFunction, node: Expr) -> None:
     for order in (node.args[i] for i in row.whole_numbers(node)):
         if not (order.is_Integer and abs(order) <= _MOST_ORDERS):
             raise NotImplementedError(f"{name} (in {shown(node)}) must have a whole order up to 64, got {order}")
-
-
-class SizeBinding(NamedTuple):
-    """A size that follows from a dimension of an argument: `size = dimension // divisor`.
-
-    The divisor is a dimension of an argument, or a function of sizes that are known before.
-    """
-
-    size: Symbol
-    dimension: tuple[str, int]
-    divisor: Expr | tuple[str, int]
-
-
-def bound_sizes(arguments: Iterable[Expr]) -> frozenset[Expr]:
-    """Return the symbols whose values are known from `arguments`, which are scalar arguments and sizes."""
-    arguments = list(arguments)
-    return frozenset({binding.size for binding in bind_sizes(arguments)} | {a for a in arguments if a.is_Symbol})
-
-
-def bind_sizes(arguments: Iterable[Expr]) -> tuple[SizeBinding, ...]:
-    """Bind every size symbol that the shapes determine. Each binding depends only on earlier ones.
-
-    A dimension is a product of sizes, or of sums of sizes. If its quotient by another dimension, or by a product of
-    known sizes, is a single symbol, this symbol becomes known. Scalar arguments are known from the start.
-    """
-    arguments = list(arguments)
-    known = {argument for argument in arguments if isinstance(argument, Symbol)}
-    places = {
-        (argument.name, axis): factor(side)
-        for argument in arguments
-        if isinstance(argument, MatrixSymbol)
-        for axis, side in enumerate(argument.shape)
-    }
-    bindings: list[SizeBinding] = []
-    while found := [
-        SizeBinding(size, place, divisor)
-        for place, side in places.items()
-        for size, divisor in _quotients(side, places, known)
-    ]:
-        # Bind one size at a time. Sizes that are dimensions themselves come before sizes that need a division.
-        best = min(found, key=lambda binding: 0 if binding.divisor == 1 else 2 - isinstance(binding.divisor, tuple))
-        bindings.append(best)
-        known.add(best.size)
-    return tuple(bindings)
-
-
-def _quotients(side: Expr, places: Mapping[tuple[str, int], Expr], known: Collection[Expr]) -> Iterator[tuple]:
-    """Yield unknown symbols that are quotients of a dimension and known sizes, with the divisor."""
-    of_known = Mul(*(part for part in Mul.make_args(side) if part.free_symbols <= set(known)))
-    for divisor, text in [(of_known, of_known), *((other, place) for place, other in places.items())]:
-        quotient = side / divisor
-        if isinstance(quotient, Symbol) and quotient not in known:
-            yield quotient, text
-
-
-def sizes_of(bindings: Sequence[SizeBinding], arguments: Mapping[str, Any]) -> dict[str, int]:
-    """Return the values of bound sizes by name."""
-    sizes: dict[str, int] = {}
-    for size, (name, axis), divisor in bindings:
-        if isinstance(divisor, tuple):
-            by = arguments[divisor[0]].shape[divisor[1]]
-        else:
-            by = int(At({**arguments, **sizes}, Numpy)(divisor))
-        sizes[size.name] = arguments[name].shape[axis] // by
-    return sizes

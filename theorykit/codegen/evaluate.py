@@ -1,6 +1,6 @@
 """Evaluate expressions node by node, under an algebra that supplies the operations.
 
-    expression -> evaluate(expression, values, algebra) -> value
+    expression -> At(values, algebra)(expression) -> value
 
 There is one rule per kind of node. A rule computes the value of a node from the values of its arguments. Atoms of this
 package have their rule as a method, `value`. The rules of SymPy's own nodes are in the table of this module. An algebra
@@ -84,34 +84,26 @@ class At:
         Subexpressions without these variables are evaluated here, before the function is called: values from inside a
         loop of a compiled function must not be used outside it.
         """
-        if self.algebra.is_traced:
-            _evaluate_outside(expression, frozenset(variables), self, set())
+        pending, seen = [expression] if self.algebra.is_traced else [], set()
+        while pending:
+            node = pending.pop()
+            if node in seen or not node.args or isinstance(node, sp.Lambda):
+                continue
+            seen.add(node)
+            bound = {symbol for symbol in free_symbols(node) if isinstance(symbol, BoundVariable)}
+            if not bound.isdisjoint(variables):
+                pending += node.args
+            elif isinstance(node, sp.Expr) and all(map(self.is_bound, bound)):
+                self(node)
         return lambda *numbers: At(dict(zip(variables, numbers, strict=True)), self.algebra, self)(expression)
 
 
-def _evaluate_outside(node: sp.Basic, variables: frozenset[BoundVariable], at: At, seen: set) -> None:
-    if node in seen or not node.args or isinstance(node, sp.Lambda):
-        return
-    seen.add(node)
-    inside = variables_in(node)
-    if not inside.isdisjoint(variables):
-        for each in node.args:
-            _evaluate_outside(each, variables, at, seen)
-    elif isinstance(node, sp.Expr) and all(map(at.is_bound, inside)):
-        at(node)
-
-
 @lru_cache(maxsize=2**16)
-def variables_in(node: sp.Basic) -> frozenset[BoundVariable]:
-    """Return the free variables of a node that an enclosing average or function binds."""
-    if isinstance(node, BoundVariable):
+def free_symbols(node: sp.Basic) -> frozenset[sp.Expr]:
+    """Return the symbols in a node that no average or function in it binds. Sizes of matrix symbols are left out."""
+    if isinstance(node, (sp.Symbol, sp.MatrixSymbol)):
         return frozenset([node])
-    return frozenset().union(*map(variables_in, node.args)).difference(getattr(node, "bound_symbols", ()))
-
-
-def evaluate(expression: sp.Expr, values: Mapping[str, Any], algebra: Any) -> Any:
-    """Return the value of an expression for values of its symbols and sizes by name."""
-    return At(values, algebra)(expression)
+    return frozenset().union(*map(free_symbols, node.args)).difference(getattr(node, "bound_symbols", ()))
 
 
 # Rules of SymPy's own nodes.
@@ -209,7 +201,6 @@ RULES: dict[type, Callable[[Any, At], Any]] = {
     sp.Add: _fold(operator.add),
     sp.Mul: _in_stable_form(_fold(operator.mul)),
     sp.Pow: _in_stable_form(_power),
-    sp.Piecewise: lambda node, at: at.algebra.piecewise(node, at),
     BooleanTrue: lambda node, at: True,
     BooleanFalse: lambda node, at: False,
     sp.StrictGreaterThan: _of_arguments(operator.gt),
@@ -225,9 +216,7 @@ RULES: dict[type, Callable[[Any, At], Any]] = {
     sp.Min: _of_module("minimum"),
     **dict.fromkeys(TABLE, _scalar_function),
     **dict.fromkeys((sp.log, sp.asin), _in_stable_form(_scalar_function)),
-    sp.MatrixBase: lambda node, at: at.algebra.matrix(
-        [[at(node[i, j]) for j in range(node.cols)] for i in range(node.rows)]
-    ),
+    sp.MatrixBase: lambda node, at: 1.0 * at.xp.array([list(map(at, row)) for row in node.tolist()]),
     MatrixElement: lambda node, at: at(node.parent)[..., int(node.i), int(node.j)],
     sp.Identity: lambda node, at: at.xp.eye(at.size(node.shape[0])),
     sp.ZeroMatrix: lambda node, at: at.xp.zeros(tuple(map(at.size, node.shape))),
@@ -237,13 +226,10 @@ RULES: dict[type, Callable[[Any, At], Any]] = {
     DiagMatrix: lambda node, at: at(node.args[0]) * at.xp.eye(at.size(node.shape[0])),
     sp.Transpose: lambda node, at: at.xp.swapaxes(at(node.arg), -2, -1),
     sp.MatAdd: _fold(operator.add),
-    sp.Inverse: lambda node, at: at.algebra.inverse(node.arg, at),
-    sp.MatPow: lambda node, at: at.algebra.power(node, at),
-    sp.MatMul: lambda node, at: at.algebra.product(node, at),
     sp.KroneckerProduct: lambda node, at: reduce(at.algebra.kron, map(at, node.args)),
     sp.Trace: lambda node, at: at.algebra.trace(node.arg, at),
 }
-"""The rule of each kind of SymPy node. The rule of the closest base class applies."""
+"""The rule of each kind of SymPy node in most algebras. The rule of the closest base class applies."""
 
 
 class Algebra:
@@ -251,7 +237,7 @@ class Algebra:
 
     xp: Any = np
     rules: ClassVar[Mapping[type, Callable]] = {}
-    """Rules of this algebra that replace those of the table."""
+    """Rules of this algebra, which replace those of the table."""
     is_traced = False
     """Whether values may belong to a loop of a compiled function."""
 
@@ -289,11 +275,6 @@ class Algebra:
         return matrix
 
 
-def refuse(node, at=None):
-    """Raise `NotImplementedError`, which names the node."""
-    raise NotImplementedError(refusal(node))
-
-
 # What to write instead of a node that has no rule.
 _REMEDIES: Iterable[tuple[type | tuple[type, ...], str]] = (
     (sp.Determinant, "write log(det(A)) as symbolic.log_det(A)"),
@@ -310,7 +291,7 @@ _REMEDIES: Iterable[tuple[type | tuple[type, ...], str]] = (
 )
 
 
-def refusal(node: sp.Basic) -> str:
-    """Say that a node has no rule, and what to write instead."""
+def refuse(node: sp.Basic, at: At | None = None) -> None:
+    """Raise `NotImplementedError`, which names a node without a rule, and what to write instead."""
     remedy = next((each for kind, each in _REMEDIES if isinstance(node, kind)), "it is not a function of numbers")
-    return f"{type(node).__name__} (in {shown(node)}) is not covered: {remedy}"
+    raise NotImplementedError(f"{type(node).__name__} (in {shown(node)}) is not covered: {remedy}")

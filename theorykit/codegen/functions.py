@@ -6,7 +6,6 @@ Derivatives come from `symbolic.functions.partial_derivative`, and LaTeX from th
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import wraps
-from math import factorial as factorial_of
 from typing import Any
 
 import jax
@@ -17,19 +16,10 @@ import numpy as np
 # Import these modules lazily, because few users need them.
 import scipy
 import sympy
-from jax.lax import digamma, lgamma
 from jax.scipy import special
 from jaxtyping import Array, Float
 
-from ..symbolic.functions import (
-    AngleBetween,
-    LogCosh,
-    Logistic,
-    LogNormalCDF,
-    PlaneMonomial,
-    SmoothedAbs,
-    SmoothedRamp,
-)
+from ..symbolic.functions import AngleBetween, LogCosh, LogNormalCDF, PowerOfLength, SmoothedKink
 from . import oracle
 
 Numbers = Float[Array, "..."]
@@ -102,117 +92,37 @@ def log_normal_cdf(x: Numbers, order: int = 0) -> Numbers:
     return jnp.where(x < -5.0, tail, jnp.where(x < 0.0, middle, upper))
 
 
-def sech(x: Numbers) -> Numbers:
-    """Return 1 / cosh x without overflow of the exponentials."""
-    decay = jnp.exp(-jnp.abs(x))
-    return 2 * decay / (1 + decay**2)
+def smoothed_kink(a: Numbers, b: Numbers, n: int, s: int) -> Numbers:
+    """Return the n-th derivative in a of the mean of max(a + b z, 0) over a standard normal z; for s = 1, of |a + b z|.
 
-
-def csch(x: Numbers) -> Numbers:
-    """Return 1 / sinh x without overflow of the exponentials."""
-    size = jnp.abs(x)
-    return jnp.sign(x) * 2 * jnp.exp(-size) / -jnp.expm1(-2 * size)
-
-
-def sec(x: Numbers) -> Numbers:
-    """Return 1 / cos x."""
-    return 1 / jnp.cos(x)
-
-
-def csc(x: Numbers) -> Numbers:
-    """Return 1 / sin x."""
-    return 1 / jnp.sin(x)
-
-
-def cot(x: Numbers) -> Numbers:
-    """Return 1 / tan x."""
-    return 1 / jnp.tan(x)
-
-
-def coth(x: Numbers) -> Numbers:
-    """Return 1 / tanh x."""
-    return 1 / jnp.tanh(x)
-
-
-def frac(x: Numbers) -> Numbers:
-    """Return the fractional part of x."""
-    return jnp.mod(x, 1.0)
-
-
-def gamma(x: Numbers) -> Numbers:
-    """Return the gamma function for x > 0."""
-    return jnp.where(x > 0, special.gamma(jnp.where(x > 0, x, 1.0)), jnp.nan)
-
-
-def loggamma(x: Numbers) -> Numbers:
-    """Return the logarithm of the gamma function."""
-    return jnp.where(x > 0, lgamma(jnp.where(x > 0, x, 1.0)), jnp.nan)
-
-
-def factorial(x: Numbers) -> Numbers:
-    """Return x! for x > -1."""
-    return gamma(x + 1)
-
-
-def polygamma(n: int, x: Numbers) -> Numbers:
-    """Return the derivative of order n + 1 of the logarithm of the gamma function."""
-    at = jnp.where(x > 0, x, 1.0)
-    value = digamma(at) if n == 0 else (-1) ** (n + 1) * factorial_of(n) * special.zeta(n + 1.0, at)
-    return jnp.where(x > 0, value, jnp.nan)
-
-
-def smoothed_ramp(a: Numbers, b: Numbers, n: int = 0, k: int = 0) -> Numbers:
-    """Return b^k times the n-th derivative with respect to a of the mean of max(a + b z, 0)."""
+    At zero slope b only the kink is left.
+    """
     size = jnp.abs(b)
-    ratio = _quotient(a, size)
-    if n == 0:
-        return b**k * jnp.where(size > 0, size * _density(ratio) + a * special.ndtr(ratio), jnp.maximum(a, 0.0))
-    if n == 1:
-        return b**k * special.ndtr(ratio)
-    # Beyond 40 standard deviations the density is zero, even if it is multiplied by a negative power of the slope. At
-    # zero slope only the kink is left, and we set the derivative to zero.
+    at_zero = jnp.where(a == 0, 0.0, jnp.where(a > 0, jnp.inf, -jnp.inf))
+    ratio = jnp.where(size > 0, a / jnp.where(size > 0, size, 1.0), at_zero)
+    # Beyond 40 standard deviations the density is zero, even if it is divided by a power of the slope.
     inside = (jnp.abs(ratio) < 40) & (size > 0)
     near, width = jnp.where(inside, ratio, 0.0), jnp.where(inside, size, 1.0)
+    if n < 2:
+        share = special.erf(ratio / jnp.sqrt(2.0)) if s else special.ndtr(ratio)
+        density = jnp.where(inside, jnp.exp(-(near**2) / 2), 0.0) / jnp.sqrt(2 * jnp.pi)
+        return (1 + s) * size * density + a * share if n == 0 else share
     # Compute the Hermite polynomial for the weight of the normal density by its recurrence.
     below, polynomial = jnp.zeros_like(near), (-1) ** n * jnp.ones_like(near)
     for i in range(n - 2):
         below, polynomial = polynomial, near * polynomial - i * below
-    scaled = jnp.exp((k - n + 1) * jnp.log(width) - near**2 / 2) / jnp.sqrt(2 * jnp.pi)
-    signed = jnp.sign(b) * polynomial if k % 2 else polynomial
-    return jnp.where(inside & (signed != 0), jnp.where(signed == 0, 1.0, signed) * scaled, 0.0)
+    scaled = jnp.exp((1 - n) * jnp.log(width) - near**2 / 2) / jnp.sqrt(2 * jnp.pi)
+    # The power of a small slope may overflow, and zero times infinity is NaN.
+    is_zero = ~inside | (polynomial == 0)
+    return jnp.where(is_zero, 0.0, jnp.where(is_zero, 1.0, polynomial) * scaled)
 
 
-def smoothed_abs(a: Numbers, b: Numbers, n: int = 0, k: int = 0) -> Numbers:
-    """Return b^k times the n-th derivative with respect to a of the mean of |a + b z|, for n = 0 or 1."""
-    size = jnp.abs(b)
-    ratio = _quotient(a, size)
-    mean_sign = special.erf(ratio / jnp.sqrt(2.0))
-    return b**k * (2 * size * _density(ratio) + a * mean_sign if n == 0 else mean_sign)
-
-
-def _quotient(a: Numbers, size: Numbers) -> Numbers:
-    """Return a / |b|. It is infinite at zero slope b, and zero for 0/0."""
-    quotient = a / jnp.where(size > 0, size, 1.0)
-    at_zero = jnp.where(a == 0, 0.0, jnp.where(a > 0, jnp.inf, -jnp.inf))
-    return jnp.where(size > 0, quotient, at_zero)
-
-
-def _density(ratio: Numbers) -> Numbers:
-    near = jnp.clip(ratio, -40.0, 40.0)
-    return jnp.exp(-(near**2) / 2) / jnp.sqrt(2 * jnp.pi)
-
-
-def angle_between(c: Numbers, d: Numbers) -> Numbers:
-    """Return atan2(c, |d|)."""
-    return jnp.arctan2(c, jnp.abs(d))
-
-
-def plane_monomial(c: Numbers, d: Numbers, i: int, j: int, s: int, m: int) -> Numbers:
-    """Return c^i |d|^j sign(d)^s / r^(i + j + m), and zero at r = 0."""
-    radius = jnp.hypot(c, d)
-    safe = jnp.where(radius > 0, radius, 1.0)
-    value = (c / safe) ** i * (jnp.abs(d) / safe) ** j / safe**m
-    return jnp.where(radius > 0, value * (jnp.sign(d) if s else 1.0), 0.0)
+def power_of_length(c: Numbers, d: Numbers, n: int) -> Numbers:
+    """Return the n-th power of the length of (c, d). For negative n it is zero near zero length."""
+    length = jnp.hypot(c, d)
+    # The fourth power of a smaller length overflows in second derivatives.
+    is_long = length > (1e-70 if n < 0 else 0.0)
+    return jnp.where(is_long, jnp.where(is_long, length, 1.0) ** n, 0.0)
 
 
 # Proximal points of losses. Their derivatives come from `symbolic.envelopes`.
@@ -286,69 +196,41 @@ def _log_normal_cdf(x, order=0):
     return np.vectorize(derivative, otypes=[float])(x)
 
 
-def _of_positive(name: str, shift: float = 0.0) -> Callable:
-    def value(x):
-        return np.where(np.add(x, shift) > 0, getattr(scipy.special, name)(np.add(x, shift)), np.nan)
-
-    return value
-
-
 def _scipy(name: str) -> Callable:
     # SciPy loads its modules on first use.
     return lambda *numbers: getattr(scipy.special, name)(*numbers)
 
 
-def _polygamma(n, x):
-    if n == 0:
-        return scipy.special.digamma(x)
-    return (-1) ** (n + 1) * factorial_of(int(n)) * scipy.special.zeta(n + 1, x)
+def _smoothed_kink(a, b, n, s):
+    a, b = np.broadcast_arrays(np.asarray(a, float), np.asarray(b, float))
+    size = np.abs(b)
+    ratio = np.where((a == 0) & (size == 0), 0.0, a / size)
+    density = scipy.stats.norm.pdf(ratio)
+    if n < 2:
+        share = scipy.special.erf(ratio / np.sqrt(2)) if s else scipy.special.ndtr(ratio)
+        return (1 + s) * size * density + np.where(a == 0, 0.0, a * share) if n == 0 else share
+    polynomial = scipy.special.eval_hermitenorm(n - 2, np.where(density > 0, ratio, 0.0))
+    scaled = np.exp((1 - n) * np.log(np.where(size > 0, size, 1.0)) + scipy.stats.norm.logpdf(ratio))
+    found = (-1) ** n * np.where(polynomial == 0, 0.0, polynomial * scaled)
+    return np.where((density > 0) & (size > 0), found, 0.0)
 
 
-def _smoothed(of_ramp: bool) -> Callable:
-    def value(a, b, n=0, k=0):
-        a, b = np.broadcast_arrays(np.asarray(a, float), np.asarray(b, float))
-        size = np.abs(b)
-        ratio = np.where((a == 0) & (size == 0), 0.0, a / size)
-        density = scipy.stats.norm.pdf(ratio)
-        share = scipy.special.ndtr(ratio) if of_ramp else scipy.special.erf(ratio / np.sqrt(2))
-        if n == 0:
-            return b**k * ((1 if of_ramp else 2) * size * density + np.where(a == 0, 0.0, a * share))
-        if n == 1:
-            return b**k * share
-        m = int(n) - 2
-        polynomial = scipy.special.eval_hermitenorm(m, np.where(density > 0, ratio, 0.0))
-        power = int(k) - m - 1
-        scaled = np.exp(power * np.log(np.where(size > 0, size, 1.0)) + scipy.stats.norm.logpdf(ratio))
-        found = (-1) ** m * np.sign(b) ** (k % 2) * np.where(polynomial == 0, 0.0, polynomial * scaled)
-        return np.where((density > 0) & (size > 0), found, 0.0)
-
-    return value
-
-
-def _plane_monomial(c, d, i, j, s, m):
-    radius = np.hypot(c, d)
-    angle = np.arctan2(c, np.abs(d))
-    value = np.sin(angle) ** i * np.cos(angle) ** j * (np.sign(d) if s else 1.0) / radius**m
-    return np.where(radius > 0, value, 0.0)
+def _power_of_length(c, d, n):
+    squared = np.asarray(c * c + d * d, float)
+    return np.where(squared > (1e-140 if n < 0 else 0.0), squared ** (n / 2), 0.0)
 
 
 # SymPy class, JAX, NumPy, arguments and domain.
 ROWS = (
     ScalarFunction(sympy.exp, _bounded(jnp.exp), np.exp, by_jax=True),
     ScalarFunction(sympy.log, jnp.log, np.log, "x", "x > 0", by_jax=True),
-    ScalarFunction(sympy.Abs, jnp.abs, np.abs, by_jax=True),
+    # The derivative of JAX at zero is one.
+    ScalarFunction(sympy.Abs, jnp.abs, np.abs),
     ScalarFunction(sympy.sign, jnp.sign, np.sign, by_jax=True),
     ScalarFunction(sympy.Heaviside, jnp.heaviside, np.heaviside, "xx", by_jax=True),
-    ScalarFunction(sympy.floor, jnp.floor, np.floor, by_jax=True),
-    ScalarFunction(sympy.ceiling, jnp.ceil, np.ceil, by_jax=True),
-    ScalarFunction(sympy.frac, frac, lambda x: np.mod(x, 1.0), by_jax=True),
-    ScalarFunction(sympy.Mod, jnp.mod, np.mod, "xx", "y > 0", by_jax=True),
     ScalarFunction(sympy.sin, jnp.sin, np.sin, by_jax=True),
     ScalarFunction(sympy.cos, jnp.cos, np.cos, by_jax=True),
     ScalarFunction(sympy.tan, jnp.tan, np.tan, by_jax=True),
-    ScalarFunction(sympy.sec, sec, lambda x: 1 / np.cos(x), by_jax=True),
-    ScalarFunction(sympy.csc, csc, lambda x: 1 / np.sin(x), "x", "x != 0", by_jax=True),
-    ScalarFunction(sympy.cot, cot, lambda x: 1 / np.tan(x), "x", "x != 0", by_jax=True),
     ScalarFunction(sympy.asin, jnp.arcsin, np.arcsin, "x", "-1 <= x <= 1", by_jax=True),
     ScalarFunction(sympy.acos, jnp.arccos, np.arccos, "x", "-1 <= x <= 1", by_jax=True),
     ScalarFunction(sympy.atan, jnp.arctan, np.arctan, by_jax=True),
@@ -356,26 +238,15 @@ ROWS = (
     ScalarFunction(sympy.sinh, _bounded(jnp.sinh), np.sinh, by_jax=True),
     ScalarFunction(sympy.cosh, _bounded(jnp.cosh), np.cosh, by_jax=True),
     ScalarFunction(sympy.tanh, jnp.tanh, np.tanh, by_jax=True),
-    ScalarFunction(sympy.sech, sech, lambda x: 1 / np.cosh(x)),
-    ScalarFunction(sympy.csch, csch, lambda x: 1 / np.sinh(x), "x", "x != 0"),
-    ScalarFunction(sympy.coth, coth, lambda x: 1 / np.tanh(x), "x", "x != 0", by_jax=True),
     ScalarFunction(sympy.asinh, jnp.arcsinh, np.arcsinh, by_jax=True),
-    ScalarFunction(sympy.acosh, jnp.arccosh, np.arccosh, "x", "x >= 1", by_jax=True),
     ScalarFunction(sympy.atanh, jnp.arctanh, np.arctanh, "x", "-1 < x < 1", by_jax=True),
     ScalarFunction(LogCosh, log_cosh, _log_cosh),
-    ScalarFunction(Logistic, jax.nn.sigmoid, _scipy("expit"), is_shown=False),
     ScalarFunction(sympy.erf, special.erf, _scipy("erf"), by_jax=True),
     ScalarFunction(sympy.erfc, special.erfc, _scipy("erfc"), by_jax=True),
-    ScalarFunction(sympy.erfinv, special.erfinv, _scipy("erfinv"), "x", "-1 < x < 1"),
     ScalarFunction(LogNormalCDF, log_normal_cdf, _log_normal_cdf, "xn"),
-    ScalarFunction(sympy.gamma, gamma, _of_positive("gamma"), "x", "x > 0"),
-    ScalarFunction(sympy.loggamma, loggamma, _of_positive("gammaln"), "x", "x > 0"),
-    ScalarFunction(sympy.polygamma, polygamma, _polygamma, "nx", "x > 0, n = 0, 1, ..."),
-    ScalarFunction(sympy.factorial, factorial, _of_positive("gamma", 1.0), "x", "x > -1"),
-    ScalarFunction(SmoothedRamp, smoothed_ramp, _smoothed(True), "xxnn", is_shown=False),
-    ScalarFunction(SmoothedAbs, smoothed_abs, _smoothed(False), "xxnn", is_shown=False),
-    ScalarFunction(AngleBetween, angle_between, lambda c, d: np.arctan2(c, np.abs(d)), "xx", is_shown=False),
-    ScalarFunction(PlaneMonomial, plane_monomial, _plane_monomial, "xxnnnn", is_shown=False),
+    ScalarFunction(SmoothedKink, smoothed_kink, _smoothed_kink, "xxnn", is_shown=False),
+    ScalarFunction(AngleBetween, jnp.arctan2, np.arctan2, "xx", is_shown=False),
+    ScalarFunction(PowerOfLength, power_of_length, _power_of_length, "xxn", is_shown=False),
 )
 """All rows in the order of the documentation."""
 TABLE: Mapping[type, ScalarFunction] = {row.kind: row for row in ROWS}

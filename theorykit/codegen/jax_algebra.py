@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import cache, lru_cache, partial
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
 from jax.custom_derivatives import SymbolicZero
 from jaxtyping import Array
-from sympy import Expr, Integer, Lambda, Piecewise, Symbol
+from sympy import Expr, Lambda, Piecewise, Symbol
 
 from ..symbolic.atoms import EntryVariable, matrix_scalars
 from ..symbolic.averages import (
@@ -25,7 +25,7 @@ from ..symbolic.envelopes import FunctionOfLoss, ProximalPoint, derivative
 from ..symbolic.functions import partial_derivative
 from ..symbolic.numeric import NumericFunction, slope_along
 from . import primitives
-from .evaluate import At, evaluate
+from .evaluate import At
 from .functions import ScalarFunction, proximal_point
 from .quadrature import composite_mean, gaussian_mean
 from .structured import Structured
@@ -43,7 +43,7 @@ def differentiable(value: Callable, node: Callable[..., Expr], places: Sequence[
     def slope(i: int) -> Callable[..., Array]:
         expression = partial_derivative(node(*symbols), places[i])
         names = [symbol.name for symbol in symbols]
-        return lambda *numbers: evaluate(expression, dict(zip(names, numbers, strict=True)), Jax)
+        return lambda *numbers: At(dict(zip(names, numbers, strict=True)), Jax)(expression)
 
     return with_slopes(value, slope)
 
@@ -65,19 +65,17 @@ def with_slopes(value: Callable, slope: Callable[[int], Callable[..., Array]]) -
 
 
 @cache
-def _of_row(row: ScalarFunction, known: tuple[tuple[int, int], ...], count: int) -> Callable[..., Array]:
-    """Return a function of the table with derivatives, for `known` whole numbers by position."""
-    whole = dict(known)
-    places = [i for i in range(count) if i not in whole]
+def _of_row(row: ScalarFunction, arguments: tuple[int | None, ...]) -> Callable[..., Array]:
+    """Return a function of the table with derivatives. Its known arguments are whole numbers."""
 
-    def filled(numbers, as_number):
+    def filled(numbers):
         given = iter(numbers)
-        return [as_number(whole[i]) if i in whole else next(given) for i in range(count)]
+        return [next(given) if known is None else known for known in arguments]
 
     return differentiable(
-        lambda *numbers: row.jax(*filled(numbers, int)),
-        lambda *symbols: row.kind(*filled(symbols, Integer)),
-        [i + 1 for i in places],
+        lambda *numbers: row.jax(*filled(numbers)),
+        lambda *symbols: row.kind(*filled(symbols)),
+        [i for i, known in enumerate(arguments, 1) if known is None],
     )
 
 
@@ -85,15 +83,9 @@ def _of_row(row: ScalarFunction, known: tuple[tuple[int, int], ...], count: int)
 _NUMBERS = (GaussianAverage, FunctionOfLoss)
 
 
-class _Cases(NamedTuple):
-    leaves: tuple[Expr, ...]
-    variables: tuple[EntryVariable, ...]
-    pairs: tuple[tuple[Expr, Expr], ...]
-
-
 @lru_cache(maxsize=4096)
-def _cases(node: Piecewise) -> _Cases:
-    """Write the values and conditions of the cases as functions of the numbers in them."""
+def _cases(node: Piecewise) -> tuple[dict[Expr, EntryVariable], list[tuple[Expr, Expr]]]:
+    """Write the conditions and values of the cases as functions of the numbers in them."""
     leaves: dict[Expr, EntryVariable] = {}
 
     def visit(each):
@@ -106,11 +98,19 @@ def _cases(node: Piecewise) -> _Cases:
 
     held = set(matrix_scalars(node))
     visit(node)
-    pairs = tuple((condition.xreplace(leaves), value.xreplace(leaves)) for value, condition in node.args)
-    return _Cases(tuple(leaves), tuple(leaves.values()), pairs)
+    return leaves, [(condition.xreplace(leaves), value.xreplace(leaves)) for value, condition in node.args]
 
 
-def _piecewise(numbers: Sequence[Array], cases: Sequence[tuple[Callable, Callable]]) -> Array:
+def _piecewise(node: Piecewise, at: At) -> Array:
+    leaves, cases = _cases(node)
+
+    def of_leaves(expression):
+        return lambda *numbers: At(dict(zip(leaves.values(), numbers, strict=True)), Jax)(expression)
+
+    return _first_case(list(map(at, leaves)), [tuple(map(of_leaves, case)) for case in cases])
+
+
+def _first_case(numbers: Sequence[Array], cases: Sequence[tuple[Callable, Callable]]) -> Array:
     """Return the value of the first case whose condition holds, or NaN.
 
     The derivative contains only this case. The derivative of another case may be infinite there, and zero times
@@ -125,27 +125,42 @@ def _piecewise(numbers: Sequence[Array], cases: Sequence[tuple[Callable, Callabl
 
     def slope(i: int) -> Callable[..., Array]:
         slopes = [(condition, slope_along(of_case, i)) for condition, of_case in cases]
-        return lambda *numbers: _piecewise(numbers, slopes)
+        return lambda *numbers: _first_case(numbers, slopes)
 
     return with_slopes(value, slope)(*numbers)
 
 
-class _Quadrature(NamedTuple):
-    rest: Expr
-    tilt: tuple[Expr, Expr, Expr] | None
-    kinks: tuple[Expr, ...]
-    features: tuple[tuple[Expr, ...], ...]
-
-
 @lru_cache(maxsize=1024)
-def _quadrature(node: GaussianAverage) -> _Quadrature:
-    """Return what a quadrature rule needs to know about the integrand."""
+def _quadrature(node: GaussianAverage) -> tuple[Expr, tuple | None, list[Expr], list[tuple[Expr, ...]]]:
+    """Return the integrand without an exponential factor, this factor, the kinks, and the roots of steep functions."""
     rest, tilt = exponential_factor(node)
     kinks = breaks(node)
     if node.is_adaptive:
         kinks += [each for each in singularities(node) if each not in kinks]
-    steep = features(rest, node.variable, is_widened=tilt is not None and tilt[2] != 0)
-    return _Quadrature(rest, tilt, tuple(kinks), tuple(steep))
+    return rest, tilt, kinks, features(rest, node.variable, is_widened=tilt is not None and tilt[2] != 0)
+
+
+def _average(node: GaussianAverage, at: At) -> Array:
+    """Average over a standard normal variable by quadrature."""
+    rest, tilt, kinks, steep = _quadrature(node)
+
+    def of_variable(expression):
+        return at.function((node.variable,), expression)
+
+    def numbers(polynomial):
+        *lower, last = polynomial
+        return tuple(map(at, lower if last == 0 else polynomial))
+
+    def zeros(expression):
+        polynomial = coefficients(expression, node.variable)
+        return numbers(polynomial) if polynomial else of_variable(expression)
+
+    function, zeros_of_kinks = of_variable(rest), list(map(zeros, kinks))
+    factor = tilt and (of_variable(tilt[0]), *map(at, tilt[1:]))
+    if not node.is_adaptive:
+        return gaussian_mean(function, node.nodes, zeros_of_kinks, factor)
+    mean, error = composite_mean(function, zeros_of_kinks, list(map(numbers, steep)), factor)
+    return mean if node.side == 0 else mean + at(node.side) * error
 
 
 def _of_loss(node: FunctionOfLoss, at: At) -> Array:
@@ -196,6 +211,8 @@ class Jax(Structured):
     stop_gradient = staticmethod(jax.lax.stop_gradient)
     rules: ClassVar = {
         **Structured.rules,
+        Piecewise: _piecewise,
+        GaussianAverage: _average,
         FunctionOfLoss: _of_loss,
         NumericFunction: _numeric_function,
     }
@@ -206,36 +223,5 @@ class Jax(Structured):
         if row.by_jax:
             return row.jax(*map(at, node.args))
         whole = row.whole_numbers(node)
-        known = tuple((i, int(node.args[i])) for i in whole)
-        others = (at(each) for i, each in enumerate(node.args) if i not in whole)
-        return _of_row(row, known, len(node.args))(*others)
-
-    @staticmethod
-    def piecewise(node: Piecewise, at: At) -> Array:
-        """Return the value of the first case that holds."""
-        leaves, variables, pairs = _cases(node)
-
-        def of_leaves(expression):
-            return lambda *numbers: At(dict(zip(variables, numbers, strict=True)), Jax)(expression)
-
-        return _piecewise(list(map(at, leaves)), [tuple(map(of_leaves, pair)) for pair in pairs])
-
-    @staticmethod
-    def average(node: GaussianAverage, at: At) -> Array:
-        """Average over a standard normal variable by quadrature."""
-        form, variable = _quadrature(node), (node.variable,)
-
-        def numbers(polynomial):
-            *lower, last = polynomial
-            return tuple(map(at, lower if last == 0 else polynomial))
-
-        def zeros(expression):
-            polynomial = coefficients(expression, node.variable)
-            return numbers(polynomial) if polynomial else at.function(variable, expression)
-
-        function, kinks = at.function(variable, form.rest), list(map(zeros, form.kinks))
-        tilt = form.tilt and (at.function(variable, form.tilt[0]), *map(at, form.tilt[1:]))
-        if not node.is_adaptive:
-            return gaussian_mean(function, node.nodes, kinks, tilt)
-        mean, error = composite_mean(function, kinks, list(map(numbers, form.features)), tilt)
-        return mean if node.side == 0 else mean + at(node.side) * error
+        arguments = tuple(int(each) if i in whole else None for i, each in enumerate(node.args))
+        return _of_row(row, arguments)(*(at(each) for i, each in enumerate(node.args) if i not in whole))

@@ -16,14 +16,41 @@ from ..checks import checked_instance, shown
 from ..symbolic.averages import GaussianAverage
 from ..symbolic.envelopes import FunctionOfLoss
 from ..symbolic.numeric import NumericFunction, compiled
-from .evaluate import Algebra, evaluate
+from .evaluate import Algebra, At
 from .oracle import mean_of_average, value_of_loss
+
+
+def _piecewise(node, at):
+    # A case may be undefined where its condition does not hold.
+    left, result = True, np.nan
+    for value, condition in node.args:
+        holds = np.logical_and(left, at(condition))
+        if np.any(holds):
+            with np.errstate(all="ignore"):
+                result = np.where(holds, at(value), result)
+        left = np.logical_and(left, np.logical_not(holds))
+    return result[()]
+
+
+def _product(node, at):
+    matrices = [at(factor) for factor in node.args if factor.is_Matrix]
+    scale = reduce(operator.mul, (at(factor) for factor in node.args if not factor.is_Matrix), 1.0)
+    return np.expand_dims(scale, (-2, -1)) * reduce(operator.matmul, matrices)
+
+
+def _power(node, at):
+    if not node.exp.is_Integer:
+        raise NotImplementedError(f"a power of a matrix must have an integer exponent, got MatPow {node}")
+    return np.linalg.matrix_power(at(node.base), int(node.exp))
 
 
 class Numpy(Algebra):
     """Evaluate in NumPy. Shares no algorithm with `Jax`."""
 
     rules: ClassVar = {
+        sp.Piecewise: _piecewise,
+        sp.MatMul: _product,
+        sp.MatPow: _power,
         FunctionOfLoss: value_of_loss,
         GaussianAverage: mean_of_average,
         NumericFunction: lambda node, at: np.asarray(compiled(type(node))(*map(at, node.args)))[()],
@@ -38,18 +65,6 @@ class Numpy(Algebra):
             return row.numpy(*numbers)
 
     @staticmethod
-    def piecewise(node, at):
-        """Return the value of the first case that holds. A case may be undefined where its condition does not hold."""
-        left, result = True, np.nan
-        for value, condition in node.args:
-            holds = np.logical_and(left, at(condition))
-            if np.any(holds):
-                with np.errstate(all="ignore"):
-                    result = np.where(holds, at(value), result)
-            left = np.logical_and(left, np.logical_not(holds))
-        return result[()]
-
-    @staticmethod
     def entrywise(function, *matrices):
         """Apply a function of numbers. The axes of stacks come last, as in scalars."""
         entries = [np.moveaxis(matrix, (-2, -1), (0, 1)) for matrix in matrices]
@@ -57,34 +72,10 @@ class Numpy(Algebra):
         return np.moveaxis(values, (0, 1), (-2, -1))
 
     @staticmethod
-    def matrix(rows):
-        """Make a matrix of numbers."""
-        return np.array(rows, float)
-
-    @staticmethod
     def joined(blocks, axis):
         """Concatenate matrices, or stacks of them."""
         batch = np.broadcast_shapes(*(block.shape[:-2] for block in blocks))
         return np.concatenate([np.broadcast_to(block, batch + block.shape[-2:]) for block in blocks], axis)
-
-    @staticmethod
-    def product(node, at):
-        """Multiply matrices as written."""
-        matrices = [at(factor) for factor in node.args if factor.is_Matrix]
-        scale = reduce(operator.mul, (at(factor) for factor in node.args if not factor.is_Matrix), 1.0)
-        return np.expand_dims(scale, (-2, -1)) * reduce(operator.matmul, matrices)
-
-    @staticmethod
-    def power(node, at):
-        """Raise a matrix to a whole power."""
-        if not node.exp.is_Integer:
-            raise NotImplementedError(f"a power of a matrix must have an integer exponent, got MatPow {node}")
-        return np.linalg.matrix_power(at(node.base), int(node.exp))
-
-    @staticmethod
-    def inverse(matrix, at):
-        """Invert a matrix by LU."""
-        return np.linalg.inv(at(matrix))
 
     @staticmethod
     def log_det(matrix, at):
@@ -131,4 +122,4 @@ def interpret(expression: sp.Expr, values: Mapping[str, Any]) -> Any:
     """
     if not isinstance(expression, sp.Basic):
         raise TypeError(f"expression must be a SymPy expression, got {shown(expression)}")
-    return evaluate(expression, checked_instance("values", values, Mapping, "numbers and arrays by name"), Numpy)
+    return At(checked_instance("values", values, Mapping, "numbers and arrays by name"), Numpy)(expression)

@@ -9,9 +9,9 @@ from jaxtyping import Array, Float
 from sympy import Add, Basic, Expr, Function, Mul, Pow
 
 from ..symbolic.averages import GaussianAverage
-from .compiled import bind_sizes, sizes_of
 from .evaluate import At
 from .jax_algebra import Jax
+from .sizes import sizes_of
 
 
 class _Perturbed(At):
@@ -57,11 +57,11 @@ def rounding_effects(outputs: Sequence[Expr], arguments: Sequence[Expr]) -> Call
 
     Effects on each output are to first order. Sums inside averages and inside functions of matrices are left out.
     """
-    sums, bindings = _inner_sums(outputs), bind_sizes(arguments)
+    sums = _inner_sums(outputs)
     count = sum(len(each.args) for each in sums)
 
     def effects(**values: Any) -> Array:
-        given = {**values, **sizes_of(bindings, values)}
+        given = {**values, **sizes_of(arguments, values, Jax)}
 
         def perturbed(errors: Array) -> Array:
             own, start = {}, 0

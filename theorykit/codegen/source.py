@@ -1,4 +1,8 @@
-"""Write expressions as Python source that imports nothing but JAX, to be read, and to be pasted into other code."""
+"""Write expressions as Python source that imports nothing but JAX, to be read, and to be pasted into other code.
+
+The rules of `Jax` are applied to `Recorded` values. Each holds the syntax tree of its formula, which `ast.unparse`
+writes.
+"""
 
 from __future__ import annotations
 
@@ -10,9 +14,9 @@ import sys
 import unicodedata
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from textwrap import wrap
-from types import FunctionType, ModuleType
-from typing import Any
+from textwrap import indent, wrap
+from types import ModuleType
+from typing import Any, ClassVar
 
 import jax
 import jax.numpy as jnp
@@ -24,6 +28,7 @@ from ..symbolic.averages import GaussianAverage, breaks
 from . import functions, primitives
 from .evaluate import At, as_number
 from .functions import ScalarFunction
+from .sizes import sizes_of
 from .structured import Structured
 
 # Longest part of a formula that is written in place instead of by a name.
@@ -31,163 +36,95 @@ _LONGEST = 60
 # The same for parts that occur several times.
 _SHORTEST = 12
 _WIDTH = 88
-# Precedence of Python's operators, and of calls and names.
-_COMPARE, _ADD, _MULTIPLY, _NEGATE, _POWER, _ATOM = range(6)
-# Operations that JAX has, as text.
-_OPERATIONS = {
-    "cholesky": ("jnp.linalg.cholesky({0})", _ATOM, (_COMPARE,)),
-    "solve": ("cho_solve(({0}, True), {1})", _ATOM, (_COMPARE, _COMPARE)),
-    "log_det": ("2 * jnp.sum(jnp.log(jnp.diagonal({0})))", _MULTIPLY, (_COMPARE,)),
-    "trace": ("jnp.trace({0})", _ATOM, (_COMPARE,)),
-    "trace_of_product": ("jnp.vdot({0}, {1})", _ATOM, (_COMPARE, _COMPARE)),
-    "kron": ("jnp.kron({0}, {1})", _ATOM, (_COMPARE, _COMPARE)),
-    "diagonal": ("jnp.diagonal({0})[:, None]", _ATOM, (_COMPARE,)),
-    "diagonal_of_product": ("jnp.sum({0} * {1}, axis=0)[:, None]", _ATOM, (_MULTIPLY, _NEGATE)),
-}
-# Operations whose results have names, which contain the name of their argument.
-_NAMED = {
-    "jnp.linalg.cholesky({0})": "L_{0}",
-    "2 * jnp.sum(jnp.log(jnp.diagonal({0})))": "log_det_{0}",
-}
 
 
-class Text:
-    """A piece of source: a template, the pieces in it, and the precedence of its operator."""
+def _binary(operator: ast.operator) -> tuple[Callable, Callable]:
+    """Return a binary operator of recorded values, and the same with its operands swapped."""
 
-    def __init__(self, template: str, parts: tuple = (), precedence: int = _ATOM, least: Sequence[int] = ()):
-        self.template, self.parts, self.precedence = template, parts, precedence
-        # The precedence that each part needs to stand without parentheses.
-        self.least = tuple(least) or (_COMPARE,) * len(parts)
-        self.hint = ""
+    def apply(one: Any, other: Any) -> Recorded:
+        left, right = _tree(one), _tree(other)
+        match operator, left, right:
+            case ast.Add(), ast.Constant(0), _:
+                return Recorded(right)
+            case ast.Mult(), ast.Constant(1), _:
+                return Recorded(right)
+            case ast.FloorDiv(), _, ast.Constant(1):
+                return Recorded(left)
+            case ast.Mult(), ast.UnaryOp(ast.USub(), size), _:
+                return -(Recorded(size) * Recorded(right))
+            case ast.Add(), _, ast.UnaryOp(ast.USub(), size):
+                return Recorded(ast.BinOp(left, ast.Sub(), size))
+            case ast.Add(), ast.UnaryOp(ast.USub(), size), _:
+                return Recorded(ast.BinOp(right, ast.Sub(), size))
+            case ast.Pow(), _, ast.UnaryOp(ast.USub(), ast.Constant(1)):
+                return 1 / Recorded(left)
+        return Recorded(ast.BinOp(left, operator, right))
 
-    @property
-    def key(self):
-        """What makes two pieces equal."""
-        return self.template, tuple(map(id, self.parts))
-
-    def __add__(self, other):
-        return _binary("{0} + {1}", self, other, _ADD, (_ADD, _ADD))
-
-    def __radd__(self, other):
-        # The sum of a list starts with zero.
-        is_start = isinstance(other, int) and other == 0
-        return self if is_start else _binary("{0} + {1}", other, self, _ADD, (_ADD, _ADD))
-
-    def __sub__(self, other):
-        return _binary("{0} - {1}", self, other, _ADD, (_ADD, _MULTIPLY))
-
-    def __rsub__(self, other):
-        return _binary("{0} - {1}", other, self, _ADD, (_ADD, _MULTIPLY))
-
-    def __mul__(self, other):
-        return _times(self, other)
-
-    def __rmul__(self, other):
-        return _times(other, self)
-
-    def __truediv__(self, other):
-        return _binary("{0} / {1}", self, other, _MULTIPLY, (_MULTIPLY, _NEGATE))
-
-    def __rtruediv__(self, other):
-        return _binary("{0} / {1}", other, self, _MULTIPLY, (_MULTIPLY, _NEGATE))
-
-    def __matmul__(self, other):
-        return _binary("{0} @ {1}", self, other, _MULTIPLY, (_MULTIPLY, _NEGATE))
-
-    def __pow__(self, exponent):
-        if exponent == -1:
-            return 1 / self
-        return _binary("{0}**{1}", self, exponent, _POWER, (_ATOM, _NEGATE))
-
-    def __rpow__(self, base):
-        return _binary("{0}**{1}", base, self, _POWER, (_ATOM, _NEGATE))
-
-    def __neg__(self):
-        return Text("-{0}", (self,), _NEGATE, (_MULTIPLY,))
-
-    def __lt__(self, other):
-        return _binary("{0} < {1}", self, other, _COMPARE, (_ADD, _ADD))
-
-    def __le__(self, other):
-        return _binary("{0} <= {1}", self, other, _COMPARE, (_ADD, _ADD))
-
-    def __gt__(self, other):
-        return _binary("{0} > {1}", self, other, _COMPARE, (_ADD, _ADD))
-
-    def __ge__(self, other):
-        return _binary("{0} >= {1}", self, other, _COMPARE, (_ADD, _ADD))
-
-    def __getitem__(self, index):
-        sides = [each if isinstance(each, slice) else None for each in index]
-        parts, texts = [self], []
-        for side in sides:
-            if side is None:
-                continue
-            ends = []
-            for end in (side.start, side.stop):
-                ends.append("" if end is None else f"{{{len(parts)}}}")
-                parts += [] if end is None else [end]
-            texts.append(":".join(ends))
-        return Text(f"{{0}}[{', '.join(texts)}]", tuple(parts), _ATOM, (_ATOM,) + (_COMPARE,) * (len(parts) - 1))
-
-    @property
-    def T(self):
-        """The transpose."""
-        return Text("{0}.T", (self,), _ATOM, (_ATOM,))
+    return apply, lambda other, one: apply(one, other)
 
 
-def _binary(template, left, right, precedence, least):
-    return Text(template, (left, right), precedence, least)
+def _comparison(operator: ast.cmpop) -> Callable:
+    return lambda left, right: Recorded(ast.Compare(_tree(left), [operator], [_tree(right)]))
 
 
-def _times(left, right):
-    for one, other in ((left, right), (right, left)):
-        if isinstance(one, (int, float)) and one == 1:
-            return other
-        if isinstance(one, (int, float)) and one == -1:
-            return -other
-    return _binary("{0} * {1}", left, right, _MULTIPLY, (_MULTIPLY, _NEGATE))
+class Recorded:
+    """A value of which only the formula is known, as a syntax tree. Values share the trees of their parts.
+
+    The attribute `label` of a tree is the name of its value in the source.
+    """
+
+    def __init__(self, tree: Any):
+        self.tree = tree
+
+    def labelled(self, label: str) -> Recorded:
+        """Give the value a name in the source."""
+        self.tree.label = label
+        return self
+
+    def __getattr__(self, name: str) -> Recorded:
+        if name.startswith("_"):
+            # NumPy and others look for special methods.
+            raise AttributeError(name)
+        return Recorded(ast.Attribute(self.tree, name))
+
+    def __getitem__(self, index: Any) -> Recorded:
+        return Recorded(ast.Subscript(self.tree, _tree(index)))
+
+    def __call__(self, *arguments: Any, **options: Any) -> Recorded:
+        keywords = [ast.keyword(name, _tree(value)) for name, value in options.items()]
+        return Recorded(ast.Call(self.tree, list(map(_tree, arguments)), keywords))
+
+    def __neg__(self) -> Recorded:
+        return Recorded(ast.UnaryOp(ast.USub(), self.tree))
+
+    __add__, __radd__ = _binary(ast.Add())
+    __sub__, __rsub__ = _binary(ast.Sub())
+    __mul__, __rmul__ = _binary(ast.Mult())
+    __truediv__, __rtruediv__ = _binary(ast.Div())
+    __floordiv__, __rfloordiv__ = _binary(ast.FloorDiv())
+    __matmul__, __rmatmul__ = _binary(ast.MatMult())
+    __pow__, __rpow__ = _binary(ast.Pow())
+    __lt__, __le__ = _comparison(ast.Lt()), _comparison(ast.LtE())
+    __gt__, __ge__ = _comparison(ast.Gt()), _comparison(ast.GtE())
+    __eq__, __ne__ = _comparison(ast.Eq()), _comparison(ast.NotEq())
+    __hash__ = object.__hash__
 
 
-def _call(name: str) -> Callable[..., Text]:
-    def call(*arguments, **options):
-        parts: list = []
-
-        def slot(value):
-            if isinstance(value, (list, tuple)):
-                inner = ", ".join(map(slot, value))
-                return f"[{inner}]" if isinstance(value, list) else f"({inner}{',' if len(value) == 1 else ''})"
-            parts.append(value)
-            return f"{{{len(parts) - 1}}}"
-
-        texts = [slot(each) for each in arguments] + [f"{key}={slot(value)}" for key, value in options.items()]
-        return Text(f"{name}({', '.join(texts)})", tuple(parts))
-
-    return call
+def _tree(value: Any) -> Any:
+    if isinstance(value, Recorded):
+        return value.tree
+    if isinstance(value, (list, tuple)):
+        return (ast.List if isinstance(value, list) else ast.Tuple)(list(map(_tree, value)))
+    if isinstance(value, slice):
+        return ast.Slice(*(None if end is None else _tree(end) for end in (value.start, value.stop)))
+    is_negative = isinstance(value, (int, float)) and value < 0
+    return ast.UnaryOp(ast.USub(), ast.Constant(-value)) if is_negative else ast.Constant(value)
 
 
-class _Module:
-    """Stands for `jax.numpy`: its functions record their calls."""
-
-    pi = Text("jnp.pi")
-
-    def __getattr__(self, name: str) -> Callable[..., Text]:
-        return _call(f"jnp.{name}")
-
-
-class _Operations:
-    """Stands for the operations of `theorykit.codegen.primitives`."""
-
-    def __getattr__(self, name: str) -> Callable[..., Text]:
-        if name not in _OPERATIONS:
-            return _call(name)
-        template, precedence, least = _OPERATIONS[name]
-        return lambda *parts: Text(template, parts, precedence, least)
-
-    @staticmethod
-    def entrywise(function: Callable, *matrices: Text) -> Text:
-        """Apply a function of numbers, which acts on each entry of arrays as well."""
-        return function(*matrices)
+def _recorded(function: Callable) -> Recorded:
+    """Return a function by its name in the source."""
+    name = ast.Name(function.__name__)
+    return Recorded(ast.Attribute(ast.Name("jnp"), name.id) if function.__module__ == "jax.numpy" else name)
 
 
 def gauss_hermite(nodes):
@@ -197,17 +134,58 @@ def gauss_hermite(nodes):
     return points, vectors[0] ** 2
 
 
-def square_root(matrix):
-    """Return the positive definite square root of a matrix."""
-    eigenvalues, vectors = jnp.linalg.eigh(matrix)
-    return (vectors * jnp.sqrt(eigenvalues)) @ vectors.T
+def _piecewise(node: sp.Piecewise, at: At) -> Any:
+    result: Any = at.xp.nan
+    for value, condition in reversed(node.args):
+        result = at(value) if condition == True else at.xp.where(at(condition), at(value), result)  # noqa: E712
+    return result
+
+
+def _average(node: GaussianAverage, at: At) -> Recorded:
+    if node.is_adaptive or breaks(node) or at.outer is not None:
+        raise NotImplementedError(
+            f"the source of {node} is not written: the average is adaptive, has kinks or is in another function"
+        )
+    rule = _recorded(gauss_hermite)(node.nodes).labelled(f"rule_{node.nodes}")
+    points, weights = rule[0].labelled(f"z_{node.nodes}"), rule[1].labelled(f"weights_{node.nodes}")
+    return at.xp.sum(weights * at.function((node.variable,), node.integrand)(points))
+
+
+class _Operations:
+    """Stands for `theorykit.codegen.primitives`. Operations that are short in JAX are written in place."""
+
+    def __getattr__(self, name: str) -> Recorded:
+        return _recorded(getattr(primitives, name))
+
+    @staticmethod
+    def cholesky(matrix: Recorded) -> Recorded:
+        """Factorise a matrix."""
+        name = f"_{matrix.tree.id}" if isinstance(matrix.tree, ast.Name) else ""
+        return Source.xp.linalg.cholesky(matrix).labelled(f"L{name}")
+
+    @staticmethod
+    def log_det(lower: Recorded) -> Recorded:
+        """Return the log-determinant of a matrix by its factor, with a name like the name of the factor."""
+        value = 2 * Source.xp.sum(Source.xp.log(Source.xp.diagonal(lower)))
+        return value.labelled(f"log_det{lower.tree.label.removeprefix('L')}")
+
+    @staticmethod
+    def solve(lower: Recorded, right: Recorded) -> Recorded:
+        """Solve with a factor."""
+        return Recorded(ast.Name("cho_solve"))((lower, True), right)
+
+    @staticmethod
+    def entrywise(function: Callable, *matrices: Recorded) -> Recorded:
+        """Apply a function of numbers, which acts on each entry of arrays as well."""
+        return function(*matrices)
 
 
 class Source(Structured):
-    """Record the operations of `Jax` as text."""
+    """Record the operations of `Jax` as syntax trees."""
 
-    xp = _Module()
+    xp = Recorded(ast.Name("jnp"))
     operations = _Operations()
+    rules: ClassVar = {**Structured.rules, sp.Piecewise: _piecewise, GaussianAverage: _average}
 
     @staticmethod
     def size(value: Any) -> Any:
@@ -218,232 +196,145 @@ class Source(Structured):
     def number(number: Expr) -> Any:
         """Write a fraction as a quotient."""
         if isinstance(number, sp.Rational) and not number.is_Integer and max(abs(number.p), number.q) < 1e6:
-            return Text(f"{number.p} / {number.q}", (), _MULTIPLY if number.p > 0 else _ADD)
-        if number == sp.pi:
-            return Source.xp.pi
-        return as_number(number)
+            size = Recorded(_tree(abs(number.p))) / number.q
+            return size if number.p > 0 else -size
+        return Source.xp.pi if number == sp.pi else as_number(number)
 
     @staticmethod
-    def function(row: ScalarFunction, node: Expr, at: At) -> Text:
+    def function(row: ScalarFunction, node: Expr, at: At) -> Recorded:
         """Call a scalar function of JAX, or one whose code is pasted."""
         whole = row.whole_numbers(node)
-        arguments = [int(each) if i in whole else at(each) for i, each in enumerate(node.args)]
-        return _call(_name_of(row.jax))(*arguments)
-
-    @staticmethod
-    def piecewise(node: sp.Piecewise, at: At) -> Any:
-        """Choose the first case that holds."""
-        result: Any = Text("jnp.nan")
-        for value, condition in reversed(node.args):
-            result = at(value) if condition == True else at.xp.where(at(condition), at(value), result)  # noqa: E712
-        return result
-
-    @staticmethod
-    def average(node: GaussianAverage, at: At) -> Text:
-        """Average by Gauss-Hermite quadrature."""
-        if node.is_adaptive or breaks(node) or at.outer is not None:
-            raise NotImplementedError(
-                f"the source of {node} is not written: the average is adaptive, has kinks or is in another function"
-            )
-        points, weights = Text(f"z_{node.nodes}"), Text(f"weights_{node.nodes}")
-        integrand = at.function((node.variable,), node.integrand)(points)
-        return Text("jnp.sum({0} * {1})", (weights, integrand), _ATOM, (_MULTIPLY, _NEGATE))
+        return _recorded(row.jax)(*(int(each) if i in whole else at(each) for i, each in enumerate(node.args)))
 
 
-def _name_of(function: Callable) -> str:
-    prefix = "jnp." if function.__module__ == "jax.numpy" else ""
-    return prefix + function.__name__
-
-
-class _Recording(At):
-    """A point whose values are text, one piece per distinct text, named after the notation."""
-
-    def __init__(self, values: Mapping[Any, Any], names: Mapping[Expr, str]):
-        super().__init__(values, Source)
-        self.names = names
-
-    def __call__(self, node):
-        value = super().__call__(node)
-        if isinstance(value, Text) and node in self.names:
-            value.hint = self.names[node]
-        return value
-
-
-def source_of(
-    name: str, outputs: Mapping[str, Expr], arguments: Sequence[Expr], bindings: Sequence, names: Mapping[Expr, str]
-) -> str:
+def source_of(name: str, outputs: Mapping[str, Expr], arguments: Sequence[Expr], names: Mapping[Expr, str]) -> str:
     """Write a function of keyword arguments that returns a dictionary of the outputs.
 
     Args:
         name: name of the function.
         outputs: expressions by name.
         arguments: symbols of the arguments.
-        bindings: sizes that follow from the shapes of the arguments (`SizeBinding`).
         names: names of subexpressions, such as the kernel.
     """
-    written = _identifiers([name, *(each.name for each in arguments), *(size.name for size, _, _ in bindings)])
-    texts = {original: Text(identifier) for original, identifier in written.items()}
-    at = _Recording(texts, names)
-    results = {output: at(expression) for output, expression in outputs.items()}
-    writer = _Writer({*written.values(), "jnp"}, results.values())
-    body = [line for binding in bindings for line in _size_line(binding, at, written)]
-    returned = [f"    {_quoted(output)}: {writer.text(value, _COMPARE)}," for output, value in results.items()]
-    whole = [*writer.lines, "return {", *returned, "}"]
-    used = _names_in("\n".join(["def body():", *(f"    {line}" for line in whole)]))
-    # A size may be needed by the line of a later size only.
-    kept: list[str] = []
-    for line in reversed(body):
-        if line.split(" = ", 1)[0] in used:
-            kept.insert(0, line)
-            used |= _names_in(line)
-    for count in sorted({int(each) for each in re.findall(r"\bweights_(\d+)\b", "\n".join(whole))}):
-        kept.append(f"z_{count}, weights_{count} = gauss_hermite({count})")
-        used.add("gauss_hermite")
-    shapes = [
-        f"{written[each.name]}: {' x '.join(_shape_text(side, written) for side in each.shape)}"
-        for each in arguments
-        if isinstance(each, MatrixSymbol)
-    ]
-    returns = ", ".join(re.sub(r"[^\w ]", "_", output) for output in outputs)
-    docstring = [f'"""Return {returns}.', *(["", *shapes] if shapes else []), '"""']
-    signature = ", ".join(["*", *(written[each.name] for each in arguments)] if arguments else [])
-    helpers, imports = _pasted(used)
-    definition = [f"def {written[name]}({signature}):", *_indented([*docstring, *kept, *whole])]
-    return "\n".join(["import jax.numpy as jnp", *imports, *helpers, "", "", *definition]) + "\n"
+    matrices = [each for each in arguments if isinstance(each, MatrixSymbol)]
+    dimensions = {size for matrix in matrices for side in matrix.shape for size in side.free_symbols}
+    own = _identifiers([name, *(each.name for each in arguments), *sorted(size.name for size in dimensions)])
+    values = {each.name: Recorded(ast.Name(own[each.name])) for each in arguments}
+    sizes = {size: value.labelled(own[size]) for size, value in sizes_of(arguments, values, Source).items()}
+    at, returned = At({**values, **sizes}, Source), _identifiers(outputs)
+    trees = [_tree(at(expression)) for expression in outputs.values()]
+    for expression, label in names.items():
+        if isinstance(value := at.known.get(expression), Recorded):
+            value.labelled(label)
+    for tree, label in zip(trees, returned.values(), strict=True):
+        tree.label = getattr(tree, "label", label)
+    used = set(_parts_first(trees))
+    first = [size.tree for size in sizes.values() if size.tree in used]
+    lines, texts = _written([*first, *trees], {"jnp", "cho_solve", *own.values()} - {own[size] for size in sizes})
+    renamed = {size: sp.Symbol(own[size.name]) for size in dimensions}
+    body = [f'"""Return {", ".join(returned.values())}.', *([""] if matrices else [])]
+    for matrix in matrices:
+        body.append(f"{own[matrix.name]}: {' x '.join(str(side.xreplace(renamed)) for side in matrix.shape)}")
+    body += ['"""', *lines, "return {"]
+    body += [f"    {output!r}: {text}," for output, text in zip(outputs, texts[len(first) :], strict=True)]
+    signature = ", ".join(["*", *(own[each.name] for each in arguments)] if arguments else [])
+    code = "\n".join([f"def {own[name]}({signature}):", indent("\n".join([*body, "}"]), "    "), ""])
+    return "\n\n\n".join([*_pasted(code), code])
 
 
-def _quoted(text: str) -> str:
-    return f'"{text}"' if text.isidentifier() else repr(text)
-
-
-def _shape_text(side: Expr, written: Mapping[str, str]) -> str:
-    return str(side.xreplace({each: sp.Symbol(written.get(each.name, "n")) for each in side.free_symbols}))
-
-
-def _size_line(binding, at: At, written: Mapping[str, str]) -> list[str]:
-    size, (argument, axis), divisor = binding
-    line = f"{written[size.name]} = {written[argument]}.shape[{axis}]"
-    if isinstance(divisor, tuple):
-        return [f"{line} // {written[divisor[0]]}.shape[{divisor[1]}]"]
-    return [line if divisor == 1 else f"{line} // {_Writer(set(), ()).text(at(divisor), _ATOM)}"]
-
-
-def _names_in(code: str) -> set[str]:
-    return {node.id for node in ast.walk(ast.parse(code)) if isinstance(node, ast.Name)}
-
-
-def _indented(lines: Sequence[str]) -> list[str]:
-    found = []
-    for line in lines:
-        if len(line) <= _WIDTH or " = " not in line:
-            found.append(f"    {line}".rstrip())
-            continue
-        # Inside parentheses, a line may end at any space.
-        target, value = line.split(" = ", 1)
-        parts = wrap(value, _WIDTH - 4, break_long_words=False, break_on_hyphens=False)
-        found += [f"    {target} = (", *(f"        {part}" for part in parts), "    )"]
-    return found
-
-
-def _identifiers(names: Sequence[str]) -> dict[str, str]:
+def _identifiers(names: Iterable[str]) -> dict[str, str]:
     """Return a Python identifier for every name, different for different names."""
     found: dict[str, str] = {}
     for name in dict.fromkeys(names):
         # Python reads names in this normal form.
         identifier = re.sub(r"\W+", "_", unicodedata.normalize("NFKC", name)).strip("_") or "x"
-        if identifier[0].isdigit() or keyword.iskeyword(identifier) or identifier in ("jnp", "cho_solve"):
-            identifier = f"{identifier}_" if not identifier[0].isdigit() else f"x{identifier}"
-        while identifier in found.values():
+        if identifier[0].isdigit():
+            identifier = f"x{identifier}"
+        while identifier in found.values() or keyword.iskeyword(identifier) or identifier in ("jnp", "cho_solve"):
             identifier += "_"
         found[name] = identifier
     return found
 
 
-class _Writer:
-    """Write pieces of text: equal pieces once, by name, in lines before the result."""
-
-    def __init__(self, taken: set[str], results: Iterable[Any]):
-        self.taken, self.lines = taken, []
-        # How often each piece is part of another.
-        self.uses: Counter[int] = Counter()
-        pending = [value for value in results if isinstance(value, Text)]
-        while pending:
-            for part in pending.pop().parts:
-                if isinstance(part, Text):
-                    self.uses[id(part)] += 1
-                    pending += [part] if self.uses[id(part)] == 1 else []
-        self.written: dict[int, str] = {}
-        self.named: dict[str, str] = {}
-        self.kept: list[Any] = []
-
-    def text(self, value: Any, least: int) -> str:
-        """Return a piece, in parentheses if its operator is weaker than `least`."""
-        if not isinstance(value, Text):
-            text = repr(value)
-            return f"({text})" if text.startswith("-") and least > _NEGATE else text
-        if id(value) not in self.written:
-            self.kept.append(value)
-            parts = [self.text(part, level) for part, level in zip(value.parts, value.least, strict=True)]
-            text = value.template.format(*parts)
-            is_shared = text in self.named
-            if is_shared:
-                text = self.named[text]
-            elif value.parts and (self.is_long(value, text) or value.hint or value.template in _NAMED):
-                text = self.name(text, value.hint or _NAMED.get(value.template, "part").format(*map(_word, parts)))
-            self.written[id(value)] = text
-        text = self.written[id(value)]
-        is_weak = value.precedence < least and not text.isidentifier()
-        return f"({text})" if is_weak else text
-
-    def is_long(self, value: Text, text: str) -> bool:
-        """Return whether a name is easier to read than the formula in its places."""
-        return len(text) > (_SHORTEST if self.uses[id(value)] > 1 else _LONGEST)
-
-    def name(self, text: str, hint: str) -> str:
-        """Give a result a name, and write its line."""
-        hint = hint.strip("_")
-        name, number = hint, 1
-        while name in self.taken:
-            number += 1
-            name = f"{hint}_{number}"
-        self.taken.add(name)
-        self.lines.append(f"{name} = {text}")
-        self.named[text] = name
-        return name
+def _parts_first(roots: Iterable[ast.AST]) -> list[ast.AST]:
+    """Return the nodes of trees, each once and after its parts."""
+    pending, found = list(roots)[::-1], {}
+    while pending:
+        node = pending[-1]
+        missing = [part for part in ast.iter_child_nodes(node) if part not in found]
+        pending += missing[::-1]
+        if not missing:
+            found[pending.pop()] = None
+    return list(found)
 
 
-def _word(text: str) -> str:
-    """Return a name as part of another name, without the letter of a Cholesky factor."""
-    return text.removeprefix("L_") if text.isidentifier() and text != "L" else ""
+def _written(roots: Sequence[ast.expr], taken: set[str]) -> tuple[list[str], list[str]]:
+    """Return lines that name long, shared and labelled parts of trees, and the texts of the trees."""
+    order, lines = _parts_first(roots), []
+    uses = Counter(part for node in order for part in ast.iter_child_nodes(node))
+    named: dict[str, ast.Name] = {}
+    replaced: dict[ast.AST, ast.AST] = {}
+    replacement = ast.NodeTransformer()
+    replacement.visit = lambda node: replaced.get(node, node)  # type: ignore[method-assign]
+    for node in order:
+        replacement.generic_visit(node)
+        text = ast.unparse(node)
+        if not isinstance(node, (ast.BinOp, ast.UnaryOp, ast.Call, ast.Compare, ast.Subscript)):
+            continue
+        label = getattr(node, "label", "")
+        if text not in named and (label or len(text) > (_SHORTEST if uses[node] > 1 else _LONGEST)):
+            name, number = label or "part", 1
+            while name in taken:
+                number += 1
+                name = f"{label or 'part'}_{number}"
+            taken.add(name)
+            named[text] = ast.Name(name)
+            lines += _assignment(name, text)
+        replaced[node] = named.get(text, node)
+    return lines, [ast.unparse(replaced.get(root, root)) for root in roots]
 
 
-def _pasted(used: set[str]) -> tuple[list[str], list[str]]:
-    """Return the code of functions that JAX does not have, and the lines that import from JAX."""
-    found: dict[str, str] = {}
+def _assignment(name: str, text: str) -> list[str]:
+    if len(name) + len(text) <= _WIDTH - 7:
+        return [f"{name} = {text}"]
+    # Inside parentheses, a line may end at any space.
+    parts = wrap(text, _WIDTH - 8, break_long_words=False, break_on_hyphens=False)
+    return [f"{name} = (", *(f"    {part}" for part in parts), ")"]
+
+
+def _pasted(code: str) -> list[str]:
+    """Return the imports that code needs from JAX, and the code of functions that JAX does not have."""
+    helpers: dict[str, str] = {}
     imports: set[str] = set()
-    todo = sorted(used)
+    todo = _free_names(code)
     while todo:
-        name = todo.pop(0)
-        of_jax = next((module for module in _JAX if hasattr(module, name)), None)
-        code = next((getattr(module, name) for module in _OWN if hasattr(module, name)), None)
-        if name == "jax":
-            imports.add("import jax")
-        elif isinstance(code, FunctionType) and code.__module__.startswith("theorykit") and name not in found:
-            tree = ast.parse(inspect.getsource(code))
+        name = todo.pop()
+        value = next((getattr(module, name) for module in _OWN if hasattr(module, name)), None)
+        of_jax = next((module.__name__ for module in _JAX if hasattr(module, name)), None)
+        if isinstance(value, ModuleType):
+            imports.add(f"import {name}" if value.__name__ == name else f"import {value.__name__} as {name}")
+        elif callable(value) and value.__module__.startswith("theorykit"):
+            tree = ast.parse(inspect.getsource(value))
             for node in ast.walk(tree):
                 if isinstance(node, ast.arg):
                     node.annotation = None
                 elif isinstance(node, ast.FunctionDef):
-                    node.returns = None
-            found[name] = ast.unparse(tree)
-            todo += sorted(_names_in(found[name]) - set(found))
-        elif code is jax.scipy.special:
-            imports.add(f"from jax.scipy import special as {name}")
+                    node.returns, node.decorator_list = None, []
+            helpers[name] = ast.unparse(tree)
+            todo |= _free_names(helpers[name]) - set(helpers)
         elif of_jax is not None:
-            imports.add(f"from {of_jax.__name__} import {name}")
-    return [line for text in found.values() for line in ("", "", *text.splitlines())], sorted(imports)
+            imports.add(f"from {of_jax} import {name}")
+    in_order = sorted(imports, key=lambda line: (line.startswith("from"), line))
+    return [*(["\n".join(in_order)] if imports else []), *(helpers[name] for name in sorted(helpers))]
+
+
+def _free_names(code: str) -> set[str]:
+    nodes = list(ast.walk(ast.parse(code)))
+    bound = {node.arg for node in nodes if isinstance(node, ast.arg)}
+    bound |= {node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
+    return {node.id for node in nodes if isinstance(node, ast.Name)} - bound
 
 
 # Modules with the functions that the source may call.
 _OWN: tuple[ModuleType, ...] = (sys.modules[__name__], primitives, functions)
-_JAX: tuple[ModuleType, ...] = (jax.scipy.linalg, jax.scipy.special, jax.nn)
+_JAX: tuple[ModuleType, ...] = (jax.scipy.linalg, jax.scipy.special, jax.nn, jax.lax)

@@ -16,7 +16,6 @@ from sympy.matrices.expressions.diagonal import DiagMatrix
 from sympy.matrices.expressions.matexpr import MatrixExpr
 
 from ..symbolic.atoms import Diagonal, PartialTrace
-from ..symbolic.averages import GaussianAverage
 from ..symbolic.matrix_functions import coefficient_and_factors, is_positive_definite
 from .evaluate import Algebra, At, refuse
 
@@ -141,33 +140,24 @@ def _diagonal(node, at):
     return linear(node.matrix, at, use.diagonal, use.diagonal_of_product)
 
 
+def _product(node, at):
+    coefficient, factors = _split(node)
+    return _scaled(coefficient, chain(factors, at), at)
+
+
 class Structured(Algebra):
     """Rules that use the structure of matrices. Subclasses supply `xp` and `operations`."""
 
     rules: ClassVar = {
+        sp.MatMul: _product,
+        sp.MatPow: lambda node, at: chain(factors_of_power(node), at),
+        sp.Inverse: lambda node, at: apply(node, at.xp.eye(at.size(node.shape[0])), at),
         PartialTrace: _partial_trace,
         Diagonal: _diagonal,
-        GaussianAverage: lambda node, at: at.algebra.average(node, at),
         # Operators on columns, such as a kernel that is never formed, have this attribute of arrays as well.
         sp.Transpose: lambda node, at: at(node.arg).T,
         ImaginaryUnit: lambda node, at: refuse(node),
     }
-
-    @classmethod
-    def product(cls, node, at):
-        """Return a product of matrices."""
-        coefficient, factors = _split(node)
-        return _scaled(coefficient, chain(factors, at), at)
-
-    @staticmethod
-    def power(node, at):
-        """Raise a matrix to a whole power."""
-        return chain(factors_of_power(node), at)
-
-    @classmethod
-    def inverse(cls, matrix, at):
-        """Return the inverse of a matrix, by its Cholesky factor."""
-        return apply(sp.Inverse(matrix), at.xp.eye(at.size(matrix.shape[0])), at)
 
     @classmethod
     def log_det(cls, matrix, at):
@@ -194,11 +184,6 @@ class Structured(Algebra):
     def entrywise(cls, function, *matrices):
         """Apply a function of numbers to the entries of matrices."""
         return cls.operations.entrywise(function, *matrices)
-
-    @classmethod
-    def matrix(cls, rows):
-        """Make a matrix of numbers."""
-        return cls.xp.array(rows)
 
     @classmethod
     def joined(cls, blocks: Sequence, axis: int):

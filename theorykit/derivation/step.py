@@ -21,8 +21,8 @@ from ..symbolic import Block, Heading, Text, latex
 from ..symbolic.documents.display import DisplayMixin
 from ..symbolic.documents.document import Folded, Items, Table
 from ..threads import threads_for
-from .claims import Claim, Equal, EqualUpToConstant, Show, residuals
-from .field import ANY_FUNCTIONS, PRIME, NotRational, Point, SingularPoint, random_point
+from .claims import Claim, Equal, EqualUpToConstant, Show
+from .field import FUNCTION, PRIME, NotRational, Point, SingularPoint
 from .sampling import random_values
 
 # Number of points to try. At some, a denominator may vanish.
@@ -72,17 +72,16 @@ class Step(DisplayMixin):
             sizes: a whole number for every symbolic size.
             rng: random number generator.
         """
-        return _error_of(self, sizes, rng)
+        return self._error(sizes, rng)
 
-
-def _error_of(step: Step, sizes: Mapping[Expr, int], rng: np.random.Generator) -> float:
-    for _ in range(_DRAWS):
-        values = random_values(step.claim.expressions(step.before, step.after), sizes, rng)
-        with np.errstate(invalid="ignore", divide="ignore"):
-            error = float(step.claim.error(step.before, step.after, values, rng)) / step.claim.tolerance
-        if not np.isnan(error):
-            break
-    return error
+    def _error(self, sizes, rng):
+        for _ in range(_DRAWS):
+            values = random_values(self.claim.expressions(self.before, self.after), sizes, rng)
+            with np.errstate(invalid="ignore", divide="ignore"):
+                error = float(self.claim.error(self.before, self.after, values, rng)) / self.claim.tolerance
+            if not np.isnan(error):
+                break
+        return error
 
 
 @dataclass
@@ -221,15 +220,15 @@ class Derivation(DisplayMixin):
     def evidence(self, seed: int = 0) -> Iterator[Evidence]:
         """Yield the results of `verify` step by step. Each step is checked on demand."""
         seed = checked_whole_number("seed", seed, least=0)
-        points = Points(self.sizes, seed)
+        points = random_points(self.sizes, seed)
         return (self._evidence(step, seed, points) for step in self.steps)
 
     @threads_for(0)  # The matrices of a check have few rows.
-    def _evidence(self, step: Step, seed: int, points: "Points") -> Evidence:
+    def _evidence(self, step: Step, seed: int, points: Sequence[Sequence[Point]]) -> Evidence:
         largest = 0.0
         for trial, sizes in enumerate(self.sizes):
             try:
-                error = _error_of(step, sizes, np.random.default_rng([seed, trial]))
+                error = step._error(sizes, np.random.default_rng([seed, trial]))
             except ValueError as mistake:  # a determinant or factor does not exist, or shapes do not fit
                 return Evidence(step, float("inf"), str(mistake))
             if np.isnan(error):
@@ -259,46 +258,34 @@ class Derivation(DisplayMixin):
         return ((name, [step for step in self.steps if step.section == name]) for name in names)
 
 
-@dataclass(frozen=True)
-class Points:
-    """Random points for several sets of sizes, which all steps of a derivation share."""
-
-    sizes: Sequence[Mapping[Expr, int]]
-    seed: int
-    drawn: dict[tuple[int, int], Point] = field(default_factory=dict)
-
-    def at(self, trial: int) -> Iterator[Point]:
-        """Yield points for one set of sizes."""
-        for attempt in range(_ATTEMPTS):
-            key = trial, attempt
-            if key not in self.drawn:
-                self.drawn[key] = random_point(self.sizes[trial], f"{self.seed}, {trial}, {attempt}")
-            yield self.drawn[key]
+def random_points(sizes: Sequence[Mapping[Expr, int]], seed: int) -> list[list[Point]]:
+    """Return random points for several sets of sizes, which all steps of a derivation share."""
+    attempts = range(_ATTEMPTS)
+    return [[Point(each, f"{seed}, {trial}, {attempt}") for attempt in attempts] for trial, each in enumerate(sizes)]
 
 
-def chance_of_mistake(step: Step, points: Points) -> float | None:
+def chance_of_mistake(step: Step, points: Sequence[Sequence[Point]]) -> float | None:
     """Bound the probability that a false claim holds at these points, or return None if the claim does not hold.
 
     Raises `NotRational` with the reason if the claim cannot be checked exactly.
     """
     degree = 0
-    for trial in range(len(points.sizes)):
-        for point in points.at(trial):
+    for attempts in points:
+        for point in attempts:
             try:
-                found = list(residuals(step.claim, step.before, step.after, point))
+                found = [left - right for left, right in step.claim.sides(step.before, step.after, point)]
                 break
             except SingularPoint:
                 continue
         else:
             raise NotRational("a denominator or a determinant that is zero")
-        sides = step.claim.expressions(step.before, step.after)
-        of_any = point.results and any(side.has(*ANY_FUNCTIONS) for side in sides)
+        has_function = any(FUNCTION in residual.marks for residual in found)
         if not all(residual.is_zero for residual in found):
-            if of_any:
+            if has_function:
                 raise NotRational("a property of the functions in it")
             return None
         # Bound the probability, times the prime, that different arguments of a function coincide at this point.
-        count = len(point.results) if of_any else 0
+        count = len(point.results) if has_function else 0
         collisions = count * (count - 1) // 2 * max(point.degrees, default=0)
         degree = max(degree, max([1, *(residual.above for residual in found)]) + collisions)
     # A false claim is false for at least one set of sizes. To pass, it must hold by chance at one of the points there.

@@ -21,14 +21,13 @@ from .atoms import (
     SquareRoot,
     Stacked,
     hold,
-    log_det,
+    matrix_scalars,
     principal_block,
     split_coefficient,
 )
 from .averages import GaussianAverage
 from .matrix_functions import (
     AssumedPositiveDefinite,
-    SumOfEntries,
     assume_positive_definite,
     coefficient_and_factors,
 )
@@ -36,8 +35,6 @@ from .matrix_functions import (
 Factors = tuple[MatrixExpr, ...]
 """Factors of a product of matrices, in order."""
 
-# These scalars are not expanded inside.
-_KEPT_WHOLE = (GaussianAverage, SumOfEntries)
 # These atoms are linear in their first argument.
 _LINEAR = (PartialTrace, PrincipalBlock, SideBySide, Stacked)
 
@@ -57,51 +54,18 @@ def kronecker(left: MatrixExpr, right: MatrixExpr) -> MatrixExpr:
     return first * second * sp.KroneckerProduct(left, right)
 
 
-def transpose(matrix: MatrixExpr) -> MatrixExpr:
-    """Transpose a matrix, and move the transposes into sums, products and blocks."""
-    checked_matrix("matrix", matrix)
-    if isinstance(matrix, (sp.MatAdd, sp.MatMul)):
-        return from_terms(
-            [(c, tuple(map(_transpose_factor, reversed(factors)))) for c, factors in matrix_terms(matrix)],
-            matrix.shape[::-1],
-        )
-    return _transpose_factor(matrix)
-
-
-def _transpose_factor(factor: MatrixExpr) -> MatrixExpr:
-    if isinstance(factor, sp.Transpose):
-        return factor.arg
-    if isinstance(factor, sp.Inverse):
-        return sp.Inverse(transpose(factor.arg))
-    if isinstance(factor, sp.KroneckerProduct):
-        return sp.KroneckerProduct(*map(transpose, factor.args))
-    if isinstance(factor, BlockDiagMatrix):
-        return BlockDiagMatrix(*map(transpose, factor.diag))
-    return factor.T
-
-
-def matrix_terms(expression: MatrixExpr) -> list[tuple[sp.Expr, Factors]]:
+@lru_cache(maxsize=4096)
+def matrix_terms(expression: MatrixExpr) -> tuple[tuple[sp.Expr, Factors], ...]:
     """Expand `expression` into a sum of products and collect like terms.
 
     Each term is a pair (scalar coefficient, factors), in which no factor is a sum. Identities are left out, and a
     matrix cancels its neighbouring inverse. An empty product is the identity.
     """
-    return list(_gathered(expression))
-
-
-@lru_cache(maxsize=4096)
-def _gathered(expression: MatrixExpr) -> tuple[tuple[sp.Expr, Factors], ...]:
     gathered: dict[Factors, sp.Expr] = defaultdict(lambda: sp.S.Zero)
     for coefficient, factors in _products(expression):
         left: list[MatrixExpr] = []
         for factor in factors:
-            other = left[-1] if left else None
-            is_square = other is not None and factor.shape == other.shape == factor.shape[::-1]
-            if (
-                is_square
-                and not (factor.has(sp.ZeroMatrix) or other.has(sp.ZeroMatrix))
-                and (inverse(factor) == other or inverse(other) == factor)
-            ):
+            if left and _cancel(left[-1], factor):
                 left.pop()
             else:
                 left.append(factor)
@@ -109,17 +73,25 @@ def _gathered(expression: MatrixExpr) -> tuple[tuple[sp.Expr, Factors], ...]:
     return tuple((coefficient, factors) for factors, c in gathered.items() if (coefficient := sp.expand(c)) != 0)
 
 
+def _cancel(left: MatrixExpr, right: MatrixExpr) -> bool:
+    is_square = left.shape == right.shape == right.shape[::-1]
+    # Zero has no inverse, although SymPy writes one.
+    if not is_square or left.has(sp.ZeroMatrix) or right.has(sp.ZeroMatrix):
+        return False
+    return inverse(right) == left or inverse(left) == right
+
+
 def _products(expression: MatrixExpr) -> list[tuple[sp.Expr, Factors]]:
     if isinstance(expression, sp.MatAdd):
         return [term for argument in expression.args for term in _products(argument)]
     if isinstance(expression, sp.MatMul):
-        coefficient, factors = coefficient_and_factors(expression)
+        coefficient, factors = expression.as_coeff_matrices()
         result = [(coefficient, ())]
         for factor in factors:
             result = [(a * b, x + y) for a, x in result for b, y in _products(factor)]
         return result
     if isinstance(expression, sp.Transpose):
-        return [(c, tuple(map(_transpose_factor, reversed(factors)))) for c, factors in _products(expression.arg)]
+        return [(c, tuple(factor.T for factor in reversed(factors))) for c, factors in _products(expression.arg)]
     if isinstance(expression, sp.Identity):
         return [(sp.S.One, ())]
     if isinstance(expression, sp.ZeroMatrix):
@@ -129,9 +101,8 @@ def _products(expression: MatrixExpr) -> list[tuple[sp.Expr, Factors]]:
         if isinstance(inner, sp.Inverse):
             return [(coefficient, (inner,))]
         return [(coefficient * c, factors) for c, factors in _products(inner)]
-    if isinstance(expression, sp.MatPow) and (repeated := coefficient_and_factors(sp.MatMul(expression))[1]) != [
-        expression
-    ]:
+    if isinstance(expression, sp.MatPow) and expression.exp.is_Integer and expression.exp != 0:
+        _, repeated = coefficient_and_factors(sp.MatMul(expression))
         return _products(sp.MatMul(*repeated, evaluate=False))
     if isinstance(expression, sp.KroneckerProduct) and len(expression.args) == 2:
         (of_left, rows), (of_right, columns) = [(matrix_terms(each), each.shape[0]) for each in expression.args]
@@ -222,12 +193,6 @@ def sum_of(matrices: Sequence[MatrixExpr]) -> MatrixExpr:
     return expand_products(sp.MatAdd(*checked_matrices("matrices", matrices)))
 
 
-def rotations(factors: Factors) -> list[Factors]:
-    """Return the rotations of a cyclic product, one starting at each factor."""
-    factors = tuple(factors)
-    return [factors[i:] + factors[:i] for i in range(len(factors))]
-
-
 def expand_products(expression: MatrixExpr) -> MatrixExpr:
     """Expand `expression` into a sum of products."""
     return from_terms(matrix_terms(expression), expression.shape)
@@ -252,48 +217,16 @@ def simplify_traces(expression: sp.Expr) -> sp.Expr:
 
 
 def _with_changes(expression: sp.Expr, of_product: Callable[[Factors, sp.Expr], sp.Expr]) -> sp.Expr:
-    changes = {node: _trace_by_terms(node.arg, of_product) for node in _outermost(expression, sp.Trace)}
-    changes |= {node: _normal_log_det(node.matrix) for node in _outermost(expression, LogDet)}
+    changes = {}
+    for node in matrix_scalars(expression):
+        if isinstance(node, sp.Trace):
+            changes[node] = _trace_by_terms(node.arg, of_product)
+        elif isinstance(node, LogDet):
+            changes[node] = _normal_log_det(node.matrix)
     changed = expression.xreplace(changes)
-    # Expand as a polynomial in traces and log-determinants. Hold them first, because the same ones recur in other
-    # expressions of a derivation.
-    numbers, nodes = hold(node for kind in (sp.Trace, LogDet) for node in _outermost(changed, kind))
-    kept, back = hold(_outermost(changed, *_KEPT_WHOLE))
-    expanded = sp.expand(changed.xreplace(kept | numbers), log=True)
-    return expanded.xreplace({number: _expand_once(node) for number, node in nodes.items()}).xreplace(back)
-
-
-@lru_cache(maxsize=4096)
-def _expand_once(node: sp.Expr) -> sp.Expr:
-    return node if _is_expanded(node) else sp.expand(node, log=True)
-
-
-@lru_cache(maxsize=16384)
-def _is_expanded(node: sp.Basic) -> bool:
-    """Return whether SymPy would expand nothing in this node. SymPy itself takes long to decide this."""
-    if isinstance(node, (sp.Mul, sp.MatMul)):
-        expanded = not any(map(_is_composed, node.args))
-    elif isinstance(node, sp.Pow):
-        expanded = node.base.is_Atom and not isinstance(node.exp, sp.Add)
-    else:
-        expanded = isinstance(node, (LogDet, sp.Inverse)) or not isinstance(node, (sp.Function, sp.MatPow))
-    return expanded and all(map(_is_expanded, node.args))
-
-
-def _is_composed(factor: sp.Basic) -> bool:
-    """Return whether SymPy may rewrite a product with this factor."""
-    if isinstance(factor, sp.Transpose):
-        return type(factor.arg) is not sp.MatrixSymbol
-    if isinstance(factor, sp.Inverse):
-        return not isinstance(factor.arg, (sp.MatAdd, sp.MatrixSymbol))
-    if isinstance(factor, sp.Pow):
-        return _is_composed(factor.base)
-    return isinstance(factor, (sp.Add, sp.MatAdd, sp.Mul, sp.MatMul, sp.MatPow, sp.Identity, sp.ZeroMatrix))
-
-
-def _outermost(expression: sp.Expr, *kinds: type) -> list[sp.Expr]:
-    atoms = list(expression.atoms(*kinds))
-    return [node for node in atoms if not any(other != node and other.has(node) for other in atoms)]
+    # Expand as a polynomial in traces, log-determinants, sums of entries and averages.
+    held, back = hold([*matrix_scalars(changed), *changed.atoms(GaussianAverage)])
+    return sp.expand(changed.xreplace(held), log=True).xreplace(back)
 
 
 @lru_cache(maxsize=4096)
@@ -305,7 +238,7 @@ def _trace_of_product(factors: Factors, size: sp.Expr) -> sp.Expr:
     """Return the trace, with a first factor that is the same for all rotations of the product."""
     if not factors:
         return size
-    begun = rotations(factors)
+    begun = [factors[i:] + factors[:i] for i in range(len(factors))]
     # Prefer a 1 x 1 product, which is a number.
     preferred = [rotation for rotation in begun if rotation[0].shape[0] == 1] or begun
     return sp.Trace(product_of(min(preferred, key=lambda rotation: [factor.sort_key() for factor in rotation]), size))
@@ -360,24 +293,9 @@ def _normal_log_det(matrix: MatrixExpr) -> sp.Expr:
 
 def as_number(expression: sp.Expr, matrix: sp.MatrixSymbol, number: sp.Expr) -> sp.Expr:
     """Replace the 1 x 1 matrix symbol `matrix` in `expression` by the scalar `number`."""
-    if expression == matrix:
-        return number
-    if not expression.has(matrix):
+    changed = expression.xreplace({matrix: number * sp.Identity(1)})
+    if changed == expression:
         return expression
-    arguments = [as_number(argument, matrix, number) for argument in expression.args]
-    if isinstance(expression, sp.Inverse):
-        return inverse(arguments[0]) if arguments[0].is_Matrix else 1 / arguments[0]
-    if isinstance(expression, LogDet):
-        return log_det(arguments[0])
-    if isinstance(expression, sp.Trace):
-        return normal(sp.Trace(arguments[0])) if arguments[0].is_Matrix else arguments[0]
-    if isinstance(expression, (sp.MatMul, sp.KroneckerProduct)):
-        # A partial trace that leaves a 1 x 1 matrix is also a number.
-        arguments = [
-            sp.Trace(argument.matrix) if isinstance(argument, PartialTrace) and argument.shape == (1, 1) else argument
-            for argument in arguments
-        ]
-        return sp.MatMul(*arguments) if any(argument.is_Matrix for argument in arguments) else sp.Mul(*arguments)
-    if isinstance(expression, sp.MatAdd) and not all(argument.is_Matrix for argument in arguments):
-        return sp.Add(*(normal(sp.Trace(term)) if term.is_Matrix else term for term in arguments))
-    return expression.func(*arguments)
+    if changed.is_Matrix and changed.shape == (1, 1) and not any(factors for _, factors in matrix_terms(changed)):
+        return sp.Add(*(coefficient for coefficient, _ in matrix_terms(changed)))
+    return expand_products(changed) if changed.is_Matrix else simplify_traces(changed)

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from itertools import chain, count
+from operator import add, mul
 
 import sympy as sp
-from sympy.core.symbol import Str
 from sympy.matrices.expressions.blockmatrix import BlockDiagMatrix, BlockMatrix
 from sympy.matrices.expressions.diagonal import DiagMatrix
 from sympy.matrices.expressions.matexpr import MatrixExpr
@@ -24,28 +24,17 @@ from ..checks import (
     checked_arguments,
     checked_column,
     checked_expression,
-    checked_matrices,
     checked_matrix,
     checked_size,
     checked_sizes,
     checked_square,
-    checked_text,
     checked_whole_number,
-    shown,
 )
 from .notation import PRODUCT, enclosed, operand, operator
 
 
 class SymmetricSymbol(sp.MatrixSymbol):
     """Named symmetric matrix, equal to its transpose."""
-
-    def __new__(cls, name, n, m):
-        # SymPy stores the name as a node and passes this node when it makes a copy.
-        name = name if isinstance(name, Str) else checked_text("name", name)
-        rows, columns = checked_size("n", n), checked_size("m", m)
-        if not are_equal_sizes(rows, columns):
-            raise ValueError(f"a symmetric matrix must be square, got n={shown(n)} and m={shown(m)}")
-        return super().__new__(cls, name, rows, columns)
 
     def _eval_transpose(self):
         return self
@@ -94,7 +83,7 @@ class BoundVariable(sp.Symbol):
 
     def __new__(cls, name, **assumptions):
         # SymPy passes assumptions when it makes a copy. Ignore them, because the variable is always real.
-        return super().__new__(cls, checked_text("name", name), real=True)
+        return super().__new__(cls, name, real=True)
 
     @classmethod
     def class_key(cls):
@@ -110,7 +99,7 @@ class NormalVariable(BoundVariable):
 
 
 class EntryVariable(BoundVariable):
-    """Variable of a function of matrix entries or of eigenvalues."""
+    """Variable of a function of matrix entries."""
 
 
 def new_variable(kind: type[BoundVariable], name: str, expression: sp.Expr) -> BoundVariable:
@@ -167,9 +156,6 @@ class LogDet(sp.Expr):
     is_real = True
     matrix = property(lambda self: self.args[0])
 
-    def __new__(cls, matrix):
-        return super().__new__(cls, checked_square("matrix", matrix))
-
     def value(self, at):
         """Evaluate with the factorisation of the algebra."""
         return at.algebra.log_det(self.matrix, at)
@@ -178,7 +164,7 @@ class LogDet(sp.Expr):
         """Return the gradient: the inverse of the matrix."""
         return [(self.matrix, cotangent * sp.Inverse(self.matrix).T)]
 
-    precedence = PRODUCT
+    latex_precedence = PRODUCT
 
     def _latex(self, printer):
         return rf"\log\det {operand(printer, self.matrix)}"
@@ -197,32 +183,39 @@ class FunctionOfMatrix(MatrixExpr):
         raise NotImplementedError(f"entries of a {type(self).__name__} have no symbolic form")
 
 
-def _of_two(kind: type, matrix: MatrixExpr, sizes: sp.Tuple, part: int, total: sp.Expr) -> MatrixExpr:
-    """Make an atom for one of the two parts of a square matrix."""
-    if tuple(map(sp.expand, matrix.shape)) != (sp.expand(total),) * 2:
-        raise ValueError(
-            f"{kind.__name__} of sizes {sizes} needs a {sp.expand(total)} x {sp.expand(total)} matrix, but {matrix} is "
-            f"{matrix.shape[0]} x {matrix.shape[1]}"
-        )
-    return MatrixExpr.__new__(kind, matrix, sizes, sp.Integer(part))
+class _PartOfTwo(FunctionOfMatrix):
+    """Part of a square matrix that has one row per entry of a product, or a sum, of two spaces of given sizes."""
+
+    sizes = property(lambda self: self.args[1])
+
+    def __new__(cls, matrix, sizes, part):
+        matrix, sizes = checked_matrix("matrix", matrix), sp.Tuple(*checked_sizes(cls.names[0], sizes))
+        part = checked_whole_number(cls.names[1], part, least=0, most=1)
+        size = sp.expand(cls.whole(*sizes))
+        if tuple(map(sp.expand, matrix.shape)) != (size, size):
+            raise ValueError(
+                f"{cls.__name__} of sizes {sizes} needs a {size} x {size} matrix, but {matrix} is {matrix.shape[0]} x "
+                f"{matrix.shape[1]}"
+            )
+        return MatrixExpr.__new__(cls, matrix, sizes, sp.Integer(part))
+
+    def is_definite(self, proof):
+        """Follow the matrix."""
+        return proof(self.matrix)
 
 
-class PartialTrace(FunctionOfMatrix):
+class PartialTrace(_PartOfTwo):
     r"""Trace over one of the two Kronecker factors of a square matrix.
 
     For X acting on R^{d_0} (x) R^{d_1}, `PartialTrace(X, (d_0, d_1), 0)` is the d_1 x d_1 sum of the diagonal blocks of
     X, and `PartialTrace(X, (d_0, d_1), 1)` is the d_0 x d_0 matrix of the traces of its blocks.
     """
 
-    dimensions = property(lambda self: self.args[1])
+    dimensions = _PartOfTwo.sizes
+    names, whole = ("dimensions", "traced"), staticmethod(mul)
     traced = property(lambda self: int(self.args[2]))
     traced_dimension = property(lambda self: self.dimensions[self.traced])
     shape = property(lambda self: (self.dimensions[1 - self.traced],) * 2)
-
-    def __new__(cls, matrix, dimensions, traced):
-        matrix, dimensions = checked_matrix("matrix", matrix), sp.Tuple(*checked_sizes("dimensions", dimensions))
-        traced = checked_whole_number("traced", traced, least=0, most=1)
-        return _of_two(cls, matrix, dimensions, traced, dimensions[0] * dimensions[1])
 
     def _eval_transpose(self):
         return PartialTrace(self.matrix.T, self.dimensions, self.args[2])
@@ -241,27 +234,18 @@ class PartialTrace(FunctionOfMatrix):
         pair = (identity, rest) if self.traced == 0 else (rest, identity)
         return [(self.matrix, coefficient * sp.KroneckerProduct(*pair))]
 
-    def is_definite(self, proof):
-        """Follow the matrix."""
-        return proof(self.matrix)
-
-    precedence = PRODUCT
+    latex_precedence = PRODUCT
 
     def _latex(self, printer):
         return operator(printer, "tr", self.matrix, self.traced_dimension)
 
 
-class PrincipalBlock(FunctionOfMatrix):
+class PrincipalBlock(_PartOfTwo):
     """One of the two diagonal blocks of a square matrix. The blocks have `sizes` (n_0, n_1)."""
 
-    sizes = property(lambda self: self.args[1])
+    names, whole = ("sizes", "index"), staticmethod(add)
     index = property(lambda self: int(self.args[2]))
     shape = property(lambda self: (self.sizes[self.index],) * 2)
-
-    def __new__(cls, matrix, sizes, index):
-        matrix, sizes = checked_matrix("matrix", matrix), sp.Tuple(*checked_sizes("sizes", sizes))
-        index = checked_whole_number("index", index, least=0, most=1)
-        return _of_two(cls, matrix, sizes, index, sizes[0] + sizes[1])
 
     def _eval_transpose(self):
         return principal_block(self.matrix.T, self.sizes, self.index)
@@ -275,10 +259,6 @@ class PrincipalBlock(FunctionOfMatrix):
     def pullback(self, cotangent):
         """Return the gradient, which is zero in the other block."""
         return [(self.matrix, embed(cotangent, self.sizes, self.index))]
-
-    def is_definite(self, proof):
-        """Follow the matrix."""
-        return proof(self.matrix)
 
     def _latex(self, printer):
         return rf"\left[{printer._print(self.matrix)}\right]_{{{self.index}{self.index}}}"
@@ -345,7 +325,7 @@ class Softmax(FunctionOfMatrix):
 
 
 class _Regrouped(FunctionOfMatrix):
-    """Matrix of k blocks that are rearranged from a row to a column, or from a column to a row."""
+    """Matrix of k blocks that are rearranged from axis `split` to axis `joined`, of which -2 counts rows."""
 
     blocks = property(lambda self: self.args[1])
 
@@ -357,7 +337,23 @@ class _Regrouped(FunctionOfMatrix):
             return matrix.matrix
         return MatrixExpr.__new__(cls, matrix, blocks)
 
-    precedence = PRODUCT
+    @property
+    def shape(self):
+        """Return the shape, with k times the rows or the columns."""
+        shape = list(self.matrix.shape)
+        shape[self.joined] = sp.expand(shape[self.joined] * self.blocks)
+        shape[self.split] = _divide(shape[self.split], self.blocks)
+        return tuple(shape)
+
+    def value(self, at):
+        """Rearrange the blocks."""
+        return at.algebra.joined(at.xp.split(at(self.matrix), at.size(self.blocks), axis=self.split), self.joined)
+
+    def pullback(self, cotangent):
+        """Return the gradient, rearranged back."""
+        return [(self.matrix, (SideBySide if type(self) is Stacked else Stacked)(cotangent, self.blocks))]
+
+    latex_precedence = PRODUCT
 
     def _latex(self, printer):
         return operator(printer, self.notation, self.matrix, self.blocks)
@@ -366,41 +362,13 @@ class _Regrouped(FunctionOfMatrix):
 class Stacked(_Regrouped):
     """The matrix `[A_1 | ... | A_k]` rearranged as `[A_1; ...; A_k]`."""
 
-    notation = "stack"
-
-    @property
-    def shape(self):
-        """Return the shape with k times the rows."""
-        rows, columns = self.matrix.shape
-        return (sp.expand(rows * self.blocks), _divide(columns, self.blocks))
-
-    def value(self, at):
-        """Rearrange the blocks."""
-        return at.algebra.joined(at.xp.split(at(self.matrix), at.size(self.blocks), axis=-1), -2)
-
-    def pullback(self, cotangent):
-        """Return the gradient, rearranged back."""
-        return [(self.matrix, SideBySide(cotangent, self.blocks))]
+    notation, split, joined = "stack", -1, -2
 
 
 class SideBySide(_Regrouped):
     """The matrix `[A_1; ...; A_k]` rearranged as `[A_1 | ... | A_k]`."""
 
-    notation = "row"
-
-    @property
-    def shape(self):
-        """Return the shape with k times the columns."""
-        rows, columns = self.matrix.shape
-        return (_divide(rows, self.blocks), sp.expand(columns * self.blocks))
-
-    def value(self, at):
-        """Rearrange the blocks."""
-        return at.algebra.joined(at.xp.split(at(self.matrix), at.size(self.blocks), axis=-2), -1)
-
-    def pullback(self, cotangent):
-        """Return the gradient, rearranged back."""
-        return [(self.matrix, Stacked(cotangent, self.blocks))]
+    notation, split, joined = "row", -2, -1
 
 
 @lru_cache
@@ -425,13 +393,11 @@ def embed(block: MatrixExpr, sizes: Iterable[sp.Expr | int], index: int) -> Matr
 
 def beside(*matrices: MatrixExpr) -> MatrixExpr:
     """Return `[A | B | ...]`, or a single matrix unchanged."""
-    matrices = checked_matrices("matrices", matrices)
     return matrices[0] if len(matrices) == 1 else BlockMatrix([list(matrices)])
 
 
 def below(*matrices: MatrixExpr) -> MatrixExpr:
     """Return `[A; B; ...]`, or a single matrix unchanged."""
-    matrices = checked_matrices("matrices", matrices)
     return matrices[0] if len(matrices) == 1 else BlockMatrix([[matrix] for matrix in matrices])
 
 

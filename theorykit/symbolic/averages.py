@@ -12,7 +12,7 @@ from sympy.core.relational import Relational
 
 from ..checks import Expression, checked_arguments, checked_instance, checked_scalar, checked_whole_number, shown
 from .atoms import NormalVariable, hold, matrix_scalars, new_variable
-from .functions import SmoothedRamp
+from .functions import SmoothedKink
 from .notation import unused, with_names
 
 NODES = 64
@@ -21,7 +21,6 @@ MOST_NODES = 10_000
 ADAPTIVE = "adaptive"
 # Maximum number of places at which the composite rule has short panels. Each place costs six panels.
 _MOST_FEATURES = 6
-_STEPS = (sp.ceiling, sp.floor)
 
 
 class GaussianAverage(sp.Expr):
@@ -225,9 +224,6 @@ def breaks(average: GaussianAverage) -> list[sp.Expr]:
             found.append(_argument(node))
         elif isinstance(node, (sp.Max, sp.Min)):
             found += [a - b for i, a in enumerate(node.args) for b in node.args[:i]]
-        elif isinstance(node, (*_STEPS, sp.frac, sp.Mod)):
-            # This function vanishes at the whole numbers, where the node jumps.
-            found.append(sp.sin(sp.pi * node.args[0] / (node.args[1] if isinstance(node, sp.Mod) else 1)))
     return _distinct(found, z)
 
 
@@ -316,22 +312,15 @@ def _check_is_finite(integrand: sp.Expr, z: sp.Symbol) -> None:
     factors = [factor for factor in sp.Mul.make_args(integrand) if factor.has_free(z)]
     for factor in factors:
         others = sp.Mul(*(other for other in factors if other is not factor))
+        base, power = factor.as_base_exp()
+        infinite = False
         if isinstance(factor, sp.exp) and others.is_polynomial(z):
-            # exp(c z^2) with c >= 1/2 grows faster than the density decays.
             quadratic = coefficients(factor.exp, z)
             infinite = quadratic is not None and (1 - 2 * quadratic[2]).is_nonpositive
-        else:
-            # A real point at which the factor is known to be non-integrable.
-            line = pole = None
-            base, power = factor.as_base_exp()
-            if isinstance(factor, sp.tan):
-                line = line_of(factor.args[0], z)
-                pole = line and (sp.pi / 2 - line.offset) / line.slope
-            elif (1 + power).is_nonpositive:
-                line = line_of(base.args[0] if isinstance(base, sp.Abs) else base, z)
-                pole = line and line.root
-            is_pole = pole is not None and pole.is_real and line.slope.is_nonzero
-            infinite = is_pole and others.xreplace({z: pole}).is_zero is False
+        elif (1 + power).is_nonpositive:
+            pole = line_of(base.args[0] if isinstance(base, sp.Abs) else base, z)
+            is_pole = pole is not None and pole.root.is_real and pole.slope.is_nonzero
+            infinite = is_pole and others.xreplace({z: pole.root}).is_zero is False
         if infinite:
             raise ValueError(f"the average of {integrand} over {z} is infinite")
 
@@ -340,8 +329,8 @@ def _jumps(integrand: sp.Expr, z: sp.Symbol, symbol: sp.Symbol) -> list[Line]:
     """Return linear functions, with different roots, at whose roots the integrand jumps, if they depend on `symbol`."""
     found: list[Line] = []
     for node in nodes_around(integrand, z):
-        if isinstance(node, (sp.Heaviside, Relational, sp.sign, *_STEPS)) and node.has_free(symbol):
-            line = None if isinstance(node, _STEPS) else line_of(_argument(node), z)
+        if isinstance(node, (sp.Heaviside, Relational, sp.sign)) and node.has_free(symbol):
+            line = line_of(_argument(node), z)
             if line is None:
                 raise _no_rule(node, symbol)
             if not any(line.has_root_of(other) for other in found):
@@ -371,10 +360,9 @@ def mean_slope(
         s: sp.Dummy(s.name, real=True) for s in integrand.free_symbols if s.is_real is None and type(s) is sp.Symbol
     }
     symbol, back = real.get(symbol, symbol), {new: old for old, new in real.items()}
-    integrand = integrand.xreplace(real).replace(sp.frac, lambda x: x - sp.floor(x))
-    integrand = integrand.replace(sp.Mod, lambda p, q: p - q * sp.floor(p / q))
+    integrand = integrand.xreplace(real)
     around = set(nodes_around(integrand, symbol))
-    jumping = {node for node in around if isinstance(node, (sp.Heaviside, sp.sign, *_STEPS))}
+    jumping = {node for node in around if isinstance(node, (sp.Heaviside, sp.sign))}
     for node in around:
         if (node in jumping or isinstance(node, Relational)) and not node.has_free(z):
             raise _no_rule(node, symbol)
@@ -388,7 +376,7 @@ def mean_slope(
         a, b = line
         height = _limit(integrand, z, line, 1) - _limit(integrand, z, line, -1)
         # Density of a + b z at zero, and its derivative in a, which is -a / b^2 times the density.
-        density, steeper = SmoothedRamp(a, b, 2), SmoothedRamp(a, b, 3)
+        density, steeper = SmoothedKink(a, b, 2, 0), SmoothedKink(a, b, 3, 0)
         total += height * sp.sign(b) * (a.diff(symbol) * density + b.diff(symbol) * b * steeper)
     return total.xreplace(back)
 

@@ -1,7 +1,10 @@
 """Standard form of saddle-point equations: averages by parts, and exact cancellations."""
 
-from sympy import Add, DiracDelta, Dummy, Expr, Poly, PolynomialError, S, Symbol, expand_mul
+from collections.abc import Iterator
 
+from sympy import Add, DiracDelta, Expr, Poly, PolynomialError, S, Symbol, expand_mul
+
+from .atoms import hold
 from .averages import GaussianAverage, average_like
 
 # Do not expand expressions with more operations than this, which takes too long.
@@ -46,24 +49,20 @@ def _by_parts(average: GaussianAverage) -> Expr:
 
 def _powers(integrand: Expr, variable: Symbol) -> dict[int, Expr] | None:
     """Return the coefficients of an integrand as a polynomial in its variable. They may contain functions of it."""
-    held = {}
 
-    def hold(node: Expr) -> Expr:
-        return held.setdefault(node, Dummy())
+    def functions(node: Expr) -> Iterator[Expr]:
+        is_power = node.is_Pow and node.exp.is_Integer and node.exp > 0
+        if node.is_Add or node.is_Mul or is_power:
+            for argument in node.args:
+                yield from functions(argument)
+        elif node != variable and node.has(variable):
+            yield node
 
-    def outer(node: Expr) -> Expr:
-        if node == variable or not node.has(variable):
-            return node
-        integer_power = node.is_Pow and node.exp.is_Integer and node.exp > 0
-        if node.is_Add or node.is_Mul or integer_power:
-            return node.func(*map(outer, node.args))
-        return hold(node)
-
+    held, back = hold(functions(integrand))
     try:
-        polynomial = Poly(outer(integrand), variable)
+        polynomial = Poly(integrand.xreplace(held), variable)
     except PolynomialError:
         return None
-    back = {dummy: node for node, dummy in held.items()}
     return {power: coefficient.xreplace(back) for (power,), coefficient in polynomial.terms()}
 
 

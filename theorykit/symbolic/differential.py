@@ -215,17 +215,10 @@ def _function_of_one_matrix(node, cotangent):
         own = new_variable(EntryVariable, variable.name, node.function.expr)
     value = node.function.expr.xreplace({variable: own})
     of_matrix, *of_numbers = _through_entries(value, (own,), (node.expr,), cotangent)
-    slope = sp.Lambda(own, _slope(value, own))
-    coefficient, rest = split_coefficient(cotangent)
-    if isinstance(rest, sp.OneMatrix):
-        yield node.expr, coefficient * node.expr.applyfunc(slope)
-    elif 1 not in node.shape:
-        yield of_matrix
-    elif node.shape[1] == 1:
-        yield node.expr, DiagMatrix(node.expr.applyfunc(slope)) * cotangent
-    else:
-        yield node.expr, cotangent * DiagMatrix(node.expr.T.applyfunc(slope))
-    yield from of_numbers
+    if node.shape[1] == 1 and not isinstance(split_coefficient(cotangent)[1], sp.OneMatrix):
+        # Write a product of matrices, to which the rules for products apply.
+        of_matrix = node.expr, DiagMatrix(node.expr.applyfunc(sp.Lambda(own, _slope(value, own)))) * cotangent
+    return [of_matrix, *of_numbers]
 
 
 def _through_entries(value, variables, matrices, cotangent):

@@ -2,13 +2,13 @@ r"""Scalar functions that SymPy lacks. They stay unexpanded because their defini
 
 The mean of max(a + b z, 0) over a standard normal z is |b| phi(a/|b|) + a Phi(a/|b|). At b = 0, the mean and all its
 derivatives have limits, but the formula is 0/0. If R_n is the derivative of order n in a, Stein's lemma gives
-dR_n/db = b R_{n+2}. The functions b^k R_n(a, b) are therefore closed under differentiation, and each has a limit at
-b = 0. For two variables, polar coordinates serve the same purpose.
+dR_n/db = b R_{n+2}. The functions R_n(a, b) are therefore closed under differentiation, and each has a limit at b = 0.
+For two variables, polar coordinates serve the same purpose.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import mpmath
@@ -43,22 +43,6 @@ class WholeFunctionBase(sp.Function):
 
     def _eval_is_real(self):
         return fuzzy_and(argument.is_real for argument in self.args[: self.numbers])
-
-
-class Logistic(WholeFunctionBase):
-    """1 / (1 + exp(-x)). The exponential overflows at x = -710, and a difference of tanh from one loses all digits."""
-
-    nargs = 1
-    closed_form = exp
-
-    def _slope(self, argindex):
-        return self * Logistic(-self.args[0])
-
-    def _eval_rewrite_as_exp(self, number, **kwargs):
-        return 1 / (1 + exp(-number))
-
-    def _eval_is_positive(self):
-        return self.args[0].is_real
 
 
 class LogCosh(WholeFunctionBase):
@@ -141,96 +125,55 @@ def log_normal_cdf(number: Scalar) -> Expr:
     return LogNormalCDF(number)
 
 
-class _Smoothed(WholeFunctionBase):
-    """b^k times the n-th derivative with respect to a of the mean of f(a + b z) over a standard normal z."""
+class SmoothedKink(WholeFunctionBase):
+    """Derivative of order n in a of the mean of max(a + b z, 0) over a standard normal z; for s = 1, of |a + b z|."""
 
+    nargs = 4
     closed_form = erf
     numbers = 2
 
-    def __new__(cls, a, b, n=S.Zero, k=S.Zero, **options):
-        return super().__new__(cls, a, b, n, k, **options)
-
     @classmethod
-    def eval(cls, a, b, n, k):
-        """Evaluate in closed form for a numeric slope. For n below two, split off the power b^k."""
-        if not (n.is_Integer and n >= 0 and k.is_Integer):
-            raise ValueError(f"orders must be whole numbers with n >= 0, got n={n} and k={k}")
+    def eval(cls, a, b, n, s):
+        """Evaluate in closed form for a numeric slope. Use that the function is even in b, and for s = 1 in a."""
         if b.could_extract_minus_sign():
-            return (-1) ** k * cls(a, -b, n, k)
-        if n < 2 and k != 0:
-            return b**k * cls(a, b, n)
-        if n < 2 and b.is_zero:
-            return cls._limits[int(n)](a)
-        if b.is_number and b.is_zero is False:
-            return cls._closed_form(a, b, n, k)
-        return None
+            return cls(a, -b, n, s)
+        if s == 1 and n >= 2:
+            return 2 * cls(a, b, n, 0)
+        if s == 1 and a.could_extract_minus_sign():
+            return (-1) ** n * cls(-a, b, n, s)
+        if s == 1 and n == 1 and a.is_zero:
+            return S.Zero
+        if b.is_zero:
+            return (sp.Max(a, 0), Heaviside(a), Abs(a), sign(a))[n + 2 * s] if n < 2 else S.Zero
+        return cls._eval_rewrite_as_erf(a, b, n, s) if b.is_number and b.is_zero is False else None
 
     def _slope(self, argindex):
-        a, b, n, k = self.args
-        if argindex == 1:
-            return self.func(a, b, n + 1, k)
+        a, b, n, s = self.args
         # Stein's lemma: the mean solves a heat equation in the squared slope.
-        heat = self.func(a, b, n + 2, k + 1)
-        return heat if k == 0 else k * self.func(a, b, n, k - 1) + heat
-
-    def _eval_rewrite_as_erf(self, a, b, n, k, **kwargs):
-        return self._closed_form(a, b, n, k)
-
-    def _eval_is_positive(self):
-        return (self.args[1].is_nonzero or None) if self.args[2] == 0 and self.args[3] == 0 else None
-
-
-def _density(a: Expr, b: Expr) -> Expr:
-    """Return the normal density at a/b."""
-    return exp(-(a**2) / (2 * b**2)) / sqrt(2 * pi)
-
-
-class SmoothedRamp(_Smoothed):
-    """b^k times the n-th derivative with respect to a of the mean of max(a + b z, 0) over a standard normal z."""
-
-    _limits = (lambda a: sp.Max(a, 0), Heaviside)
+        return self.func(a, b, n + 1, s) if argindex == 1 else b * self.func(a, b, n + 2, s)
 
     @staticmethod
-    def _closed_form(a, b, n, k):
-        above = erfc(-a / (sqrt(2) * Abs(b))) / 2
-        if n == 0:
-            return b**k * (Abs(b) * _density(a, b) + a * above)
-        if n == 1:
-            return b**k * above
+    def _eval_rewrite_as_erf(a, b, n, s, **kwargs):
+        size = Abs(b)
+        density = exp(-(a**2) / (2 * b**2)) / sqrt(2 * pi)
+        if n < 2:
+            share = erf(a / (sqrt(2) * size)) if s == 1 else erfc(-a / (sqrt(2) * size)) / 2
+            return (1 + s) * size * density + a * share if n == 0 else share
         # Compute the Hermite polynomial (with the normal density as weight) by its recurrence.
-        order, ratio, below, polynomial = int(n) - 2, a / Abs(b), S.Zero, S.One
+        order, ratio, below, polynomial = int(n) - 2, a / size, S.Zero, S.One
         for i in range(order):
             below, polynomial = polynomial, ratio * polynomial - i * below
-        return (-1) ** order * b**k * expand(polynomial) * _density(a, b) / Abs(b) ** (order + 1)
+        return (-1) ** order * expand(polynomial) * density / size ** (order + 1)
 
-
-class SmoothedAbs(_Smoothed):
-    """b^k times the n-th derivative with respect to a of the mean of |a + b z| over a standard normal z."""
-
-    _limits = (Abs, sign)
-
-    @classmethod
-    def eval(cls, a, b, n, k):
-        """Use that the function is odd or even in a, and is twice the ramp for n of at least two."""
-        if n >= 2:
-            return 2 * SmoothedRamp(a, b, n, k)
-        if a.could_extract_minus_sign():
-            return (-1) ** n * cls(-a, b, n, k)
-        if a.is_zero and n == 1:
-            return S.Zero
-        return super().eval(a, b, n, k)
-
-    @staticmethod
-    def _closed_form(a, b, n, k):
-        mean_sign = erf(a / (sqrt(2) * Abs(b)))
-        return b**k * (2 * Abs(b) * _density(a, b) + a * mean_sign if n == 0 else mean_sign)
+    def _eval_is_positive(self):
+        return (self.args[1].is_nonzero or None) if self.args[2] == 0 else None
 
 
 class AngleBetween(WholeFunctionBase):
-    """atan2(c, |d|), the arcsine of the correlation of two normal numbers.
+    """atan2(c, d) for d >= 0, the arcsine of the correlation of two normal numbers.
 
     c is their covariance, and d^2 the determinant of their covariance matrix. This form avoids the correlation itself,
-    which rounding may push beyond one and which is 0/0 at zero variance.
+    which rounding may push beyond one and which is 0/0 at zero variance. There, derivatives are set to zero.
     """
 
     nargs = numbers = 2
@@ -238,91 +181,59 @@ class AngleBetween(WholeFunctionBase):
 
     @classmethod
     def eval(cls, c, d):
-        """Use that the function is odd in c and even in d."""
+        """Use that the function is odd in c."""
         if c.is_zero:
             return S.Zero
         if c.could_extract_minus_sign():
             return -cls(-c, d)
-        if d.could_extract_minus_sign():
-            return cls(c, -d)
-        if c.is_number and d.is_number:
-            return sp.atan2(c, Abs(d))
-        return None
+        return sp.atan2(c, d) if c.is_number and d.is_number else None
 
     def _slope(self, argindex):
         c, d = self.args
-        return PlaneMonomial(c, d, 0, 1, 0, 1) if argindex == 1 else -PlaneMonomial(c, d, 1, 0, 1, 1)
+        return (d if argindex == 1 else -c) * PowerOfLength(c, d, -2)
 
     def _eval_rewrite_as_asin(self, c, d, **kwargs):
         return sp.asin(c / sqrt(expand(c**2 + d**2)))
 
     def _eval_rewrite_as_atan2(self, c, d, **kwargs):
-        return sp.atan2(c, Abs(d))
+        return sp.atan2(c, d)
 
     def _latex(self, printer, exp=None):
         return power(printer._print(self.rewrite(sp.asin)), exp)
 
 
-class PlaneMonomial(WholeFunctionBase):
-    """c^i |d|^j sign(d)^s / r^(i + j + m), with r^2 = c^2 + d^2, for derivatives of an angle and of a length.
+class PowerOfLength(WholeFunctionBase):
+    """r^n with r^2 = c^2 + d^2 and a whole number n, for a length and its derivatives. It is zero at r = 0."""
 
-    At c = d = 0 the value is defined as zero, because the limit depends on the direction.
-    """
-
-    nargs = 6
+    nargs = 3
     numbers = 2
-    closed_form = sign
+    closed_form = sp.Pow
 
     @classmethod
-    def eval(cls, c, d, i, j, s, m):
-        """Use that the function is even in d for s = 0."""
-        if not all(order.is_Integer and order >= least for order, least in ((i, 0), (j, 0), (s, 0), (m, -1))):
-            raise ValueError(f"orders must be non-negative whole numbers, the last at least -1, got {i}, {j}, {s}, {m}")
-        if c.is_number and d.is_number and (c.is_zero is False or d.is_zero is False):
-            return cls._closed_form(c, d, i, j, s, m)
-        if s == 0 and d.could_extract_minus_sign():
-            return cls(c, -d, i, j, s, m)
+    def eval(cls, c, d, n):
+        """Use that the function is even, and evaluate it if r is positive."""
+        if (squared := c**2 + d**2).is_positive:
+            return sqrt(squared) ** n
+        if c.could_extract_minus_sign() or d.could_extract_minus_sign():
+            c, d = (-each if each.could_extract_minus_sign() else each for each in (c, d))
+            return cls(c, d, n)
         return None
 
-    @staticmethod
-    def _closed_form(c, d, i, j, s, m):
-        return c**i * Abs(d) ** j * sign(d) ** s / sqrt(c**2 + d**2) ** (i + j + m)
-
     def _slope(self, argindex):
-        c, d, i, j, s, m = self.args
-        of_c = argindex == 1
-        power, s = (i, s) if of_c else (j, (s + 1) % 2)
-        raised, lowered = ((i + 1, j), (i - 1, j)) if of_c else ((i, j + 1), (i, j - 1))
-        first = -(i + j + m) * self.func(c, d, *raised, s, m + 1)
-        return first if power == 0 else power * self.func(c, d, *lowered, s, m + 1) + first
+        c, d, n = self.args
+        return n * self.args[argindex - 1] * self.func(c, d, n - 2)
 
-    def _eval_rewrite_as_sign(self, c, d, i, j, s, m, **kwargs):
-        return self._closed_form(c, d, i, j, s, m)
+    def _eval_rewrite_as_Pow(self, c, d, n, **kwargs):
+        return sqrt(c**2 + d**2) ** n
 
 
-def length(c: Expr, d: Expr) -> Expr:
-    """Return the square root of c^2 + d^2, with finite derivatives at zero."""
-    squared = c**2 + d**2
-    return sqrt(squared) if squared.is_positive else PlaneMonomial(c, d, 0, 0, 0, -1)
-
-
-JUMPING = (Heaviside, sp.Mod, sp.ceiling, sp.floor, sp.frac, sign)
+JUMPING = (Heaviside, sp.ceiling, sp.floor, sign)
 """Functions that jump. The derivative of their average is not the average of their derivative between jumps."""
-
-
-# Derivatives that SymPy lacks, or writes with a spurious pole.
-_SLOPES: Mapping[type, Callable[[Expr, int], Expr]] = {
-    **dict.fromkeys((Heaviside, sp.ceiling, sp.floor, sign), lambda node, index: S.Zero),
-    sp.frac: lambda node, index: S.One,
-    sp.Mod: lambda node, index: S.One if index == 1 else -sp.floor(node.args[0] / node.args[1]),
-    sp.coth: lambda node, index: -(sp.csch(node.args[0]) ** 2),
-}
 
 
 def partial_derivative(node: Expr, index: int) -> Expr:
     """Differentiate a scalar function with respect to argument `index`, counted from 1, between its jumps."""
-    rule = _SLOPES.get(type(node))
-    return node.fdiff(index) if rule is None else rule(node, index)
+    return S.Zero if isinstance(node, JUMPING) else node.fdiff(index)
 
 
 def many_digits(symbols: sp.Symbol | Sequence[sp.Symbol], expression: Expr) -> Callable[..., Any]:

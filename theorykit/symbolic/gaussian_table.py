@@ -13,7 +13,7 @@ import sympy as sp
 from ..checks import checked_instance, checked_scalar, checked_sequence, shown
 from .atoms import hold
 from .averages import NODES, GaussianAverage, average_over, checked_nodes
-from .functions import AngleBetween, PlaneMonomial, SmoothedAbs, SmoothedRamp, length
+from .functions import AngleBetween, PowerOfLength, SmoothedKink
 
 Variables = tuple[sp.Symbol, ...]
 
@@ -25,8 +25,7 @@ def gaussian_average(integrand: sp.Expr, *variables: sp.Symbol, nodes: int | str
 
     - Polynomials times exponentials of quadratic functions, and these times one of sin, cos, sinh, cosh, erf, erfc,
       Abs, sign, Heaviside, Max and Min of a linear function.
-    - Products of two erf.
-    - Over two variables, products of two sign, Heaviside, Abs or Max(x, 0) of linear functions without a constant.
+    - Products of two erf, sign, Heaviside, Abs or Max(x, 0) of linear functions without a constant.
 
     Other terms stay averages (`GaussianAverage`).
 
@@ -152,11 +151,11 @@ def _mean_of_power(power: int, functions: Sequence[sp.Expr], z: sp.Symbol) -> sp
     """Return the mean of z^power times the functions, if the table contains it."""
     if not functions:
         return sp.Integer(sp.factorial2(power - 1)) if power % 2 == 0 else sp.S.Zero
-    if len(functions) == 2 and power == 0 and all(isinstance(function, sp.erf) for function in functions):
-        return _of_pair(sp.erf, functions, (z,))
+    if power == 0 and (pair := _mean_of_pair(sp.Mul(*functions, evaluate=False), (z,))) is not None:
+        return pair
     (function, *others) = functions
     row = _ROWS.get(type(function))
-    if isinstance(function, (SmoothedAbs, SmoothedRamp)):
+    if isinstance(function, SmoothedKink):
         row = None if function.args[1].has_free(z) else _smoothed_again(function)
     if others or row is None or (argument := _argument(function)) is None:
         return None
@@ -185,14 +184,15 @@ def _smooth(mean: Callable[[sp.Expr, sp.Expr], sp.Expr]) -> _Row:
     return row
 
 
-def _smoothed_again(function: sp.Expr) -> _Row:
+def _kinked(order: int, s: int) -> _Row:
+    """Make the row of a derivative of this order of max(x, 0), or of |x| for s = 1."""
+    return lambda k, a, b: b**k * SmoothedKink(a, b, order + k, s)
+
+
+def _smoothed_again(function: SmoothedKink) -> _Row:
     """Make the row of a function that is itself an average. The variances add up."""
-    _, slope, order, power = function.args
-
-    def row(k: int, a: sp.Expr, b: sp.Expr) -> sp.Expr:
-        return b**k * slope**power * function.func(a, length(slope, b), order + k)
-
-    return row
+    _, slope, order, s = function.args
+    return lambda k, a, b: b**k * SmoothedKink(a, PowerOfLength(slope, b, 1), order + k, s)
 
 
 _ROWS: Mapping[type, _Row] = {
@@ -202,46 +202,36 @@ _ROWS: Mapping[type, _Row] = {
     sp.cosh: _smooth(lambda a, b: sp.exp(b**2 / 2) * sp.cosh(a)),
     sp.erf: _smooth(lambda a, b: sp.erf(a / sp.sqrt(1 + 2 * b**2))),
     sp.erfc: _smooth(lambda a, b: sp.erfc(a / sp.sqrt(1 + 2 * b**2))),
-    sp.Heaviside: lambda k, a, b: SmoothedRamp(a, b, k + 1, k),
-    sp.sign: lambda k, a, b: SmoothedAbs(a, b, k + 1, k),
-    sp.Abs: lambda k, a, b: SmoothedAbs(a, b, k, k),
-    sp.Max: lambda k, a, b: SmoothedRamp(a, b, k, k),
+    sp.Heaviside: _kinked(1, 0),
+    sp.sign: _kinked(1, 1),
+    sp.Abs: _kinked(0, 1),
+    sp.Max: _kinked(0, 0),
 }
 
 
-def _size(c: sp.Expr, d: sp.Expr) -> sp.Expr:
-    """Return |d|, with a finite derivative where c and d are zero."""
-    return PlaneMonomial(c, d, 0, 1, 0, -1)
-
-
-# Rows give the mean of f(x) f(y) over normal x and y with variances v and w and covariance c. d^2 = v w - c^2.
+# Rows give the mean of f(x) f(y) over normal x and y with variances v and w, covariance c and d = sqrt(v w - c^2).
 _PAIRS: Mapping[type, Callable[[sp.Expr, sp.Expr, sp.Expr, sp.Expr], sp.Expr]] = {
     sp.erf: lambda v, w, c, d: 2 / sp.pi * sp.asin(2 * c / sp.sqrt((1 + 2 * v) * (1 + 2 * w))),
     sp.sign: lambda v, w, c, d: 2 / sp.pi * AngleBetween(c, d),
     sp.Heaviside: lambda v, w, c, d: sp.Rational(1, 4) + AngleBetween(c, d) / (2 * sp.pi),
-    sp.Abs: lambda v, w, c, d: 2 / sp.pi * (_size(c, d) + c * AngleBetween(c, d)),
-    sp.Max: lambda v, w, c, d: (_size(c, d) + c * (sp.pi / 2 + AngleBetween(c, d))) / (2 * sp.pi),
+    sp.Abs: lambda v, w, c, d: 2 / sp.pi * (d + c * AngleBetween(c, d)),
+    sp.Max: lambda v, w, c, d: (d + c * (sp.pi / 2 + AngleBetween(c, d))) / (2 * sp.pi),
 }
 
 
 def _mean_of_pair(term: sp.Expr, variables: Variables) -> sp.Expr | None:
-    """Return the mean of c f(x) f(y) over both variables, for linear functions x and y without a constant."""
+    """Return the mean of c f(x) f(y) over the variables, for linear functions x and y without a constant."""
     constant, rest = term.as_independent(*variables, as_Add=False)
     factors = _factors(rest)
-    kinds = set(map(type, factors))
-    if len(factors) != 2 or len(kinds) != 1 or not kinds <= set(_PAIRS):
+    row = _PAIRS.get(type(factors[0]))
+    if row is None or len(factors) != 2 or type(factors[0]) is not type(factors[1]):
         return None
-    mean = _of_pair(*kinds, factors, variables)
-    return None if mean is None else constant * mean
-
-
-def _of_pair(kind: type, functions: Sequence[sp.Expr], variables: Variables) -> sp.Expr | None:
-    arguments = [_argument(function) for function in functions]
+    arguments = [_argument(function) for function in factors]
     lines = [None if argument is None else _line(argument, variables) for argument in arguments]
     if any(line is None or line[0] != 0 for line in lines):
         return None
     (_, x), (_, y) = lines
     v, w, c = (sp.Add(*(a * b for a, b in zip(*pair, strict=True))) for pair in ((x, x), (y, y), (x, y)))
     # Use Lagrange's identity for d. The difference v w - c^2 may be negative because of rounding.
-    d = x[0] * y[1] - x[1] * y[0] if len(x) == 2 else sp.S.Zero
-    return _PAIRS[kind](v, w, c, d)
+    d = sp.Abs(x[0] * y[1] - x[1] * y[0]) if len(x) == 2 else sp.S.Zero
+    return constant * row(v, w, c, d)

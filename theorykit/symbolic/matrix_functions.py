@@ -13,20 +13,17 @@ from sympy.printing.precedence import precedence_traditional
 from ..checks import (
     are_equal_sizes,
     checked_function,
-    checked_instance,
     checked_matrices,
     checked_matrix,
     checked_scalar,
     checked_square,
     counted,
-    shown,
 )
 from .atoms import (
     Diagonal,
     EntryVariable,
     FunctionOfMatrix,
     SymmetricSymbol,
-    new_variable,
     split_coefficient,
     with_value,
 )
@@ -47,9 +44,7 @@ class Entrywise(MatrixExpr):
     shape = property(lambda self: self.matrices[0].shape)
 
     def __new__(cls, function, *matrices):
-        matrices = _checked_alike(matrices)
-        function = checked_lambda(function, len(matrices), f"{counted(len(matrices), 'number')}, one for each matrix")
-        return super().__new__(cls, function, *matrices)
+        return super().__new__(cls, _with_standard_names(function), *matrices)
 
     def _entry(self, i, j, **kwargs):
         return self.function(*(matrix[i, j] for matrix in self.matrices))
@@ -76,9 +71,6 @@ class SumOfEntries(sp.Expr):
     is_commutative = True
     matrix = property(lambda self: self.args[0])
 
-    def __new__(cls, matrix):
-        return super().__new__(cls, checked_matrix("matrix", matrix))
-
     def value(self, at):
         """Sum the entries."""
         return at.xp.sum(at(self.matrix), axis=(-2, -1))
@@ -87,7 +79,7 @@ class SumOfEntries(sp.Expr):
         """Return the gradient, a matrix of equal entries."""
         return [(self.matrix, cotangent * sp.OneMatrix(*self.matrix.shape))]
 
-    precedence = PRODUCT
+    latex_precedence = PRODUCT
 
     def _latex(self, printer):
         at = indices(printer, self.matrix)
@@ -106,8 +98,7 @@ class KernelMatrix(FunctionOfMatrix):
     matrix = property(lambda self: self.args[1])
 
     def __new__(cls, function, matrix):
-        function = checked_lambda(function, 3, "three numbers")
-        return MatrixExpr.__new__(cls, function, checked_square("matrix", matrix))
+        return MatrixExpr.__new__(cls, _with_standard_names(function), matrix)
 
     def _eval_transpose(self):
         return self
@@ -155,12 +146,15 @@ def entrywise(function: Callable[..., sp.Expr], *matrices: MatrixExpr) -> Matrix
         >>> sum_of_entries(losses).free_symbols == {fields, labels}
         True
     """
-    matrices = _checked_alike(matrices)
+    matrices = checked_matrices("matrices", matrices)
+    for matrix in matrices[1:]:
+        if not all(map(are_equal_sizes, matrices[0].shape, matrix.shape)):
+            raise ValueError(f"the matrices must have one shape, got {matrices[0].shape} and {matrix.shape}")
     variables = _variables(len(matrices))
     value = value_of(function, variables)
-    return (
-        matrices[0].applyfunc(sp.Lambda(ENTRY, value)) if len(matrices) == 1 else of_entries(value, variables, matrices)
-    )
+    if len(matrices) == 1:
+        return matrices[0].applyfunc(sp.Lambda(ENTRY, value))
+    return of_entries(value, variables, matrices)
 
 
 def sum_of_entries(matrix: MatrixExpr) -> sp.Expr:
@@ -221,7 +215,13 @@ class AssumedPositiveDefinite(FunctionOfMatrix):
     """
 
     def __new__(cls, matrix):
-        return super().__new__(cls, _checked_symmetric(matrix))
+        # A substitution may also make a matrix that is not symmetric.
+        if not is_symmetric(checked_square("matrix", matrix)):
+            raise ValueError(
+                f"the matrix must be provably symmetric, got {matrix}; declare its symbols with symmetric(...), "
+                "positive_semidefinite(...) or positive_definite(...)"
+            )
+        return super().__new__(cls, matrix)
 
     def _entry(self, i, j, **kwargs):
         return self.matrix[i, j]
@@ -243,7 +243,7 @@ class AssumedPositiveDefinite(FunctionOfMatrix):
 
     # Brackets are as for the matrix itself.
     printed = property(lambda self: self.matrix)
-    precedence = property(lambda self: precedence_traditional(self.matrix))
+    latex_precedence = property(lambda self: precedence_traditional(self.matrix))
 
     def _latex(self, printer):
         return printer._print(self.matrix)
@@ -280,44 +280,14 @@ def value_of(function: Callable[..., sp.Expr], variables: Sequence[EntryVariable
         raise TypeError(f"function must map {counted(len(variables), 'expression')} to another: {error}") from error
 
 
-def checked_lambda(function: sp.Lambda, number: int, numbers: str) -> sp.Lambda:
-    """Check that a function has this number of variables, and give the variables standard names."""
-    checked_instance("function", function, sp.Lambda)
-    if len(function.variables) != number:
-        raise ValueError(f"function must be a function of {numbers}, got {shown(function)}")
-    checked_scalar("what function returns", function.expr)
-    # Rename the variables to x, y, ..., so that identical functions compare equal.
+def _with_standard_names(function: sp.Lambda) -> sp.Lambda:
+    """Rename the variables to x, y, ..., so that identical functions compare equal."""
     own = _variables(len(function.variables))
-    if function.variables == own:
-        return function  # SymPy would simplify Max and Min in it again, which is slow.
-    # Exclude names that a function inside the function uses for its variables.
+    # Keep names if a function inside the function uses the new ones for its variables.
     others = function.expr.atoms(EntryVariable) - set(function.variables)
-    if not others & set(own):
-        return sp.Lambda(own, function.expr.xreplace(dict(zip(function.variables, own, strict=True))))
-    if all(isinstance(variable, EntryVariable) for variable in function.variables):
-        return function
-    expression, own = function.expr, ()
-    for variable in function.variables:
-        own = (*own, new_variable(EntryVariable, variable.name, expression))
-        expression = expression.xreplace({variable: own[-1]})
-    return sp.Lambda(own, expression)
-
-
-def _checked_symmetric(matrix: MatrixExpr) -> MatrixExpr:
-    if not is_symmetric(checked_square("matrix", matrix)):
-        raise ValueError(
-            f"the matrix must be provably symmetric, got {matrix}; declare its symbols with symmetric(...), "
-            "positive_semidefinite(...) or positive_definite(...)"
-        )
-    return matrix
-
-
-def _checked_alike(matrices: Sequence[MatrixExpr]) -> tuple[MatrixExpr, ...]:
-    matrices = checked_matrices("matrices", matrices)
-    for matrix in matrices[1:]:
-        if not all(map(are_equal_sizes, matrices[0].shape, matrix.shape)):
-            raise ValueError(f"the matrices must have one shape, got {matrices[0].shape} and {matrix.shape}")
-    return matrices
+    if function.variables == own or others & set(own):
+        return function  # SymPy would simplify Max and Min in a new function again, which is slow.
+    return sp.Lambda(own, function.expr.xreplace(dict(zip(function.variables, own, strict=True))))
 
 
 def _variables(number: int) -> tuple[EntryVariable, ...]:
@@ -330,48 +300,40 @@ def is_positive_definite(matrix: MatrixExpr) -> bool:
 
     An atom proves it by a method `is_definite`, to which this function is passed for the matrices in the atom.
     """
-    if hasattr(matrix, "is_definite"):
-        return matrix.is_definite(is_positive_definite)
-    if isinstance(matrix, sp.MatrixBase):
-        return bool(matrix.is_positive_definite)
-    if isinstance(matrix, sp.Identity):
-        return True
-    if isinstance(matrix, (sp.Inverse, sp.Transpose)):
-        return is_positive_definite(matrix.arg)
-    if isinstance(matrix, sp.KroneckerProduct):
-        return all(is_positive_definite(factor) for factor in matrix.args)
-    if isinstance(matrix, BlockDiagMatrix):
-        return all(map(is_positive_definite, matrix.diag))
-    if isinstance(matrix, sp.MatAdd):
-        return all(map(is_positive_semidefinite, matrix.args)) and any(map(is_positive_definite, matrix.args))
-    if isinstance(matrix, sp.MatMul):
-        coefficient, factors = coefficient_and_factors(matrix)
-        # A X A^T is positive definite if A and X are.
-        while len(factors) >= 3 and factors[0] == factors[-1].T and is_positive_definite(factors[0]):
-            factors = factors[1:-1]
-        return bool(coefficient.is_positive) and len(factors) == 1 and is_positive_definite(factors[0])
-    return False
+    return _is_definite(matrix, is_positive_definite)
 
 
 def is_positive_semidefinite(matrix: MatrixExpr) -> bool:
-    """Return True if `matrix` is provably positive semidefinite: by its atom, all ones, or A^T X A."""
-    if is_positive_definite(matrix):
-        return True
-    if hasattr(matrix, "is_semidefinite"):
-        return matrix.is_semidefinite(is_positive_semidefinite)
+    """Return True if `matrix` is provably symmetric positive semidefinite."""
+    return _is_definite(matrix, is_positive_semidefinite)
+
+
+def _is_definite(matrix: MatrixExpr, proof: Callable[[MatrixExpr], bool]) -> bool:
+    """Return whether the `proof`, one of the two functions above, succeeds for the matrices of which `matrix` is made.
+
+    The same closure rules hold for both properties, with the differences that `strictly` selects.
+    """
+    strictly = proof is is_positive_definite
+    if not strictly and hasattr(matrix, "is_semidefinite"):
+        return matrix.is_semidefinite(proof)
+    if hasattr(matrix, "is_definite"):
+        return matrix.is_definite(proof)
+    if isinstance(matrix, sp.MatrixBase):
+        return bool(matrix.is_positive_definite if strictly else matrix.is_positive_semidefinite)
     if isinstance(matrix, sp.OneMatrix):
-        return matrix.shape[0] == matrix.shape[1]
-    if isinstance(matrix, (sp.KroneckerProduct, sp.MatAdd)):
-        return all(map(is_positive_semidefinite, matrix.args))
-    if not isinstance(matrix, sp.MatMul):
-        return False
-    coefficient, factors = coefficient_and_factors(matrix)
-    if not coefficient.is_nonnegative:
-        return False
-    # A X A^T is semidefinite for any A if X is semidefinite, and A A^T always is.
-    while len(factors) >= 2 and factors[0] == factors[-1].T:
-        factors = factors[1:-1]
-    return not factors or (len(factors) == 1 and is_positive_semidefinite(factors[0]))
+        return not strictly and matrix.shape[0] == matrix.shape[1]
+    if isinstance(matrix, sp.MatAdd):
+        return all(map(is_positive_semidefinite, matrix.args)) and any(map(proof, matrix.args))
+    if isinstance(matrix, (sp.Inverse, sp.Transpose, sp.KroneckerProduct, BlockDiagMatrix)):
+        return all(proof(each) for each in matrix.args if each.is_Matrix)
+    if isinstance(matrix, sp.MatMul):
+        coefficient, factors = coefficient_and_factors(matrix)
+        # A X A^T is semidefinite for any A if X is, or if there is no X. It is definite if A and X are.
+        while len(factors) > 1 and factors[0] == factors[-1].T and (not strictly or proof(factors[0])):
+            factors = factors[1:-1]
+        is_of_sign = coefficient.is_positive if strictly else coefficient.is_nonnegative
+        return bool(is_of_sign) and len(factors) < 2 and all(map(proof, factors))
+    return isinstance(matrix, sp.Identity)
 
 
 def is_symmetric(matrix: MatrixExpr) -> bool:

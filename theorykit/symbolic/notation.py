@@ -11,12 +11,21 @@ from sympy.printing.latex import LatexPrinter
 from sympy.printing.precedence import PRECEDENCE
 
 _INDICES = "ijklmnpqrs"
-_SPECIAL = {"\\": r"\textbackslash{}", "^": r"\textasciicircum{}", "~": r"\textasciitilde{}"}
+_SPECIAL = {
+    **{each: f"\\{each}" for each in "{}$%&#_"},
+    **{"\\": r"\textbackslash{}", "^": r"\textasciicircum{}", "~": r"\textasciitilde{}"},
+}
 
 
 def escaped(text: str) -> str:
     """Write text in LaTeX, so that each character is printed as it is."""
-    return re.sub(r"[\\^~{}$%&#_]", lambda found: _SPECIAL.get(found[0], f"\\{found[0]}"), text)
+    return "".join(_SPECIAL.get(each, each) for each in text)
+
+
+def unescaped(text: str) -> str:
+    """Return the text that `escaped` has written in LaTeX."""
+    plain = {written: each for each, written in _SPECIAL.items()}
+    return re.sub("|".join(map(re.escape, plain)), lambda found: plain[found[0]], text)
 
 
 def enclosed(text: str) -> str:

@@ -7,22 +7,23 @@ import inspect
 import keyword
 import math
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import cache
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.test_util import check_jvp
+from jaxtyping import Float as Floats
 from sympy import Dummy, Expr, Float, Function, sympify
-from sympy.core.function import ArgumentIndexError, FunctionClass
+from sympy.core.function import FunctionClass
 
 from ..checks import checked_function, checked_sequence, checked_text, counted, first_line, shown
 from ..precision import require_float64
+from .notation import enclosed, escaped, power
 
 Interval = tuple[float | int | Expr, float | int | Expr]
 
-_POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 # Test points in an infinite interval are within this distance of zero, or within twice this distance of its finite end.
 _FAR = 8.0
 # Number of test points.
@@ -47,8 +48,8 @@ class NumericFunction(Function, metaclass=_NumericClass):
 
     # JAX code that acts on arrays and broadcasts.
     implementation: Callable
-    # For each argument, a function of expressions that returns the derivative, or None to differentiate with JAX.
-    slopes: tuple[Callable[..., Expr] | None, ...] = ()
+    # For each argument, the derivative as a function of expressions. Without them, JAX differentiates.
+    slopes: tuple[Callable[..., Expr], ...] = ()
     # The function that makes the class, and its arguments, for pickling.
     definition: tuple[Callable, tuple[Any, ...]] | None = None
     # Order of the derivative with respect to each argument, in classes that JAX differentiates.
@@ -56,10 +57,8 @@ class NumericFunction(Function, metaclass=_NumericClass):
 
     def fdiff(self, argindex=1):
         """Return the given derivative, or the derivative by JAX if none was given."""
-        if not 1 <= argindex <= len(self.args):
-            raise ArgumentIndexError(self, argindex)
-        slope = self.slopes[argindex - 1] if self.slopes else None
-        return (slope or type(self).derivative(argindex))(*self.args)
+        slope = self.slopes[argindex - 1] if self.slopes else type(self).derivative(argindex)
+        return slope(*self.args)
 
     @classmethod
     def derivative(cls, index: int = 1) -> _NumericClass:
@@ -73,48 +72,28 @@ class NumericFunction(Function, metaclass=_NumericClass):
         numbers = [argument._eval_evalf(prec) if argument.args else argument for argument in self.args]
         if not all(number.is_number and number.is_real for number in numbers):
             return None
-        return Float(float(type(self).implementation(*map(float, numbers))), precision=min(prec, 53))
+        return Float(float(compiled(type(self))(*map(float, numbers))), precision=min(prec, 53))
 
     def _eval_is_real(self):
         return True if all(argument.is_real for argument in self.args) else None
 
     def _latex(self, printer, exp=None):
         name, arguments = self._notation(printer)
-        text = name + self._marks("^{(%s)}", 3) + arguments
-        return text if exp is None else rf"\left({text}\right)^{{{exp}}}"
+        return power(name + self._marks("^{(%s)}") + arguments, exp)
 
     def _notation(self, printer):
         """Return the LaTeX of the function and of its arguments in brackets."""
-        name = rf"\operatorname{{{type(self).__name__.replace('_', chr(92) + '_')}}}"
-        return name, rf"\left({', '.join(map(printer._print, self.args))}\right)"
+        name = rf"\operatorname{{{escaped(type(self).__name__)}}}"
+        return name, enclosed(", ".join(map(printer._print, self.args)))
 
     def _sympystr(self, printer):
         return f"{type(self).__name__}{self._marks('^(%s)')}({', '.join(map(printer._print, self.args))})"
 
-    def _marks(self, form, most=math.inf):
+    def _marks(self, form):
         """Mark the derivative of a function of one argument with dashes, and otherwise with the orders."""
-        if len(self.orders) == 1 and self.orders[0] <= most:
+        if len(self.orders) == 1:
             return "'" * self.orders[0]
         return form % ", ".join(map(str, self.orders)) if self.orders else ""
-
-
-@cache
-def _derivative(kind: _NumericClass, orders: tuple[int, ...]) -> _NumericClass:
-    """Return the class of a derivative by JAX. It prints and is pickled through the class of the function."""
-    attributes = {
-        "__module__": __name__,
-        "implementation": staticmethod(_of_arrays(kind.__name__, slope_of_orders(kind.implementation, orders))),
-        "slopes": (),
-        "orders": orders,
-        "definition": (_derivative, (kind, orders)),
-    }
-    return _NumericClass(kind.__name__, (kind,), attributes)
-
-
-@cache
-def compiled(kind: type[NumericFunction]) -> Callable[..., Any]:
-    """Return the code of a function, compiled. The interpreter calls it often, and operations alone are slow."""
-    return jax.jit(kind.implementation)
 
 
 def numeric_function(
@@ -162,46 +141,73 @@ def numeric_function(
     checked_function("f", f)
     intervals = checked_sequence("domain", domain, "the ends of an interval, or one interval per argument")
     if len(intervals) == 2 and np.ndim(intervals[0]) == np.ndim(intervals[1]) == 0:
-        intervals = (intervals,) * _count(f)
+        parameters = inspect.signature(f).parameters.values()
+        required = [each for each in parameters if each.default is each.empty and each.kind is not each.VAR_KEYWORD]
+        intervals = (intervals,) * len(required)
     intervals = tuple(tuple(map(float, interval)) for interval in intervals)
     if not intervals or not all(len(interval) == 2 and interval[0] < interval[1] for interval in intervals):
         raise ValueError(f"domain must be one interval (low, high) per argument with low < high, got {shown(domain)}")
-    given = df if df is None else tuple(df) if isinstance(df, (list, tuple)) else (df,)
-    if given is not None and len(given) != len(intervals):
+    given = () if df is None else tuple(df) if isinstance(df, (list, tuple)) else (df,)
+    if df is not None and len(given) != len(intervals):
         count = counted(len(intervals), "argument")
         raise ValueError(f"df must be one derivative for each of {count}, got {shown(df)}")
-    try:
-        made = _made(name, f, given, intervals)
-    except TypeError as error:
-        raise TypeError(f"f and df must be hashable: {first_line(error)}") from error
+    for each in given:
+        checked_function("df", each)
+    made = _made(name, f, given, intervals)
     points = _test_points(intervals)
     _check(made, points)
     # Solvers need second derivatives. A derivative given as JAX code was checked when it was defined, and a derivative
     # given as an expression is differentiated symbolically.
-    for i in range(1, len(intervals) + 1) if given is None else ():
+    for i in range(1, len(intervals) + 1) if df is None else ():
         _check(made.derivative(i), points)
     return made
 
 
-def _count(f: Callable) -> int:
-    try:
-        parameters = inspect.signature(f).parameters.values()
-    except (TypeError, ValueError):  # of built-in functions
-        return 1
-    return max(1, sum(each.kind in _POSITIONAL and each.default is each.empty for each in parameters))
-
-
 @cache
-def _made(name: str, f: Callable, df: tuple[Callable, ...] | None, intervals: tuple[Interval, ...]) -> _NumericClass:
+def _made(name: str, f: Callable, df: tuple[Callable, ...], intervals: tuple[Interval, ...]) -> _NumericClass:
     """Return the class of a definition. It is kept, so that expressions are equal if their functions are."""
     attributes = {
         "__module__": __name__,
         "nargs": len(intervals),
         "implementation": staticmethod(_of_arrays(name, f)),
-        "slopes": tuple(_slope(name, each, intervals) for each in df or ()),
+        "slopes": tuple(_slope(name, each, intervals) for each in df),
         "definition": (_made, (name, f, df, intervals)),
     }
     return _NumericClass(name, (NumericFunction,), attributes)
+
+
+def _slope(name: str, df: Callable, intervals: tuple[Interval, ...]) -> Callable[..., Expr]:
+    """Return a derivative as a function of expressions. JAX code becomes a numeric function."""
+    # JAX rejects SymPy expressions with many kinds of errors.
+    with suppress(Exception):
+        if isinstance(sympify(df(*(Dummy(real=True) for _ in intervals))), Expr):
+            return df
+    try:
+        return numeric_function(f"{name}_slope", df, domain=intervals)
+    except ValueError as error:
+        raise ValueError(f"df of {name} must be a function of expressions or JAX code: {error}") from error
+
+
+@cache
+def _derivative(kind: _NumericClass, orders: tuple[int, ...]) -> _NumericClass:
+    """Return the class of a derivative by JAX. It prints and is pickled through the class of the function."""
+    value = kind.implementation
+    for i, order in enumerate(orders):
+        for _ in range(order):
+            value = slope_along(value, i)
+    attributes = {
+        "__module__": __name__,
+        "implementation": staticmethod(_of_arrays(kind.__name__, value)),
+        "orders": orders,
+        "definition": (_derivative, (kind, orders)),
+    }
+    return _NumericClass(kind.__name__, (kind,), attributes)
+
+
+@cache
+def compiled(kind: type[NumericFunction]) -> Callable[..., Any]:
+    """Return the code of a function, compiled. The interpreter calls it often, and operations alone are slow."""
+    return jax.jit(kind.implementation)
 
 
 def _of_arrays(name: str, value: Callable) -> Callable:
@@ -212,35 +218,14 @@ def _of_arrays(name: str, value: Callable) -> Callable:
             raise ValueError(f"{name} must {verb} real numbers, got complex numbers")
         return jnp.asarray(number, float)
 
+    @jnp.vectorize
     def of_numbers(*numbers):
         found = real(value(*numbers), "return")
         if found.ndim:
             raise TypeError(f"f must return a number if its arguments are numbers, got an array of shape {found.shape}")
         return found
 
-    def of_arrays(*arrays):
-        arrays = jnp.broadcast_arrays(*(real(array, "take") for array in arrays))
-        if arrays[0].ndim == 0:
-            return of_numbers(*arrays)
-        flat = jax.vmap(of_numbers)(*(array.reshape(-1) for array in arrays))
-        return flat.reshape(arrays[0].shape)
-
-    return of_arrays
-
-
-def _slope(name: str, df: Any, intervals: tuple[Interval, ...]) -> Callable[..., Expr]:
-    checked_function("df", df)
-    try:
-        written = sympify(df(*(Dummy(real=True) for _ in intervals)))
-    except Exception:
-        # JAX rejects SymPy expressions with many kinds of errors.
-        written = None
-    if isinstance(written, Expr):
-        return df
-    try:
-        return numeric_function(f"{name}_slope", df, domain=intervals)
-    except ValueError as error:
-        raise ValueError(f"df of {name} must be a function of expressions or JAX code: {error}") from error
+    return lambda *arrays: of_numbers(*(real(array, "take") for array in arrays))
 
 
 def slope_along(value: Callable, i: int) -> Callable:
@@ -256,15 +241,7 @@ def slope_along(value: Callable, i: int) -> Callable:
     return slope
 
 
-def slope_of_orders(value: Callable, orders: Sequence[int]) -> Callable:
-    """Differentiate JAX code with respect to each argument as many times as its order."""
-    for i, order in enumerate(orders):
-        for _ in range(order):
-            value = slope_along(value, i)
-    return value
-
-
-def _test_points(intervals: Sequence[Interval]) -> list[list[float]]:
+def _test_points(intervals: Sequence[Interval]) -> Floats[np.ndarray, "points arguments"]:
     """Choose points in the domain by a Kronecker sequence. Its irrational steps avoid kinks."""
     columns = []
     for i, (low, high) in enumerate(intervals):
@@ -273,43 +250,33 @@ def _test_points(intervals: Sequence[Interval]) -> list[list[float]]:
         high = low + 2 * _FAR if math.isinf(high) else high
         steps = np.arange(1, _POINTS + 1) * math.sqrt((2, 3, 5, 7, 11, 13)[i % 6])
         columns.append(low + (high - low) * (steps % 1))
-    return np.stack(columns, axis=1).tolist()
+    return np.stack(columns, axis=1)
 
 
-def _check(function: _NumericClass, points: list[list[float]]) -> None:
-    """Compare the derivatives of a function with differences at test points."""
-    name, places = function.__name__, range(len(points[0]))
+def _check(function: _NumericClass, points: Floats[np.ndarray, "points arguments"]) -> None:
+    """Compare the derivatives of a function with central differences at test points."""
+    name, count = function.__name__, points.shape[1]
     what, by = "the derivative by JAX of f" if function.orders else "f", "by df" if function.slopes else "by JAX"
     step = _STEP * min(1.0, *np.ptp(points, axis=0))
-    value = jax.jit(function.implementation)
-    variables = [Dummy(real=True) for _ in places]
-    written = [sympify(function(*variables).fdiff(i + 1)) for i in places] if function.slopes else []
-    coded = [] if function.slopes else [jax.jit(function.derivative(i + 1).implementation) for i in places]
+    moves = step * np.concatenate([np.zeros((1, count)), np.eye(count), -np.eye(count)])
+    variables = [Dummy(real=True) for _ in range(count)]
+    derivatives = [sympify(function(*variables).fdiff(i + 1)) for i in range(count)]
     for point in points:
         place = ", ".join(f"{number:.6g}" for number in point)
         try:
-            here = float(value(*point))
+            here, *ends = np.asarray(compiled(function)(*(point + moves).T))
         except Exception as error:
             raise ValueError(f"{what} of {name} must be JAX code of numbers: {first_line(error)}") from error
         if not math.isfinite(here):
             raise ValueError(
                 f"{what} of {name} is {here} at {place}; pass domain=(low, high) if it is defined only on an interval"
             )
-        slopes = [each.subs(dict(zip(variables, point, strict=True))).evalf() for each in written]
-        slopes += [Float(float(each(*point))) for each in coded]
-        for slope in slopes:
+        given = [each.subs(dict(zip(variables, point, strict=True))).evalf() for each in derivatives]
+        for slope in given:
             if not (slope.is_number and slope.is_finite and slope.is_real):
                 raise ValueError(f"the derivative of {name} {by} is {slope} at {place}")
-        given = np.array(slopes, float)
-        jvp = lambda at, tangents: (value(*at), jnp.asarray(given @ np.array(tangents)))  # noqa: B023, E731
-        try:
-            check_jvp(value, jvp, tuple(point), _TOLERANCE * max(1.0, abs(here)), _TOLERANCE, step)
-        except AssertionError:
-            ends = [[float(value(*(point + side * each))) for side in (1, -1)] for each in step * np.eye(len(point))]
-            expected, found = (
-                ", ".join(f"{number:.6g}" for number in numbers)
-                for numbers in ([(above - below) / (2 * step) for above, below in ends], given)
-            )
-            raise ValueError(
-                f"the derivative of {name} at {place} is {expected} by differences, but {found} {by}"
-            ) from None
+        above, below = np.split(np.array(ends), 2)
+        found, expected = np.array(given, float), (above - below) / (2 * step)
+        if not np.allclose(found, expected, rtol=_TOLERANCE, atol=_TOLERANCE * max(1.0, abs(here))):
+            found, expected = (", ".join(f"{number:.6g}" for number in numbers) for numbers in (found, expected))
+            raise ValueError(f"the derivative of {name} at {place} is {expected} by differences, but {found} {by}")

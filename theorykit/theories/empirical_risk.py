@@ -53,7 +53,8 @@ def action(loss: Scalar, x: Symbol, y: Symbol, *, labels: Labels = "sign", has_s
         has_spectrum: Whether the covariance of features is given by its eigenvalues. By default, it is the identity.
 
     Raises:
-        ValueError: If the loss is not convex in `x`, or for linear labels if it does not depend on `x - y` alone.
+        ValueError: If the loss is known not to be convex in `x`, or for linear labels if it does not depend on `x - y`
+            alone.
     """
     random, variance = labels == "random", rho if has_spectrum else S.One
     overlap, overlap_hat = (S.Zero, S.Zero) if random else (m, m_hat)

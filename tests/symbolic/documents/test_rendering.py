@@ -154,7 +154,7 @@ def test_variances_and_test_data_have_their_names():
 
 
 NAMES = {
-    "Phi_1": r"\Phi_{1}", "x'": "x'", "mu_{n-2}": r"\mu_{n-2}", r"\phi": r"\phi", "lambda": r"\lambda",
+    "Phi_1": r"\Phi_{1}", "x'": "x'", "mu_{n-2}": "mu_{n-2}", r"\phi": r"\phi", "lambda": r"\lambda",
     "_x": r"\text{\_x}", "^": r"\text{\textasciicircum{}}", "a}b": r"\text{a\}b}", "a$b": r"\text{a\$b}",
     "50%": r"\text{50\%}", "a b": r"\text{a b}", "<b>": r"\text{<b>}", "**b**": r"\text{**b**}",
     "\\": r"\text{\textbackslash{}}", "}{": r"\text{\}\{}",
@@ -170,4 +170,4 @@ def test_names_are_formulas_or_verbatim(name, expected):
 def test_a_symbol_of_any_name_is_written(name):
     text = latex(Symbol(name) ** 2)
     assert re.sub(r"\\[{}\\]", "", text).count("{") == re.sub(r"\\[{}\\]", "", text).count("}")
-    assert "".join(broken(f"{text} + {text}", 5.0, 5.0))
+    assert "".join(broken(f"{text} + {text}", 5.0))

@@ -2,17 +2,14 @@
 
 import abc
 from collections.abc import Iterable
-from typing import Any
-
-import jax
 
 from ...checks import refuse_traced
-from .document import Block, as_notebook_markdown, as_terminal_text
+from .document import Block, as_markdown, as_terminal_text
 
 # Maximum number of lines of a repr. Longer output belongs in a summary.
 _LINES = 15
-# A repr must never fail. Views raise these errors for trees with placeholder leaves, which `jax.tree.map` creates, and
-# for deleted arrays.
+# A repr must never fail. Views raise these errors for traced and deleted arrays, and for placeholders, which
+# `jax.eval_shape` and `jax.tree.map` create.
 _UNUSUAL = (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError)
 
 
@@ -26,7 +23,7 @@ class View:
         return as_terminal_text(self.blocks)
 
     def _repr_markdown_(self) -> str:
-        return as_notebook_markdown(self.blocks)
+        return as_markdown(self.blocks, fold=True)
 
 
 class DisplayMixin:
@@ -45,8 +42,6 @@ class DisplayMixin:
         return View(self._view())
 
     def __repr__(self) -> str:
-        if not _has_values(self):
-            return super().__repr__()
         try:
             lines = repr(self.summary()).splitlines()
         except _UNUSUAL:
@@ -57,18 +52,7 @@ class DisplayMixin:
 
     def _repr_markdown_(self) -> str | None:
         try:
-            return self.summary()._repr_markdown_() if _has_values(self) else None
+            return self.summary()._repr_markdown_()
         except _UNUSUAL:
             # Let the notebook use the repr.
             return None
-
-
-def _has_values(instance: Any) -> bool:
-    """Return whether every leaf has a value, and is not traced (`jit`, `eval_shape`) or a placeholder."""
-    return all(
-        isinstance(leaf, str | int | float)
-        # Accept arrays of any library.
-        or (hasattr(leaf, "__array__") and not isinstance(leaf, jax.core.Tracer))
-        for leaf in jax.tree.leaves(instance)
-        if leaf is not instance
-    )

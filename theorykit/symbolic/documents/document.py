@@ -7,20 +7,18 @@ backslash before a punctuation mark makes it an ordinary character. Names that a
 import html
 import re
 import textwrap
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
-from itertools import chain, count
-from typing import Annotated, Any
+from typing import Annotated, Any, get_args
 
 from ...checks import check_fields, checked_instance, checked_sequence, checked_whole_number
 from ..notation import escaped
-from .lines import INDENT, NUMBER, TEXT_WIDTH, broken, width
+from .lines import NUMBER, TEXT_WIDTH, broken, width
 
-# Break an equation before its relation only if its left side is longer than this, in characters of LaTeX.
+# In Markdown, break an equation before its relation if its left side is longer than this, in characters of LaTeX.
 _LONG_LEFT = 60
-# The whole equation must also be longer than this, in characters of LaTeX.
-_LONG = 122
 # Width of text in a terminal, in characters.
 _COLUMNS = 100
 # An escaped character, code, a formula, bold words, or other text. Stars after a word or a bracket denote a power.
@@ -122,15 +120,14 @@ class Code(Part):
 
 Block = Heading | Text | Equation | Items | Folded | Table | Code
 """Union of all parts of a document."""
-_BLOCKS = (Heading, Text, Equation, Items, Folded, Table, Code)
 
 
-def checked_blocks(name: str, values: Iterable[Block]) -> list[Block]:
-    """Return `values` as a list after checking that it is a non-empty sequence of parts."""
-    found = checked_sequence(name, values, "parts of a document")
+def checked_blocks(blocks: Iterable[Block]) -> list[Block]:
+    """Return a list of blocks after checking that it is a non-empty sequence of parts."""
+    found = checked_sequence("blocks", blocks, "parts of a document")
     if not found:
-        raise ValueError(f"{name} must not be empty")
-    return [checked_instance(f"{name}[{i}]", value, _BLOCKS) for i, value in enumerate(found)]
+        raise ValueError("blocks must not be empty")
+    return [checked_instance(f"blocks[{i}]", value, get_args(Block)) for i, value in enumerate(found)]
 
 
 def verbatim(text: object) -> str:
@@ -172,53 +169,45 @@ def write(blocks: Iterable[Block], form: Mapping[type, Callable[[Any], str]]) ->
             yield form[type(block)](block)
 
 
-def as_markdown(blocks: "Iterable[Block]") -> str:
-    """Write the document as Markdown, with equations between double dollar signs."""
-    return "\n\n".join(write(checked_blocks("blocks", blocks), _MARKDOWN)) + "\n"
+def as_markdown(blocks: "Iterable[Block]", fold: bool = False) -> str:
+    """Write the document as Markdown, with equations between double dollar signs.
 
+    Set `fold` to hide folded parts, as a notebook can.
+    """
 
-def as_notebook_markdown(blocks: Iterable[Block]) -> str:
-    """Write the document as Markdown for the output of a notebook, which can fold parts."""
+    def written(text: str) -> str:
+        # A dollar sign inside an element cannot begin a formula, in notebooks and on GitHub.
+        literal = lambda each: "<span>$</span>" if each == "$" else f"\\{each}"  # noqa: E731
+        return inline(text, str, "`{}`".format, "${}$".format, "**{}**", literal)
 
-    def code(text: str) -> str:
-        return f"<code>{html.escape(text)}</code>"
+    def equation(block: Equation) -> str:
+        if len(block.left) <= _LONG_LEFT:
+            return f"$${block.left} {block.numbered}$$"
+        return rf"$$\begin{{aligned}}& {block.left} \\ &\quad {block.numbered}\end{{aligned}}$$"
 
-    def fold(block: Folded) -> str:
+    def table(block: Table) -> str:
+        columns = len(block.rows[0])
+        rows = [block.header or ("",) * columns, ("---",) * columns, *block.rows]
+        return "\n".join(f"| {' | '.join(map(written, row))} |" for row in rows)
+
+    def folded(block: Folded) -> str:
+        # Markdown is not read within the line of the summary.
+        code = lambda text: f"<code>{html.escape(text)}</code>"  # noqa: E731
         summary = inline(block.summary, html.escape, code, lambda latex: f"${html.escape(latex)}$", "<b>{}</b>")
         parts = "\n\n".join(write(block.parts, form))
         return f"<details{' open' if block.is_open else ''}><summary>{summary}</summary>\n\n{parts}\n\n</details>"
 
-    form = {**_MARKDOWN, Folded: fold}
-    return "\n\n".join(write(checked_blocks("blocks", blocks), form)) + "\n"
-
-
-def _markdown_text(text: str) -> str:
-    # A dollar sign inside an element cannot begin a formula, in notebooks and on GitHub.
-    literal = lambda each: "<span>$</span>" if each == "$" else f"\\{each}"  # noqa: E731
-    return inline(text, str, "`{}`".format, "${}$".format, "**{}**", literal)
-
-
-def _markdown_equation(equation: Equation) -> str:
-    left, right = equation.left, equation.numbered
-    if len(left) <= _LONG_LEFT or len(left) + len(right) <= _LONG:
-        return f"$${left} {right}$$"
-    return rf"$$\begin{{aligned}}& {left} \\ &\quad {right}\end{{aligned}}$$"
-
-
-def _markdown_table(table: Table) -> str:
-    header = table.header or ("",) * len(table.rows[0])
-    rows = [header, ("---",) * len(header), *table.rows]
-    return "\n".join(f"| {' | '.join(map(_markdown_text, row))} |" for row in rows)
-
-
-_MARKDOWN: Mapping[type, Callable[[Any], str]] = {
-    Heading: lambda block: f"{'#' * block.level} {_markdown_text(block.text)}",
-    Text: lambda block: _markdown_text(block.text),
-    Items: lambda block: "\n".join(f"- {_markdown_text(item)}" for item in block.items),
-    Equation: _markdown_equation,
-    Table: _markdown_table,
-    Code: lambda block: f"```python\n{block.text}```",
-}
+    form = {
+        Heading: lambda block: f"{'#' * block.level} {written(block.text)}",
+        Text: lambda block: written(block.text),
+        Items: lambda block: "\n".join(f"- {written(item)}" for item in block.items),
+        Equation: equation,
+        Table: table,
+        Code: lambda block: f"```python\n{block.text}```",
+    }
+    if checked_instance("fold", fold, bool):
+        form[Folded] = folded
+    return "\n\n".join(write(checked_blocks(blocks), form)) + "\n"
 
 
 def as_latex(blocks: "Iterable[Block]", fragment: bool = False) -> str:
@@ -257,14 +246,13 @@ def as_latex(blocks: "Iterable[Block]", fragment: bool = False) -> str:
         Table: table,
         Code: lambda block: f"\\begin{{verbatim}}\n{block.text}\\end{{verbatim}}\n",
     }
-    met: set[str] = set()
+    met: Counter[str] = Counter()
 
-    def unique(match: re.Match[str]) -> str:
-        label = next(each for each in chain([match[1]], (f"{match[1]}-{n}" for n in count(2))) if each not in met)
-        met.add(label)
-        return rf"\label{{{label}}}"
+    def unique(label: re.Match[str]) -> str:
+        met[label[1]] += 1
+        return label[0] if met[label[1]] == 1 else rf"\label{{{label[1]}:{met[label[1]]}}}"
 
-    body = "".join(write(checked_blocks("blocks", blocks), form))
+    body = "".join(write(checked_blocks(blocks), form))
     body = re.sub(r"\\label\{([^}]*)\}", unique, body)
     return body.lstrip() if checked_instance("fragment", fragment, bool) else f"{_PREAMBLE}{body}\\end{{document}}\n"
 
@@ -288,25 +276,18 @@ def align_environment(equations: Iterable[Equation]) -> str:
         # Do not align. An equation that is wide and cannot break leaves no space next to the left sides.
         found = [_lines(each, 0.0) for each in equations]
     labels = (rf" \label{{eq:{each.label or _label(each.left)}}}" for each in equations)
-    rows = [" \\notag \\\\\n  ".join(lines) + label for lines, label in zip(found, labels, strict=True)]
-    body = " \\\\\n  ".join(rows)
-    return f"\\begin{{align}}\n  {body}\n\\end{{align}}\n"
+    rows = [" \\notag \\\\\n  &\\quad ".join(lines) + label for lines, label in zip(found, labels, strict=True)]
+    return "\\begin{align}\n  " + " \\\\\n  ".join(rows) + "\n\\end{align}\n"
 
 
 def _lines(equation: Equation, aligned: float) -> list[str]:
     """Break an equation into lines. Align it at its relation if its left side is at most `aligned` wide."""
-    left, most = equation.left, TEXT_WIDTH - NUMBER - aligned
     source = rf" \quad [\text{{Eq.\,{equation.source}}}]" if equation.source else ""
-    right = f"{equation.relation} {equation.right}{source}"
-    if width(left) <= aligned:
-        first, *others = broken(right, most, most - INDENT)
-        return [f"{left} &{first}", *(rf"&\quad {line}" for line in others)]
-    if width(left) <= TEXT_WIDTH / 3 or width(f"{left} {right}") <= most:
-        first, *others = broken(f"{left} {right}", most, most - INDENT)
-        return [f"& {first}", *(rf"&\quad {line}" for line in others)]
-    first, *others = broken(left, most, most - INDENT)
-    second, *more = broken(right, most - INDENT, most - 2 * INDENT)
-    return [f"& {first}", *(rf"&\quad {line}" for line in [*others, second]), *(rf"&\qquad {line}" for line in more)]
+    left, right = equation.left, f"{equation.relation} {equation.right}{source}"
+    if width(left) > aligned:
+        left, right = "", f" {left} {right}"
+    first, *others = broken(right, TEXT_WIDTH - NUMBER - aligned)
+    return [f"{left} &{first}".lstrip(), *others]
 
 
 def _label(left: str) -> str:
@@ -344,4 +325,4 @@ def as_terminal_text(blocks: Iterable[Block]) -> str:
         Code: lambda block: block.text,
         Folded: lambda block: plain(block.summary),
     }
-    return "\n".join(write(checked_blocks("blocks", blocks), form))
+    return "\n".join(write(checked_blocks(blocks), form))

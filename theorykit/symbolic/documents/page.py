@@ -64,7 +64,7 @@ def as_html(blocks: Iterable[Block], definitions: Iterable[Definition] = ()) -> 
     def equation(block: Equation) -> str:
         latex = f"{block.left} {block.numbered}"
         formulas.append(latex)
-        lines = broken(latex, _WIDTH, _WIDTH)
+        lines = broken(latex, _WIDTH)
         lines = "".join(f'<div><math displaystyle="true">{mathml(line)}</math></div>' for line in lines)
         return f'<div class="formula" data-latex="{html.escape(latex)}">{lines}</div>'
 
@@ -82,16 +82,6 @@ def as_html(blocks: Iterable[Block], definitions: Iterable[Definition] = ()) -> 
         summary = f"<summary>{written(block.summary)}{remark}</summary>"
         return f'<details id="{anchor}"{is_open}>{summary}\n{parts}\n</details>'
 
-    def symbols() -> str:
-        met = [row for row in rows if any(_occurs(row.symbol, latex) for latex in formulas)]
-        lines = "\n".join(
-            f'<tr><th scope="row" data-latex="{html.escape(row.symbol)}"><math>{mathml(row.symbol)}</math></th>'
-            f"<td>{written(row.meaning)}</td></tr>"
-            for row in met
-        )
-        title = heading(Heading("Symbols")) if met else ""
-        return f'\n{title}\n<div class="wide"><table><tbody>\n{lines}\n</tbody></table></div>' if met else ""
-
     form = {
         Heading: heading,
         Text: lambda block: f"<p>{written(block.text)}</p>",
@@ -101,7 +91,16 @@ def as_html(blocks: Iterable[Block], definitions: Iterable[Definition] = ()) -> 
         Code: lambda block: f"<pre><code>{html.escape(block.text)}</code></pre>",
         Folded: fold,
     }
-    body = "\n".join(write(checked_blocks("blocks", blocks), form)) + symbols()
+    body = "\n".join(write(checked_blocks(blocks), form))
+    met = [row for row in rows if any(_occurs(row.symbol, latex) for latex in formulas)]
+    lines = [
+        f'<tr><th scope="row" data-latex="{html.escape(row.symbol)}"><math>{mathml(row.symbol)}</math></th>'
+        f"<td>{written(row.meaning)}</td></tr>"
+        for row in met
+    ]
+    if met:
+        symbols = '<div class="wide"><table><tbody>\n' + "\n".join(lines) + "\n</tbody></table></div>"
+        body += f"\n{heading(Heading('Symbols'))}\n{symbols}"
     template = Template(Path(__file__).with_suffix(".html").read_text("utf-8"))
     listed = "<ol>\n" + "\n".join(contents) + "\n</ol>" if contents else ""
     return template.substitute(title=html.escape(titles[0] if titles else "A derivation"), contents=listed, body=body)

@@ -9,7 +9,6 @@ from itertools import accumulate
 import sympy as sp
 from sympy.matrices.expressions.applyfunc import ElementwiseApplyFunction
 from sympy.printing.latex import LatexPrinter
-from sympy.printing.precedence import PRECEDENCE
 
 from ...checks import Expression, checked_arguments
 from ..atoms import LogDet, SquareRoot
@@ -22,8 +21,6 @@ _VARIANCE = "sigma2_"
 _TEST = "_test"
 # A name that is written as a formula: with LaTeX commands, such as \phi_1, or of letters with scripts and dashes.
 _FORMULA = re.compile(r"[^$%&#~]*\\[A-Za-z][^$%&#~]*(?<!\\)|[^\W_](?:[\w{}^'+\-,.()=/]*[\w})'+\-])?(?<!_)")
-# A name with a subscript in braces, which SymPy does not translate.
-_SUBSCRIPT = re.compile(r"([^\W_]+)_\{([^{}]*)\}")
 
 
 class MatrixLatexPrinter(LatexPrinter):
@@ -40,14 +37,10 @@ class MatrixLatexPrinter(LatexPrinter):
         return self._name(name)
 
     def _name(self, name):
-        if not (_FORMULA.fullmatch(name) and _is_balanced(name)):
-            return rf"\text{{{escaped(name)}}}"
-        if with_subscript := _SUBSCRIPT.fullmatch(name):
-            return f"{self._deal_with_super_sub(with_subscript[1])}_{{{with_subscript[2]}}}"
-        return self._deal_with_super_sub(name)
-
-    def _print_MatrixSymbol(self, expr):
-        return self._print_Symbol(expr)
+        # Braces in a formula must match.
+        depths = list(accumulate(({"{": 1, "}": -1}.get(character, 0) for character in name), initial=0))
+        is_formula = _FORMULA.fullmatch(name) and depths[-1] == 0 <= min(depths)
+        return self._deal_with_super_sub(name) if is_formula else rf"\text{{{escaped(name)}}}"
 
     def _print_Identity(self, expr):
         return rf"I_{{{self._print(expr.shape[0])}}}"
@@ -80,8 +73,13 @@ class MatrixLatexPrinter(LatexPrinter):
         coefficient, factors = expr.as_coeff_matrices()
         return self._coefficient(coefficient) + " ".join(map(self._factor, factors))
 
-    def _print_KroneckerProduct(self, expr):
-        return r" \otimes ".join(map(self._factor, expr.args))
+    def parenthesize(self, item, level, is_neg=False, strict=False):
+        """Put brackets around an item in a product or a power. Our atoms have their own precedence in formulas."""
+        own = getattr(item, "latex_precedence", None)
+        if own is None:
+            return super().parenthesize(item, level, is_neg, strict)
+        text = self._print(item)
+        return enclosed(text) if own < level or (own == level and not strict) else text
 
     def _factor(self, matrix):
         if isinstance(matrix, ElementwiseApplyFunction) and not matrix.function.expr.is_Function:
@@ -107,24 +105,10 @@ class MatrixLatexPrinter(LatexPrinter):
             return power(self._print(expr.base), self._print(expr.exp))
         return super()._print_Pow(expr)
 
-    def _print_Mul(self, expr):
-        """Print square roots of several factors under one root. SymPy splits them for positive symbols."""
-        roots = [factor for factor in expr.args if factor.is_Pow and abs(factor.exp) == sp.Rational(1, 2)]
-        if len(roots) < 2:
-            return super()._print_Mul(expr)
-        rest = sp.Mul(*(factor for factor in expr.args if factor not in roots), evaluate=False)
-        root = rf"\sqrt{{{self._print(sp.Mul(*(factor**2 for factor in roots)))}}}"
-        return root if rest == 1 else f"{self.parenthesize(rest, PRECEDENCE['Mul'])} {root}"
-
     def _print_log(self, expr, exp=None):
         argument = self._print(expr.args[0])
         text = rf"\log {argument}" if expr.args[0].is_Symbol else rf"\log{enclosed(argument)}"
         return power(text, exp)
-
-
-def _is_balanced(name: str) -> bool:
-    depths = list(accumulate({"{": 1, "}": -1}.get(character, 0) for character in name))
-    return depths[-1] == 0 <= min(depths)
 
 
 @checked_arguments
