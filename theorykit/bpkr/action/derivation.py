@@ -61,9 +61,9 @@ def _derive(form: NetworkForm) -> Action:
         read_tokens=TOKENS if form.every_token else Integer(1),
     )
 
-    # Test the steps with several heads at width one, and then with unequal heads and widths: the digits of the number of
-    # a layer, so that any two layers differ in some trial and a wrong symbol of a size is found. Every width exceeds one
-    # in some trial, so that a wrong power of a width is found.
+    # Test the steps with several heads at width one, and then with unequal heads and widths: the digits of the number
+    # of a layer, so that any two layers differ in some trial and a wrong symbol of a size is found. Every width exceeds
+    # one in some trial, so that a wrong power of a width is found.
     several = symbols.outputs.is_Symbol
     common = {TOKENS: 3, symbols.input_features: 2, _size("P_test"): 2, _size("D"): 3}
 
