@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
-from itertools import pairwise
+from itertools import pairwise, permutations
 
 import numpy as np
 from sympy import Add, Expr, KroneckerProduct, MatAdd, MatMul, MatrixSymbol, Mul, S, Symbol, sqrt
@@ -93,6 +93,17 @@ def _changes(expression: Expr, sizes: set[Symbol]) -> Iterator[tuple[str, dict[E
             yield "another order", {node: type(node)(*reversed(node.args))}
 
 
+def _other_sizes(expression: Expr) -> Iterator[Callable[[], Expr]]:
+    """Replace a size by another in the coefficient of one term. Widths next to a skip connection may be equal."""
+    sizes = [] if expression.is_Matrix else sorted(_sizes(expression), key=str)
+    for term in Add.make_args(expression) if sizes else ():
+        coefficient = Mul(*(factor for factor in Mul.make_args(term) if not factor.atoms(MatrixSymbol)))
+        for size, other in permutations(sizes, 2):
+            if coefficient.has(size):
+                changed = term / coefficient * coefficient.xreplace({size: other})
+                yield partial(lambda term, changed: expression - term + changed, term, changed)
+
+
 def _sizes(*expressions: Expr) -> set[Symbol]:
     shapes = [side for each in expressions for symbol in each.atoms(MatrixSymbol) for side in symbol.shape]
     whole = [symbol for each in expressions for symbol in each.atoms(Symbol) if symbol.is_integer]
@@ -108,6 +119,10 @@ def planted(step: Step, every: bool = False, kinds: slice = slice(None)) -> Iter
     for kind, make in mutations(step.after):
         mistakes.setdefault(kind, []).append(
             lambda make=make: (step.after, wrong := make(), wrong and replace(step, after=wrong))
+        )
+    for make in _other_sizes(step.after):
+        mistakes.setdefault("another size", []).append(
+            lambda make=make: (step.after, wrong := make(), replace(step, after=wrong))
         )
     for name in _PARTS.get(type(step.claim), ()):
         part = getattr(step.claim, name)

@@ -226,6 +226,8 @@ RULES: dict[type, Callable[[Any, At], Any]] = {
     DiagMatrix: lambda node, at: at(node.args[0]) * at.xp.eye(at.size(node.shape[0])),
     sp.Transpose: lambda node, at: at.xp.swapaxes(at(node.arg), -2, -1),
     sp.MatAdd: _fold(operator.add),
+    # Algebras have their own rules of products, which are also of the classes Mul and Pow.
+    **dict.fromkeys((sp.MatMul, sp.MatPow), lambda node, at: refuse(node, at)),
     sp.KroneckerProduct: lambda node, at: reduce(at.algebra.kron, map(at, node.args)),
     sp.Trace: lambda node, at: at.algebra.trace(node.arg, at),
 }

@@ -382,6 +382,19 @@ def _power(node, at):
     return at.root(node.base) ** int(2 * exponent)
 
 
+def _matrix_product(node, at):
+    matrices = [at(factor) for factor in node.args if factor.is_Matrix]
+    numbers = [at(factor) for factor in node.args if not factor.is_Matrix]
+    return reduce(operator.mul, numbers, reduce(operator.matmul, matrices))
+
+
+def _matrix_power(node, at):
+    if not node.exp.is_Integer or node.exp == 0:
+        raise NotRational(f"a power {node.exp}")
+    base = at(node.base) if node.exp > 0 else Field.inverse(node.base, at)
+    return reduce(operator.matmul, [base] * abs(int(node.exp)))
+
+
 def _refuse(node, at):
     raise NotRational(type(node).__name__)
 
@@ -395,6 +408,8 @@ class Field(Algebra):
         Pi: lambda node, at: at.root(node) ** 2,
         ImaginaryUnit: lambda node, at: Residues(square_root(-1)),
         sp.Pow: _power,
+        sp.MatMul: _matrix_product,
+        sp.MatPow: _matrix_power,
         sp.log: lambda node, at: at(node.args[0]).logarithm(),
     }
 
@@ -414,21 +429,6 @@ class Field(Algebra):
     def entrywise(function, *matrices):
         """Apply a function of entries."""
         return function(*matrices)
-
-    @staticmethod
-    def product(node, at):
-        """Multiply matrices and numbers."""
-        matrices = [at(factor) for factor in node.args if factor.is_Matrix]
-        numbers = [at(factor) for factor in node.args if not factor.is_Matrix]
-        return reduce(operator.mul, numbers, reduce(operator.matmul, matrices))
-
-    @staticmethod
-    def power(node, at):
-        """Raise a matrix to a whole power."""
-        if not node.exp.is_Integer or node.exp == 0:
-            raise NotRational(f"a power {node.exp}")
-        base = at(node.base) if node.exp > 0 else Field.inverse(node.base, at)
-        return reduce(operator.matmul, [base] * abs(int(node.exp)))
 
     @staticmethod
     def inverse(matrix, at):

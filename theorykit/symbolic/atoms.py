@@ -30,7 +30,7 @@ from ..checks import (
     checked_square,
     checked_whole_number,
 )
-from .notation import PRODUCT, enclosed, operand, operator
+from .notation import PRODUCT, SCALAR, enclosed, operand, operator
 
 
 class SymmetricSymbol(sp.MatrixSymbol):
@@ -164,7 +164,7 @@ class LogDet(sp.Expr):
         """Return the gradient: the inverse of the matrix."""
         return [(self.matrix, cotangent * sp.Inverse(self.matrix).T)]
 
-    latex_precedence = PRODUCT
+    precedence = SCALAR
 
     def _latex(self, printer):
         return rf"\log\det {operand(printer, self.matrix)}"
@@ -234,7 +234,7 @@ class PartialTrace(_PartOfTwo):
         pair = (identity, rest) if self.traced == 0 else (rest, identity)
         return [(self.matrix, coefficient * sp.KroneckerProduct(*pair))]
 
-    latex_precedence = PRODUCT
+    precedence = PRODUCT
 
     def _latex(self, printer):
         return operator(printer, "tr", self.matrix, self.traced_dimension)
@@ -353,7 +353,7 @@ class _Regrouped(FunctionOfMatrix):
         """Return the gradient, rearranged back."""
         return [(self.matrix, (SideBySide if type(self) is Stacked else Stacked)(cotangent, self.blocks))]
 
-    latex_precedence = PRODUCT
+    precedence = PRODUCT
 
     def _latex(self, printer):
         return operator(printer, self.notation, self.matrix, self.blocks)

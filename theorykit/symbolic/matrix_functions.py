@@ -27,7 +27,7 @@ from .atoms import (
     split_coefficient,
     with_value,
 )
-from .notation import PRODUCT, enclosed, entry, indices, value_at
+from .notation import SCALAR, enclosed, entry, indices, value_at
 
 ENTRY = EntryVariable("x")
 _NAMES = "xyzuvw"
@@ -79,7 +79,7 @@ class SumOfEntries(sp.Expr):
         """Return the gradient, a matrix of equal entries."""
         return [(self.matrix, cotangent * sp.OneMatrix(*self.matrix.shape))]
 
-    latex_precedence = PRODUCT
+    precedence = SCALAR
 
     def _latex(self, printer):
         at = indices(printer, self.matrix)
@@ -243,7 +243,7 @@ class AssumedPositiveDefinite(FunctionOfMatrix):
 
     # Brackets are as for the matrix itself.
     printed = property(lambda self: self.matrix)
-    latex_precedence = property(lambda self: precedence_traditional(self.matrix))
+    precedence = property(lambda self: precedence_traditional(self.matrix))
 
     def _latex(self, printer):
         return printer._print(self.matrix)

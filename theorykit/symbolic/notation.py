@@ -93,3 +93,6 @@ def entry(printer: LatexPrinter, matrix: sp.MatrixExpr, at: str) -> str:
 
 PRODUCT = PRECEDENCE["Mul"]
 """Precedence of operators in front of their operand, which need brackets in products and powers."""
+
+SCALAR = PRODUCT + 1
+"""Precedence of such operators whose result is a number. They need brackets in powers only."""

@@ -61,27 +61,29 @@ def _derive(form: NetworkForm) -> Action:
         read_tokens=TOKENS if form.every_token else Integer(1),
     )
 
-    # Test the steps numerically with several heads at width one, and then at unequal widths. Every width exceeds one in
-    # some trial, so that a wrong power of a width is found. The sizes are small because the tests integrate
-    # numerically: except in custom layers, integrals have at most two dimensions.
+    # Test the steps with several heads at width one, and then with unequal heads and widths: the digits of the number
+    # of a layer, so that any two layers differ in some trial and a wrong symbol of a size is found. Every width exceeds
+    # one in some trial, so that a wrong power of a width is found.
     several = symbols.outputs.is_Symbol
-    common = {TOKENS: 2, symbols.input_features: 2, _size("P_test"): 2, _size("D"): 3}
+    common = {TOKENS: 3, symbols.input_features: 2, _size("P_test"): 2, _size("D"): 3}
 
-    def trial(heads: int, outputs: int, widths: dict[Expr, int]) -> dict[Expr, int]:
-        examples = {symbols.examples: 2 // outputs, **({symbols.outputs: outputs} if several else {})}
-        return {**common, **widths, **dict.fromkeys((layer.symbols.heads for layer in form.layers), heads), **examples}
+    def trial(examples: int, outputs: int, widths: dict[Expr, int], heads: dict[Expr, int]) -> dict[Expr, int]:
+        counts = {symbols.examples: examples, **({symbols.outputs: outputs} if several else {})}
+        return {**common, **widths, **heads, **counts}
 
-    def alternating(width: int) -> dict[Expr, int]:
-        """Alternate widths 1 and 2, but keep both sides of a skip connection equal."""
-        widths = {form.widths[0]: width}
-        for layer in form.layers:
-            widths[layer.symbols.width] = width
-            width = width if layer.has_skip else 3 - width
-            widths[layer.symbols.next_width] = width
-        return widths
+    def unequal(place: int) -> tuple[dict[Expr, int], dict[Expr, int]]:
+        """Return digits of the numbers of layers as widths and heads, with equal widths on both sides of a skip."""
+        number, widths, heads = 1, {form.widths[0]: 1 + 1 // 3**place % 3}, {}
+        for i, layer in enumerate(form.layers):
+            heads[layer.symbols.heads] = 1 + i // 2**place % 2
+            widths[layer.symbols.width] = 1 + number // 3**place % 3
+            number += not layer.has_skip
+            widths[layer.symbols.next_width] = 1 + number // 3**place % 3
+        return widths, heads
 
-    ones = dict.fromkeys(form.widths, 1)
-    sizes = trial(2, 2 if several else 1, ones), trial(1, 1, alternating(1)), trial(1, 1, alternating(2))
+    ones, twos = dict.fromkeys(form.widths, 1), dict.fromkeys((layer.symbols.heads for layer in form.layers), 2)
+    first = trial(2 // (1 + several), 1 + several, ones, twos)
+    sizes = first, trial(3, 1, *unequal(0)), trial(1, 1, *unequal(1))
     return backpropagate(form, symbols, sizes)
 
 

@@ -73,14 +73,6 @@ class MatrixLatexPrinter(LatexPrinter):
         coefficient, factors = expr.as_coeff_matrices()
         return self._coefficient(coefficient) + " ".join(map(self._factor, factors))
 
-    def parenthesize(self, item, level, is_neg=False, strict=False):
-        """Put brackets around an item in a product or a power. Our atoms have their own precedence in formulas."""
-        own = getattr(item, "latex_precedence", None)
-        if own is None:
-            return super().parenthesize(item, level, is_neg, strict)
-        text = self._print(item)
-        return enclosed(text) if own < level or (own == level and not strict) else text
-
     def _factor(self, matrix):
         if isinstance(matrix, ElementwiseApplyFunction) and not matrix.function.expr.is_Function:
             return enclosed(self._print(matrix))
