@@ -131,7 +131,7 @@ NETWORKS = {
     "an order parameter of other heads": (lambda: at(np.eye(6)), "U_1", "(6, 6)"),
     "an indefinite order parameter": (lambda: at(np.diag([1.0, 1.0, 1.0, -0.5])), "U_1", "-0.5"),
     "an order parameter against a skip": (lambda: bpkr.head_scores(WITH_SKIP, TWICE), "U_1", "skip"),
-    "a negative readout": (lambda: at(readout=-1.0), "u", "-1.0"),
+    "a negative readout": (lambda: at(readout=-1.0), "u", "-1"),
     "a sweep that repeats widths": (lambda: sweep(widths=(10, 10.0), temperatures=(1.0,)), "widths", "10"),
     "a sweep without temperatures": (lambda: sweep(widths=(10,), temperatures=()), "temperatures"),
     "an unknown option": (lambda: sweep(widths=(10,), temperatures=(1.0,), tolerence=1e-6), "tolerence"),

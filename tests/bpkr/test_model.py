@@ -106,9 +106,7 @@ def test_the_infinite_width_is_the_gaussian_process():
     problem, limit = bpkr.Problem(architecture, data), bpkr.gp_limit(architecture)
     np.testing.assert_array_equal(model.predict_distribution(TEST_INPUTS).mean, bpkr.predict(problem, limit, test).mean)
     assert model.saddle_ is None and "Gaussian process" in repr(model)
-    with pytest.raises(
-        ValueError, match=r"widths\[0\] must be finite, got inf: for the Gaussian process, the infinite width of"
-    ):
+    with pytest.raises(ValueError, match=r"widths\[0\] must be finite .* got inf"):
         bpkr.Architecture((2,), math.inf, temperature=0.1)
     grid = {"widths": [math.inf], "temperatures": [0.1], "progress": False}
     (evidence,) = sweeps.sweep(problem, **grid)["log_evidence"].values.ravel()
@@ -338,12 +336,10 @@ def test_padded_sequences_are_as_the_message_says(padding):
 
 def test_models_of_older_versions_are_read():
     model = bpkr.Model(**SETTINGS).fit(INPUTS, NUMBERS)
-    older, architecture = pickle.loads(pickle.dumps(model)), model.architecture_
+    older = pickle.loads(pickle.dumps(model))
     for name in ("_has_lengths", "richness", "random_state"):
         delattr(older, name)
-    for name in ("richness", "width_ratios"):
-        del vars(older.architecture_)[name]
     older = pickle.loads(pickle.dumps(older))
     assert older.get_params().keys() == model.get_params().keys()
-    assert older.architecture_ == architecture and "training data" in repr(older)
+    assert older.architecture_ == model.architecture_ and "training data" in repr(older)
     np.testing.assert_array_equal(older.predict(TEST_INPUTS), model.predict(TEST_INPUTS))

@@ -375,7 +375,7 @@ def swept() -> xr.Dataset:
     problem = small_problem(10)
     data = replace(problem.data, test_labels=np.array([1.0, -1.0, 1.0, 1.0]))
     grid = {"widths": [20, math.inf], "temperatures": [0.1], "richness": [0.0, 0.5, 1.0]}
-    with pytest.warns(bpkr.ConvergenceWarning, match="richness must be positive at finite widths"):
+    with pytest.warns(bpkr.ConvergenceWarning, match="richness must be finite and > 0"):
         return sweeps.sweep(problem.architecture, data, progress=False, **grid)
 
 

@@ -13,7 +13,7 @@ from theorykit.bpkr.order_parameters.finite_width_law import from_positive
 from theorykit.bpkr.order_parameters.order_parameters import to_overlaps
 from theorykit.bpkr.saddle.gaussian_fluctuations import prior_corrections
 
-from ..cases import CORRELATED, Case, CorrelatedHeads, Pooling, entries_of_triangle, random_key_queries, refused
+from ..cases import CORRELATED, Case, CorrelatedHeads, Pooling, random_key_queries, refused
 
 INPUT_FEATURES = 3
 REGULAR = {
@@ -50,22 +50,14 @@ every_regular = pytest.mark.parametrize("case", [marked(name, case) for name, ca
 def law_coordinates(architecture, law, coordinates):
     """The law's coordinates of a point given in those of the solver, and the logarithm of the volume between them.
 
-    The solver's triangles lack the root of the width, and have logarithms on the diagonal.
+    The solver's factors lack the root of the width, and have logarithms on the diagonal.
     """
-    widths, moved, start, log_stretch = (architecture.widths[-1], *reversed(architecture.widths[:-1])), [], 0, 0.0
-    for level, width in zip(law.levels, widths, strict=True):
-        count = level.columns * (level.columns + 1) // 2
-        triangle = coordinates[start : start + count]
-        crossing = coordinates[start + count : start + level.coordinates]
-        rows, columns = entries_of_triangle(level.columns)
-        by_rows = np.lexsort((columns, rows))
-        triangle, is_diagonal = triangle[by_rows], (rows == columns)[by_rows]
-        below, diagonal = triangle[~is_diagonal], jnp.exp(triangle[is_diagonal]) * np.sqrt(width)
-        moved += [from_positive(diagonal), below * np.sqrt(width), crossing * np.sqrt(width)]
-        # d log B / dt, by which the density is that of the logarithm
-        log_stretch += jnp.sum(jnp.log(diagonal) - jax.nn.log_sigmoid(from_positive(diagonal)))
-        start += level.coordinates
-    return jnp.concatenate(moved), log_stretch
+    widths = zip(reversed(architecture.widths), law.levels, strict=True)
+    roots = np.concatenate([np.full(level.coordinates, np.sqrt(width)) for width, level in widths])
+    diagonal = (jnp.exp(coordinates) * roots)[law.diagonal]
+    moved = (coordinates * roots).at[law.diagonal].set(from_positive(diagonal))
+    # d log B / dt, by which the density is that of the logarithm
+    return moved, jnp.sum(jnp.log(diagonal) - jax.nn.log_sigmoid(from_positive(diagonal)))
 
 
 @pytest.mark.quick("two outputs")

@@ -51,10 +51,7 @@ def exact(name, width):
         first = law.order_parameters(coordinates).matrices[0]
         return law.log_prior(coordinates) - (energy.value(first) + EXAMPLES * jnp.log(2 * jnp.pi)) / 2
 
-    scale, parts = from_positive(jnp.sqrt(width)), []
-    for level in law.levels:
-        parts += [jnp.full(level.columns, scale), jnp.zeros(level.coordinates - level.columns)]
-    centre = jnp.concatenate(parts)
+    centre = jnp.zeros(law.dimension).at[law.diagonal].set(from_positive(jnp.sqrt(width)))
     gradient, hessian = jax.jit(jax.grad(log_density)), jax.jit(jax.hessian(log_density))
     for _ in range(30):  # Newton's method to the mode
         centre = centre - jnp.linalg.solve(hessian(centre) - 1e-3 * jnp.eye(len(centre)), gradient(centre))

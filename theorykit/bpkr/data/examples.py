@@ -15,7 +15,7 @@ from ...checks import Requirement, array_module, is_traced, on_host, require, si
 from ...threads import threads_for
 from ..features.implicit import ImplicitFeatures, PathFeatures
 from ..specification import layer_functions
-from ..specification.architecture import Architecture, check_size
+from ..specification.architecture import Architecture, check_fits
 
 # Largest powers of ten for which squares and products do not overflow: of order parameters, labels, misfit and
 # temperature.
@@ -136,7 +136,7 @@ def _check_independent(architecture: Architecture, features: Float[np.ndarray, "
 
 def prior_of_paths(architecture: Architecture) -> Float[np.ndarray, "paths paths"]:
     """Return U_1 at infinite width for one output and all tokens that are read."""
-    check_size(architecture)
+    check_fits(architecture, "making the order parameter U_1", 3 * architecture.overlap_sizes[0] ** 2)
     # The result does not depend on the temperature and the data, so cache it without them.
     leaves, structure = jax.tree.flatten(eqx.tree_at(lambda at: at.temperature, architecture, 0.0))
     arrays = [np.asarray(leaf, dtype=np.float64) for leaf in leaves]

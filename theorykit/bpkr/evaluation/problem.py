@@ -16,12 +16,11 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from ...checks import checked_instance, counted, is_traced
-from ...memory import memory
 from ...saddle.problem import AbstractSaddleProblem, Coordinates, Expansion, Point, Tangent
 from ...settings import usual_settings
 from ...symbolic.documents.display import DisplayMixin
 from ...symbolic.documents.document import Block, Table, Text, verbatim
-from ...symbolic.documents.values import data_size, number
+from ...symbolic.documents.values import number
 from ..data.canonical import Examples, canonical
 from ..data.classes import warn_of_class_numbers
 from ..data.data import Data, check_data, check_same_width, check_solvable, checked_features, data_line, data_rows
@@ -32,12 +31,11 @@ from ..order_parameters.coordinates import (
     from_order_parameters,
     moved,
     of_factors,
-    roots_of,
     to_order_parameters,
 )
 from ..order_parameters.metric import dimension, displaced, gradient_length, largest_width, metric
 from ..order_parameters.order_parameters import HasOrderParameters, OrderParameters, checked_order_parameters
-from ..specification.architecture import Architecture, ansatz_of, solve_bytes
+from ..specification.architecture import Architecture, ansatz_of
 from ..specification.view import architecture_line, widths_in_words
 from .energy import Energy, EnergyPoint
 from .formulas import BoundAction, bind
@@ -150,12 +148,10 @@ class Problem(DisplayMixin, AbstractSaddleProblem):
         yield Text(f"**Problem**: {verbatim(self.description)}")
         heads = ", ".join(map(number, architecture.heads or (0,)))
         table = [("heads", heads), ("widths", ", ".join(widths_in_words(architecture)))]
-        *of_data, (_, size) = data_rows(self.data)
-        table += of_data
+        table += data_rows(self.data)
         if self.examples is not None:
             table.append(("energy", f"each evaluation factorises a matrix with {self.rows:,} rows"))
-            size = f"data {size}, a dense solve up to {data_size(solve_bytes(architecture, self.rows))}"
-        yield Table((*table, ("memory", size)))
+        yield Table(tuple(table))
         if self.ansatz:
             yield Text(self.ansatz)
 
@@ -237,11 +233,11 @@ class Problem(DisplayMixin, AbstractSaddleProblem):
 
     def expansion(self, point):
         energy, factors = point.details.energy, point.details.factors
-        roots, no_step = roots_of(self.architecture), jnp.zeros(len(point.coordinates))
+        no_step = jnp.zeros(len(point.coordinates))
         slope = jax.lax.stop_gradient(energy.slope)
 
         def after(step: Coordinates) -> tuple[OrderParameters, list[Float[Array, "_ _"]]]:
-            there = factors_after(roots, point.coordinates, step)
+            there = factors_after(self.architecture, point.coordinates, step)
             return of_factors(there), there
 
         def gradient(step: Coordinates) -> tuple[Coordinates, list[Float[Array, "_ _"]]]:
@@ -321,14 +317,12 @@ def _add_to_u1(slopes: OrderParameters, slope: Float[Array, "paths paths"]) -> O
 
 
 def describe_cost(architecture: Architecture, data: Data) -> str:
-    """Describe the cost of a solve in one line: paths, outputs, examples, and estimated memory."""
+    """Describe the cost of a solve in one line: paths, outputs and examples."""
     examples, paths, width = data.features.shape
     rows = min(examples, paths * width) * architecture.outputs
-    size = solve_bytes(architecture, rows) / 2**30
-    arrays = f"; arrays of about {size:.2g} GiB, of {memory() / 2**30:.3g} GiB of memory" if size > 0.1 else ""
     return (
         f"{counted(architecture.paths, 'path')} x {counted(architecture.outputs, 'output')}, {examples:,} examples "
-        f"({rows:,} x {rows:,}){arrays}"
+        f"({rows:,} x {rows:,})"
     )
 
 

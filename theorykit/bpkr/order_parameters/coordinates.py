@@ -1,27 +1,28 @@
-"""Unconstrained coordinates of the order parameters: whitened Cholesky factors, layer by layer from the readout.
+"""Unconstrained coordinates of the order parameters: whitened Bartlett factors, layer by layer from the readout.
 
-Every order parameter is U_l = C_l C_l^T with a lower triangular factor C_l. Given C_{l+1}, the weight blocks of layer l
-have the prior covariance W_l W_l^T = covariance (x) U_{l+1}, with W_l = chol(covariance) (x) C_{l+1}. The factors are
+Every order parameter is U_l = C_l C_l^T. Given C_{l+1}, the weight blocks of layer l have the prior covariance
+W_l W_l^T = covariance (x) U_{l+1}, with W_l = chol(covariance) (x) C_{l+1}. The factors are
 
     readout             C_{L+1} = sigma_a B
     layer               C_l = W_l B_l
     skip connection     C_l = [gain C_{l+1}, 0; W_l R_l, W_l B_l]
 
-The B are lower triangular with diagonal exp(theta), and the R_l are rectangular. B and R are Bartlett factors of the
-prior law of U_l at finite width. Across a skip connection the leading block of U_l is always gain^2 U_{l+1}. Every real
-vector gives consistent positive definite order parameters. The zero vector gives the Gaussian-process limit, at which
-the curvature of the entropy is the same for every prior.
+B and R are the Bartlett factors of the prior law of U_l at finite width: B is lower trapezoidal with a positive
+diagonal, and R is rectangular. The coordinates of a level are the triangle of B, with the logarithm of its diagonal,
+then the rows of B below the triangle, then R. Across a skip connection the leading block of U_l is always gain^2
+U_{l+1}.
 
-Triangular factors form a group, and `moved` multiplies by group elements: B -> B T, R -> R + B r. About every point,
-the affine-invariant metric is of order one in these steps, which it is not in the coordinates.
+Solvers use square B, so that every real vector gives consistent positive definite order parameters. The zero vector
+gives the Gaussian-process limit, at which the curvature of the entropy is the same for every prior. Triangular factors
+form a group, and `moved` multiplies by group elements: B -> B T, R -> R + B r. About every point, the affine-invariant
+metric is of order one in these steps, which it is not in the coordinates.
 """
 
 import itertools
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
-import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 from jax.scipy.linalg import solve_triangular
@@ -38,34 +39,94 @@ from .order_parameters import OrderParameters, from_overlaps, to_overlaps
 Part = tuple[Float[Array, "_ _"], Float[Array, "_ _"]]
 
 
-class PriorRoots(eqx.Module):
-    """Factors of the prior, which do not depend on the coordinates. Compute them once with `roots_of` for many steps.
+class Level(NamedTuple):
+    """Sizes of the Bartlett factors of one order parameter.
 
-    - `readout`: sigma_a.
-    - `layers`: for layers L, ..., 1, chol(covariance), and the gain of the skip connection or None.
+    - `rows`: number of rows of B and R.
+    - `columns`: number of columns of B.
+    - `crossing`: number of columns of R, which is the rank of the next order parameter; 0 without a skip connection.
     """
 
-    forms: tuple[LayerForm, ...] = eqx.field(static=True)
-    overlap_sizes: tuple[int, ...] = eqx.field(static=True)
-    readout: Float[Array, ""]
-    layers: tuple[tuple[Float[Array, "_ _"], Array | None], ...]
+    rows: int
+    columns: int
+    crossing: int
+
+    @property
+    def rank(self) -> int:
+        """Number of columns of C_l."""
+        return self.crossing + self.columns
+
+    @property
+    def triangle(self) -> int:
+        """Number of entries of the triangle of B."""
+        return self.columns * (self.columns + 1) // 2
+
+    @property
+    def coordinates(self) -> int:
+        """Number of coordinates."""
+        return self.triangle + (self.rows - self.columns) * self.columns + self.rows * self.crossing
+
+    @property
+    def diagonal(self) -> np.ndarray:
+        """Places of the diagonal of B among the coordinates; `filled_factor` folds the triangle into a square."""
+        places = np.arange(self.triangle)
+        return np.concatenate([places[self.columns :], places[::-1]])[:: self.columns + 1]
 
 
-def roots_of(architecture: Architecture | PriorRoots) -> PriorRoots:
-    """Return the factors of the prior of an architecture; return given `PriorRoots` unchanged."""
-    if isinstance(architecture, PriorRoots):
-        return architecture
-    numbers, layers = architecture.layer_numbers(), []
-    for form in reversed(architecture.forms):
-        root = layer_functions.covariance_root(form, numbers)
-        layers.append((root, jnp.asarray(layer_functions.gain(form, numbers)) if form.has_skip else None))
-    readout = jnp.sqrt(architecture.prior_variances[-1])
-    return PriorRoots(architecture.forms, architecture.overlap_sizes, readout, tuple(layers))
+def levels_of(architecture: Architecture) -> tuple[Level, ...]:
+    """Return the sizes of square Bartlett factors, for the readout and layers L, ..., 1."""
+    return _levels(architecture.forms, architecture.overlap_sizes)
 
 
-def to_order_parameters(roots: Architecture | PriorRoots, coordinates: Coordinates) -> OrderParameters:
-    """Return the order parameters at `coordinates`: B of the readout, then B_L, R_L, ..., B_1, R_1."""
-    return of_factors(factors_at(roots, coordinates))
+# Functions of arrays need the sizes at every call.
+@lru_cache
+def _levels(forms: tuple[LayerForm, ...], overlap_sizes: tuple[int, ...]) -> tuple[Level, ...]:
+    *sizes, outer = overlap_sizes
+    levels = [Level(outer, outer, 0)]
+    for form, size in zip(reversed(forms), reversed(sizes), strict=True):
+        crossing = outer if form.has_skip else 0
+        levels.append(Level(size - crossing, size - crossing, crossing))
+        outer = size
+    return tuple(levels)
+
+
+def parts_of(levels: Iterable[Level], coordinates: Coordinates) -> list[Part]:
+    """Return (B, R) of the readout and of layers L, ..., 1."""
+    start, parts = 0, []
+    for level in levels:
+        end = start + level.coordinates
+        triangle, below, crossing = jnp.split(
+            coordinates[start:end],
+            [level.triangle, level.coordinates - level.rows * level.crossing],
+        )
+        blocks = filled_factor(triangle, level.columns)
+        if level.rows > level.columns:
+            blocks = jnp.concatenate([blocks, below.reshape(-1, level.columns)])
+        parts.append((blocks, crossing.reshape(level.rows, level.crossing)))
+        start = end
+    return parts
+
+
+def factors_of(
+    architecture: Architecture, parts: Sequence[Part], units: Iterable[Any] | None = None
+) -> list[Float[Array, "_ _"]]:
+    """Return [C_1, ..., C_{L+1}] from (B, R) of the readout and of layers L, ..., 1.
+
+    B B^T and R R^T are divided by `units`, one number per order parameter, by default 1.
+    """
+    numbers = architecture.layer_numbers()
+    (readout, _), *layers = parts
+    first, *others = itertools.repeat(1.0, len(parts)) if units is None else units
+    factors = [jnp.sqrt(architecture.prior_variances[-1] / first) * readout]
+    for form, (blocks, crossing), unit in zip(reversed(architecture.forms), layers, others, strict=True):
+        outer = factors[0]
+        whitening = jnp.kron(layer_functions.covariance_root(form, numbers), outer) / jnp.sqrt(unit)
+        factor = whitening @ blocks
+        if form.has_skip:
+            above = jnp.pad(layer_functions.gain(form, numbers) * outer, ((0, 0), (0, blocks.shape[1])))
+            factor = jnp.concatenate([above, jnp.hstack([whitening @ crossing, factor])])
+        factors.insert(0, factor)
+    return factors
 
 
 def of_factors(factors: Iterable[Float[Array, "_ _"]]) -> OrderParameters:
@@ -73,109 +134,68 @@ def of_factors(factors: Iterable[Float[Array, "_ _"]]) -> OrderParameters:
     return from_overlaps(factor @ factor.T for factor in factors)
 
 
-def factors_at(roots: Architecture | PriorRoots, coordinates: Coordinates) -> list[Float[Array, "_ _"]]:
+def factors_at(architecture: Architecture, coordinates: Coordinates) -> list[Float[Array, "_ _"]]:
     """Return the Cholesky factors [C_1, ..., C_{L+1}] of the order parameters at `coordinates`."""
-    return factors(roots, _parts(roots, coordinates))[::-1]
+    return factors_of(architecture, parts_of(levels_of(architecture), coordinates))
 
 
-def factors_after(
-    roots: Architecture | PriorRoots, coordinates: Coordinates, step: Coordinates
-) -> list[Float[Array, "_ _"]]:
+def factors_after(architecture: Architecture, coordinates: Coordinates, step: Coordinates) -> list[Float[Array, "_ _"]]:
     """Return [C_1, ..., C_{L+1}] after a `step` from `coordinates`; see `moved`."""
-    return factors(roots, _parts_after(roots, coordinates, step))[::-1]
+    return factors_of(architecture, _parts_after(architecture, coordinates, step))
 
 
-def _parts(roots: Architecture | PriorRoots, coordinates: Coordinates) -> list[Part]:
-    """Return (B, R) of the readout and of layers L, ..., 1."""
-    start, parts = 0, []
-    for rows, nested in _shapes(roots.forms, roots.overlap_sizes):
-        middle = start + rows * (rows + 1) // 2
-        end = middle + rows * nested
-        parts.append((filled_factor(coordinates[start:middle], rows), coordinates[middle:end].reshape(rows, nested)))
-        start = end
-    return parts
+def _parts_after(architecture: Architecture, coordinates: Coordinates, step: Coordinates) -> list[Part]:
+    here, there = (parts_of(levels_of(architecture), each) for each in (coordinates, step))
+    pairs = zip(here, there, strict=True)
+    return [(blocks @ turn, crossing + blocks @ shift) for (blocks, crossing), (turn, shift) in pairs]
 
 
-def _parts_after(roots: Architecture | PriorRoots, coordinates: Coordinates, step: Coordinates) -> list[Part]:
-    steps = zip(_parts(roots, coordinates), _parts(roots, step), strict=True)
-    return [(blocks @ turn, crossing + blocks @ shift) for (blocks, crossing), (turn, shift) in steps]
+def moved(architecture: Architecture, coordinates: Coordinates, step: Coordinates) -> Coordinates:
+    """Return the coordinates after a step from the point at `coordinates`: B becomes B T, R becomes R + B r.
 
-
-def factors(
-    roots: Architecture | PriorRoots, parts: Iterable[Part], units: Iterable[Any] | None = None
-) -> list[Float[Array, "_ _"]]:
-    """Return [C_{L+1}, ..., C_1] from the Bartlett factors (B, R) of the readout and of layers L, ..., 1.
-
-    B B^T and R R^T are divided by `units`, one number per order parameter, by default 1. Without a skip connection, R
-    has no columns.
+    `step` holds T and r in the layout of B and R. The zero vector leaves the coordinates unchanged.
     """
-    roots = roots_of(roots)
-    (readout, unit), *layers = zip(parts, units or itertools.repeat(1.0), strict=False)
-    found = [roots.readout / jnp.sqrt(unit) * readout[0]]
-    for (root, gain), ((blocks, crossing), unit) in zip(roots.layers, layers, strict=True):
-        outer = found[-1]
-        whitening = jnp.kron(root, outer) / jnp.sqrt(unit)
-        factor = whitening @ blocks
-        if gain is not None:
-            nothing = jnp.zeros((len(outer), blocks.shape[1]))
-            factor = jnp.block([[gain * outer, nothing], [whitening @ crossing, factor]])
-        found.append(factor)
-    return found
+    parts = _parts_after(architecture, coordinates, step)
+    pieces = [(entries_of_factor(blocks), crossing.ravel()) for blocks, crossing in parts]
+    return jnp.concatenate([piece for pair in pieces for piece in pair])
 
 
-def from_order_parameters(roots: Architecture | PriorRoots, order_parameters: OrderParameters) -> Coordinates:
+def to_order_parameters(architecture: Architecture, coordinates: Coordinates) -> OrderParameters:
+    """Return the order parameters at `coordinates`."""
+    return of_factors(factors_at(architecture, coordinates))
+
+
+def from_order_parameters(architecture: Architecture, order_parameters: OrderParameters) -> Coordinates:
     """Return the coordinates of `order_parameters`; the inverse of `to_order_parameters`."""
+    numbers = architecture.layer_numbers()
     *matrices, readout = to_overlaps(order_parameters)
-    roots, outer = roots_of(roots), jnp.linalg.cholesky(readout)
-    pieces = [entries_of_factor(outer / roots.readout)]
-    for (root, gain), matrix in zip(roots.layers, reversed(matrices), strict=True):
-        whitening, factor = jnp.kron(root, outer), jnp.linalg.cholesky(matrix)
-        skip = 0 if gain is None else len(outer)
+    outer = jnp.linalg.cholesky(readout)
+    pieces = [entries_of_factor(outer / jnp.sqrt(architecture.prior_variances[-1]))]
+    for form, matrix in zip(reversed(architecture.forms), reversed(matrices), strict=True):
+        factor, skip = jnp.linalg.cholesky(matrix), len(outer) if form.has_skip else 0
+        whitening = jnp.kron(layer_functions.covariance_root(form, numbers), outer)
         white = solve_triangular(whitening, factor[skip:], lower=True)
         pieces += [entries_of_factor(white[:, skip:]), white[:, :skip].ravel()]
         outer = factor
     return jnp.concatenate(pieces)
 
 
-def moved(roots: Architecture | PriorRoots, coordinates: Coordinates, step: Coordinates) -> Coordinates:
-    """Return the coordinates after a step from the point at `coordinates`: B becomes B T, R becomes R + B r.
-
-    `step` holds T and r in the layout of B and R. The zero vector leaves the coordinates unchanged.
-    """
-    there = _parts_after(roots, coordinates, step)
-    pieces = ((entries_of_factor(blocks), crossing.ravel()) for blocks, crossing in there)
-    return jnp.concatenate([piece for pair in pieces for piece in pair])
-
-
-def log_volume(roots: Architecture | PriorRoots, coordinates: Coordinates) -> Float[Array, ""]:
+def log_volume(architecture: Architecture, coordinates: Coordinates) -> Float[Array, ""]:
     """Return log |dU/dtheta| up to a constant; it converts densities of order parameters to densities of coordinates.
 
     The free entries of U_l are on and above its diagonal, except in a block that is another order parameter.
     """
-    total, parts = jnp.zeros(()), _parts(roots, coordinates)
-    for (blocks, crossing), factor in zip(parts, factors(roots, parts), strict=True):
+    parts, total = parts_of(levels_of(architecture), coordinates), jnp.zeros(())
+    for (blocks, crossing), factor in zip(parts, reversed(factors_of(architecture, parts)), strict=True):
         rows, nested = crossing.shape
-        logarithms, of_blocks = jnp.log(jnp.diagonal(factor)), jnp.log(jnp.diagonal(blocks))
+        of_factor, of_blocks = jnp.log(jnp.diagonal(factor)), jnp.log(jnp.diagonal(blocks))
         # diag(C_l) = diag(W_l) diag(B).
-        log_whitening = jnp.sum(logarithms[nested:]) - jnp.sum(of_blocks)
+        log_whitening = jnp.sum(of_factor[nested:]) - jnp.sum(of_blocks)
         total += jnp.sum((rows + 1 - np.arange(rows)) * of_blocks)  # d(B B^T)
-        total += (rows + 1 + nested) * log_whitening + rows * jnp.sum(logarithms[:nested])
+        total += (rows + 1 + nested) * log_whitening + rows * jnp.sum(of_factor[:nested])
     return total
 
 
 def gp_coordinates(architecture: Architecture) -> Coordinates:
     """Return the coordinates of the Gaussian-process limit, which are zero."""
-    shapes = _shapes(architecture.forms, architecture.overlap_sizes)
-    return jnp.zeros(sum([rows * (rows + 1) // 2 + rows * nested for rows, nested in shapes]))
-
-
-@lru_cache
-def _shapes(forms: tuple[LayerForm, ...], overlap_sizes: tuple[int, ...]) -> tuple[tuple[int, int], ...]:
-    """Return the shape of R, which has as many rows as B, for the readout and layers L, ..., 1."""
-    *sizes, outer = overlap_sizes
-    shapes = [(outer, 0)]
-    for form, size in zip(reversed(forms), reversed(sizes), strict=True):
-        nested = outer if form.has_skip else 0
-        shapes.append((size - nested, nested))
-        outer = size
-    return tuple(shapes)
+    return jnp.zeros(sum([level.coordinates for level in levels_of(architecture)]))

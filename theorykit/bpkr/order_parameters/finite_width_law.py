@@ -1,4 +1,4 @@
-"""The exact law of the order parameters at finite width, singular or not, in whitened Bartlett coordinates.
+"""The exact law of the order parameters at finite width, singular or not, in Bartlett coordinates.
 
 Given U_{l+1} = C_{l+1} C_{l+1}^T, the columns of the new rows of w^(l) are N_l independent Gaussians of covariance W_l
 W_l^T, with W_l = chol(covariance) (x) C_{l+1}. They are W_l Z, where Z has independent standard normal entries. The LQ
@@ -12,14 +12,13 @@ w^(l+1). These columns form R, with standard normal entries, and B is the factor
     C_l = [gain C_{l+1}, 0; W_l R / sqrt(N_l), W_l B / sqrt(N_l)].
 
 If a layer has fewer units than partial paths, C_l has N_l columns and U_l = C_l C_l^T is singular; nothing else
-changes. The coordinates are all entries of B and R, layer by layer from the readout, with B_ii = log(1 + exp(t)). We do
-not use log B_ii, which has a long tail, because a chi law with few degrees of freedom has density near zero.
+changes. The coordinates are those of `coordinates`, except on the diagonal, where B_ii = log(1 + exp(t)). We do not use
+log B_ii, which has a long tail, because a chi law with few degrees of freedom has density near zero.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import equinox as eqx
 import jax
@@ -27,46 +26,17 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from ...checks import checked_array, checked_key, counted
+from ...checks import checked_key, counted, is_traced
 from ...precision import require_float64
 from ...settings import usual_settings
 from ...symbolic.documents.display import DisplayMixin
 from ...symbolic.documents.document import Block, Table, Text
 from ..specification import layer_functions
-from ..specification.architecture import Architecture, check_bytes, checked_architecture, require_finite_widths
-from .coordinates import factors, of_factors
+from ..specification.architecture import Architecture, check_fits, checked_architecture, require_finite_widths
+from .coordinates import Level, factors_of, of_factors, parts_of
 from .order_parameters import OrderParameters
 
 Coordinates = Float[Array, " coordinates"]
-
-
-@dataclass(frozen=True)
-class Level:
-    """The coordinates of the order parameter of one layer, or of the readout.
-
-    - `rows`: number of rows of the trapezoid B.
-    - `columns`: number of columns of B.
-    - `crossing`: number of columns of R; 0 without a skip connection.
-    """
-
-    rows: int
-    columns: int
-    crossing: int
-
-    @property
-    def rank(self) -> int:
-        """Number of columns of the factor C_l."""
-        return self.crossing + self.columns
-
-    @property
-    def coordinates(self) -> int:
-        """Number of coordinates: the B_ii, the entries of B below the diagonal, and the entries of R."""
-        return self.columns + self.entries_below + self.rows * self.crossing
-
-    @property
-    def entries_below(self) -> int:
-        """Number of entries of B below the diagonal, computed without making the matrix."""
-        return self.columns * (self.columns - 1) // 2 + (self.rows - self.columns) * self.columns
 
 
 class FiniteWidthLaw(DisplayMixin, eqx.Module):
@@ -80,11 +50,10 @@ class FiniteWidthLaw(DisplayMixin, eqx.Module):
 
     def _view(self) -> Iterator[Block]:
         kind = "regular" if self.is_regular else "singular: a layer has fewer units than partial paths"
+        ranks = ", ".join(str(level.rank) for level in reversed(self.levels))
+        sizes = ", ".join(map(str, self.architecture.overlap_sizes))
         yield Text(f"**Finite-width law** of the order parameters: {counted(self.dimension, 'coordinate')}, {kind}")
-        names = [*(f"$U_{layer}$" for layer in range(1, len(self.levels))), "$u$"]
-        rows = zip(names, reversed(self.levels), strict=True)
-        rows = [(name, *map(str, (level.rows + level.crossing, level.rank, level.coordinates))) for name, level in rows]
-        yield Table(tuple(rows), ("order parameter", "rows", "rank", "coordinates"))
+        yield Table((("rows of $U_1$, ..., $u$", sizes), ("ranks", ranks)))
 
     @property
     def dimension(self) -> int:
@@ -101,75 +70,53 @@ class FiniteWidthLaw(DisplayMixin, eqx.Module):
         """Whether U_1 is singular, because some layer has too few hidden units."""
         return self.levels[-1].rank < self.architecture.overlap_sizes[0]
 
+    @property
+    def diagonal(self) -> np.ndarray:
+        """Places of the diagonal entries of all B among the coordinates."""
+        starts = np.cumsum([0, *(level.coordinates for level in self.levels[:-1])])
+        return np.concatenate([start + level.diagonal for start, level in zip(starts, self.levels, strict=True)])
+
     @usual_settings()
     def log_prior(self, coordinates: Coordinates) -> Float[Array, ""]:
         """Return the normalised log density of the coordinates."""
-        return self.unchecked_log_prior(self._checked(coordinates))
-
-    def unchecked_log_prior(self, coordinates: Coordinates) -> Float[Array, ""]:
-        """Return `log_prior` without checks, for compiled loops."""
-        total = jnp.zeros(())
-        for degrees, (logarithmic, *normals) in zip(self._degrees(), self._split(coordinates), strict=True):
-            diagonal, constants = jax.nn.softplus(logarithmic), jax.scipy.special.gammaln(degrees / 2)
-            constants += (degrees / 2 - 1) * np.log(2.0)
-            total += jnp.sum((degrees - 1) * jnp.log(diagonal) - diagonal**2 / 2 - constants)  # chi
-            total += jnp.sum(jax.nn.log_sigmoid(logarithmic))  # dB/dt
-            for normal in normals:
-                total -= jnp.sum(normal**2) / 2 + normal.size * np.log(2 * np.pi) / 2
-        return total
+        coordinates, degrees = self._checked(coordinates), self._degrees()
+        of_diagonal = coordinates[self.diagonal]
+        diagonal = jax.nn.softplus(of_diagonal)
+        chi = (degrees - 1) * jnp.log(diagonal) - diagonal**2 / 2 - (degrees / 2 - 1) * np.log(2.0)
+        chi += jax.nn.log_sigmoid(of_diagonal) - jax.scipy.special.gammaln(degrees / 2)  # dB/dt
+        normal = coordinates[np.setdiff1d(np.arange(self.dimension), self.diagonal)]
+        return jnp.sum(chi) - jnp.sum(normal**2 + np.log(2 * np.pi)) / 2
 
     @usual_settings()
     def sample(self, key: PRNGKeyArray) -> Coordinates:
         """Draw coordinates from the prior."""
         require_float64()
-        drawn = []
-        checked_key("key", key)
-        for level, degrees in zip(self.levels, self._degrees(), strict=True):
-            key, chi_key, normal_key = jax.random.split(key, 3)
-            drawn.append(from_positive(jnp.sqrt(2 * jax.random.gamma(chi_key, degrees / 2))))
-            drawn.append(jax.random.normal(normal_key, (level.coordinates - level.columns,)))
-        return jnp.concatenate(drawn)
+        chi_key, normal_key = jax.random.split(checked_key("key", key))
+        diagonal = jnp.sqrt(2 * jax.random.gamma(chi_key, self._degrees() / 2))
+        normal = jax.random.normal(normal_key, (self.dimension,))
+        return normal.at[self.diagonal].set(from_positive(diagonal))
 
-    def factors(self, coordinates: Coordinates) -> tuple[Float[Array, "_ _"], ...]:
-        """Return (C_1, ..., C_{L+1}), with U_l = C_l C_l^T. The number of columns of C_l is the rank of U_l."""
-        return self._factors(self._checked(coordinates))
-
-    def _factors(self, coordinates: Coordinates) -> tuple[Float[Array, "_ _"], ...]:
-        parts = []
-        for level, (diagonal, below, crossing) in zip(self.levels, self._split(coordinates), strict=True):
-            places = np.arange(level.columns)
-            blocks = jnp.zeros((level.rows, level.columns)).at[places, places].set(jax.nn.softplus(diagonal))
-            parts.append((blocks.at[np.tril_indices(level.rows, -1, level.columns)].set(below), crossing))
-        return tuple(reversed(factors(self.architecture, parts, reversed(self.architecture.widths))))
-
+    @usual_settings()
     def order_parameters(self, coordinates: Coordinates) -> OrderParameters:
         """Return the order parameters at `coordinates`; singular if a layer has fewer units than partial paths."""
-        return self.unchecked_order_parameters(self._checked(coordinates))
+        coordinates = self._checked(coordinates)
+        # `parts_of` expects logarithms on the diagonal.
+        logarithms = jnp.log(jax.nn.softplus(coordinates[self.diagonal]))
+        parts = parts_of(self.levels, coordinates.at[self.diagonal].set(logarithms))
+        return of_factors(factors_of(self.architecture, parts, reversed(self.architecture.widths)))
 
-    def unchecked_order_parameters(self, coordinates: Coordinates) -> OrderParameters:
-        """Return `order_parameters` without checks, for compiled loops."""
-        return of_factors(self._factors(coordinates))
+    unchecked_log_prior, unchecked_order_parameters = log_prior, order_parameters
 
     def _checked(self, coordinates: Coordinates) -> Coordinates:
         require_float64()
-        array = jnp.asarray(checked_array("coordinates", coordinates))
-        if array.shape != (self.dimension,):
-            raise ValueError(f"coordinates must have shape {(self.dimension,)}, got {array.shape}")
-        return array
+        if jnp.shape(coordinates) != (self.dimension,):
+            raise ValueError(f"coordinates must have shape {(self.dimension,)}, got {jnp.shape(coordinates)}")
+        return jnp.asarray(coordinates)
 
-    def _degrees(self) -> Iterator[Float[Array, " columns"]]:
-        """Yield degrees of freedom of the squared diagonals of B."""
-        for level, width in zip(self.levels, reversed(self.architecture.widths), strict=True):
-            yield jnp.asarray(width, dtype=jnp.float64) - level.crossing - np.arange(level.columns)
-
-    def _split(self, coordinates: Coordinates) -> Iterator[tuple[Array, Array, Array]]:
-        """Yield the diagonal of B, the entries below the diagonal, and R, for each order parameter."""
-        start = 0
-        for level in self.levels:
-            piece = coordinates[start : start + level.coordinates]
-            diagonal, below, crossing = jnp.split(piece, [level.columns, level.columns + level.entries_below])
-            yield diagonal, below, crossing.reshape(level.rows, level.crossing)
-            start += level.coordinates
+    def _degrees(self) -> Float[Array, " diagonal"]:
+        """Return the degrees of freedom of the squared diagonal entries of all B."""
+        widths = zip(reversed(self.architecture.widths), self.levels, strict=True)
+        return jnp.concatenate([width - level.crossing - np.arange(level.columns) for width, level in widths])
 
 
 def finite_width_law(architecture: Architecture) -> FiniteWidthLaw:
@@ -182,24 +129,25 @@ def finite_width_law(architecture: Architecture) -> FiniteWidthLaw:
     """
     counts = checked_architecture(architecture).head_counts()
     require_finite_widths(architecture, "the law of the order parameters")
-    found = [_level(architecture.overlap_sizes[-1], 0, architecture.widths[-1], "N_a")]
-    layers = zip(reversed(architecture.forms), reversed(architecture.widths[:-1]), strict=True)
-    for form, width in layers:
-        rank = found[-1].rank
+    if is_traced(architecture.widths):
+        raise ValueError("widths must not be traced: they determine whether an order parameter is singular")
+    *widths, readout_width = map(float, architecture.widths)
+    outputs = architecture.overlap_sizes[-1]
+    levels = [_level(outputs, 0, readout_width, "N_a")]
+    for form, width in zip(reversed(architecture.forms), reversed(widths), strict=True):
+        rank = levels[-1].rank
         rows = layer_functions.count(form.blocks, counts) * rank
-        found.append(_level(rows, rank if form.has_skip else 0, width, form.symbols.width.name))
-    check_bytes(architecture, "one set of coordinates", 8 * sum(level.coordinates for level in found))
-    return FiniteWidthLaw(architecture, tuple(found))
+        levels.append(_level(rows, rank if form.has_skip else 0, width, form.symbols.width.name))
+    check_fits(architecture, "one set of coordinates", sum(level.coordinates for level in levels))
+    return FiniteWidthLaw(architecture, tuple(levels))
 
 
-def _level(rows: int, crossing: int, width, name: str) -> Level:
-    if isinstance(width, jax.core.Tracer):
-        raise ValueError(f"the width {name} must not be traced: it determines whether an order parameter is singular")
-    free = float(width) - crossing
+def _level(rows: int, crossing: int, width: float, name: str) -> Level:
+    free = width - crossing
     if free < rows and free != int(free):
         raise ValueError(
-            f"{name}={float(width)} must be a whole number of units, or at least {rows + crossing}, the number of "
-            "partial paths: otherwise no Wishart law exists"
+            f"{name}={width} must be a whole number of units, or at least {rows + crossing}, the number of partial "
+            "paths: otherwise no Wishart law exists"
         )
     return Level(rows, min(rows, int(free)), crossing)
 

@@ -13,6 +13,7 @@ from jaxtyping import Array, Float
 
 from ...saddle.problem import Tangent
 from ..specification.architecture import Architecture
+from .coordinates import levels_of
 from .order_parameters import OrderParameters, from_overlaps, to_overlaps
 
 
@@ -25,15 +26,13 @@ def gradient_length(
     architecture: Architecture, factors: Sequence[Float[Array, "_ _"]], gradient: OrderParameters
 ) -> Float[Array, ""]:
     """Return the length |C^T (dS/dU) C| of a gradient, over all U = C C^T of `factors` [C_1, ..., C_{L+1}]."""
-    slopes = to_overlaps(gradient)
-    whitened = [factor.T @ slope @ factor for factor, slope in zip(factors, slopes, strict=True)]
-    for i, form in enumerate(architecture.forms):
-        if form.has_skip:
-            # U_{l+1} is the leading block of U_l, so this part of the gradient belongs to U_{l+1}.
-            size = len(whitened[i + 1])
-            whitened[i + 1] += whitened[i][:size, :size]
-            whitened[i] *= _beyond(len(whitened[i]), size)
-    return jnp.sqrt(sum(jnp.sum(slope**2) for slope in whitened))
+    square, from_below = jnp.zeros(()), jnp.zeros(())
+    for factor, slope, nested in zip(factors, to_overlaps(gradient), _nested_sizes(architecture), strict=True):
+        whitened = factor.T @ slope @ factor + from_below
+        # The gradient with respect to the leading block of U_l belongs to U_{l+1}.
+        from_below = whitened[:nested, :nested] if nested else jnp.zeros(())
+        square += jnp.sum((whitened * _beyond(len(factor), nested)) ** 2)
+    return jnp.sqrt(square)
 
 
 def metric(
@@ -53,22 +52,17 @@ def metric(
     return products
 
 
-def _beyond(size: int, nested: int) -> np.ndarray:
-    """Return a matrix of ones, with zeros in its leading block of `nested` rows."""
-    within = np.arange(size) < nested
-    return 1.0 - np.outer(within, within)
-
-
 def displaced(architecture: Architecture, order_parameters: OrderParameters, tangent: Tangent) -> OrderParameters:
     """Return C_l (I + dW_l) C_l^T; `tangent` holds the orthonormal components of all dW_l."""
     tangent, inner, moved = jnp.asarray(tangent), None, []
-    for point, kept in reversed(list(zip(to_overlaps(order_parameters), _nested_sizes(architecture), strict=True))):
-        rows, columns = _components(len(point), kept)
+    for point, nested in reversed(list(zip(to_overlaps(order_parameters), _nested_sizes(architecture), strict=True))):
+        rows, columns = np.triu_indices(len(point))
+        rows, columns = rows[columns >= nested], columns[columns >= nested]
         components, tangent = tangent[: len(rows)], tangent[len(rows) :]
         upper = jnp.zeros(point.shape).at[rows, columns].set(jnp.where(rows == columns, 0.5, 0.5**0.5) * components)
         change = upper + upper.T
-        if kept:
-            change = change.at[:kept, :kept].set(inner)
+        if nested:
+            change = change.at[:nested, :nested].set(inner)
         factor = jnp.linalg.cholesky(point)
         moved.append(point + factor @ change @ factor.T)
         inner = change
@@ -77,16 +71,15 @@ def displaced(architecture: Architecture, order_parameters: OrderParameters, tan
 
 def dimension(architecture: Architecture) -> int:
     """Return the number of components of a tangent."""
-    sizes = zip(architecture.overlap_sizes, _nested_sizes(architecture), strict=True)
-    return sum([size * (size + 1) // 2 - kept * (kept + 1) // 2 for size, kept in sizes])
-
-
-def _components(size: int, nested: int) -> tuple[np.ndarray, np.ndarray]:
-    rows, columns = np.triu_indices(size)
-    return rows[columns >= nested], columns[columns >= nested]
+    return sum([level.coordinates for level in levels_of(architecture)])
 
 
 def _nested_sizes(architecture: Architecture) -> list[int]:
     """Return, for each order parameter, the size of its block that is the next order parameter; 0 without a skip."""
-    forms = zip(architecture.forms, architecture.overlap_sizes[1:], strict=True)
-    return [*[size if form.has_skip else 0 for form, size in forms], 0]
+    return [level.crossing for level in reversed(levels_of(architecture))]
+
+
+def _beyond(size: int, nested: int) -> np.ndarray:
+    """Return a matrix of ones, with zeros in its leading block of `nested` rows."""
+    within = np.arange(size) < nested
+    return 1.0 - np.outer(within, within)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from functools import partial
 from typing import Any, Protocol, runtime_checkable
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
@@ -14,14 +15,13 @@ from jaxtyping import Array, Float
 
 from ...checks import (
     Requirement,
+    checked_instance,
     checked_positive_definite,
     checked_sequence,
-    finite_array,
     float64_array,
     is_traced,
     on_host,
     require,
-    shown,
 )
 from ...precision import require_float64
 from ...saddle.diagnosis import warn_of_failures
@@ -29,12 +29,14 @@ from ...symbolic.documents.display import DisplayMixin
 from ...symbolic.documents.document import Block, Table, Text
 from ...symbolic.documents.values import matrix_table, number
 from ..specification import layer_functions
-from ..specification.architecture import Architecture, check_size, checked_architecture
+from ..specification.architecture import Architecture, check_fits, checked_architecture
 
 # Because of rounding, a block across a skip connection may differ by this fraction of the largest entry.
 _CONSISTENCY = 1e-8
-# A picture of U_1 names the paths if U_1 has at most this many rows.
-_LABELLED = 1000
+# A table of U_1 names the paths if U_1 has at most this many rows.
+_LABELLED = 8
+# Peak memory in arrays of the size of U_1 while U_1 is made, measured.
+_POINT_COPIES = 3
 
 
 def _readout(value: ArrayLike) -> Array:
@@ -76,26 +78,23 @@ class OrderParameters(DisplayMixin, eqx.Module):
 
 
 def order_parameter_blocks(point: OrderParameters, architecture: Architecture | None = None) -> Iterator[Block]:
-    """Yield sizes and entries of order parameters, or of a stack of order parameters, and of U_1."""
-    arrays = [np.asarray(each) for each in (*point.matrices, point.readout)]
-    first, rows = arrays[0], []
-    is_drawn = first.ndim == 2 and len(first) > 1
-    if is_drawn:
-        labels: Sequence[str] = ()
-        if architecture is not None and len(first) <= _LABELLED:
-            several = range(1, architecture.outputs + 1) if architecture.outputs > 1 else ()
-            paths = architecture.path_labels()
-            labels = [f"{path},{output}" for path in paths for output in several] if several else paths
-        yield matrix_table("$U_1$", first, labels)
-    for layer, matrix in enumerate(arrays, 1):
+    """Yield U_1, whose paths an architecture names, and sizes and ranges of the other order parameters or of stacks."""
+    rows = []
+    for layer, matrix in enumerate(map(np.asarray, (*point.matrices, point.readout)), 1):
         name = f"$U_{layer}$" if layer <= len(point.matrices) else "$u$"
         if matrix.ndim < 2:
             rows.append((name, number(matrix)))
-        elif layer > 1 or not is_drawn:
-            rest = matrix[..., ~np.eye(matrix.shape[-1], dtype=bool)]
-            off = f", off the diagonal {number(rest, 4)}" if rest.size else ""
-            sizes, diagonal = " x ".join(map(str, matrix.shape)), np.diagonal(matrix, axis1=-2, axis2=-1)
-            rows.append((name, f"{sizes}, diagonal {number(diagonal, 4)}{off}"))
+        elif layer == 1 and matrix.ndim == 2:
+            labels: list[str] = []
+            if architecture is not None and len(matrix) <= _LABELLED:
+                outputs = [f",{i + 1}" for i in range(architecture.outputs)] if architecture.outputs > 1 else [""]
+                labels = [path + output for path in architecture.path_labels() for output in outputs]
+            yield matrix_table(name, matrix, labels)
+        else:
+            others = matrix[..., ~np.eye(matrix.shape[-1], dtype=bool)]
+            diagonal = number(np.diagonal(matrix, axis1=-2, axis2=-1), 4)
+            shape = " x ".join(map(str, matrix.shape))
+            rows.append((name, f"{shape}, diagonal {diagonal}, off the diagonal {number(others, 4)}"))
     if rows:
         yield Table(tuple(rows))
 
@@ -133,7 +132,8 @@ def gp_limit(architecture: Architecture) -> OrderParameters:
         [8.0, 4.0]
     """
     require_float64()
-    check_size(checked_architecture(architecture))
+    size = checked_architecture(architecture).overlap_sizes[0]
+    check_fits(architecture, f"making the order parameter U_1, {size:,} x {size:,}", _POINT_COPIES * size**2)
     readout = on_host(architecture.prior_variances[-1]) * np.eye(architecture.overlap_sizes[-1])
     matrices = layer_functions.prior_means(architecture.forms, architecture.layer_numbers(), readout)
     return from_overlaps((*matrices, readout))
@@ -144,47 +144,34 @@ def checked_order_parameters(
 ) -> OrderParameters:
     """Return order parameters after checking that they fit the architecture and are positive definite.
 
-    The argument can be a saddle point; if its solve failed, there is a warning. With `singular`, order parameters can
-    be semidefinite up to rounding, as at widths below the number of paths.
+    The argument can be the result of a solve; only its sizes are checked, and if the solve failed, there is a warning.
+    With `singular`, order parameters can be semidefinite up to rounding, as at widths below the number of paths.
     """
     point = getattr(order_parameters, "order_parameters", order_parameters)
-    if not isinstance(point, OrderParameters):
-        raise TypeError(
-            f"{name} must be OrderParameters, or the Saddle that a solve returns, got {shown(order_parameters)}; "
-            "make them with bpkr.solve, bpkr.gp_limit or bpkr.OrderParameters"
-        )
+    checked_instance(name, point, OrderParameters, "such as bpkr.gp_limit(architecture), or the result of bpkr.solve")
+    sizes = checked_architecture(architecture).overlap_sizes
+    overlaps = to_overlaps(jax.tree.map(on_host, point))
+    if len(overlaps) != len(sizes):
+        raise ValueError(f"{name} must have {len(sizes) - 1} matrices, one per layer, got {len(overlaps) - 1}")
+    names = [*(f"{name}: U_{layer}" for layer in range(1, len(sizes))), f"{name}: u"]
     if point is not order_parameters and not is_traced(order_parameters):
         warn_of_failures(order_parameters, stacklevel=4)
-        solved = getattr(order_parameters, "architecture", None)
-        if solved is not None and solved.forms == architecture.forms and not any(f.has_skip for f in solved.forms):
-            return point  # The result of a solve for these layers is trusted.
-    (*sizes, _), given = checked_architecture(architecture).overlap_sizes, point.matrices
-    if len(given) != len(sizes):
-        raise ValueError(
-            f"{name}: {len(sizes)} layers need {len(sizes)} matrices U_1, ..., U_{len(sizes)}, got {len(given)}; use "
-            "order parameters of this architecture"
-        )
-    matrices = [
-        checked_positive_definite(f"{name}: U_{layer}", matrix, size, singular=singular)
-        for layer, (matrix, size) in enumerate(zip(given, sizes, strict=True), 1)
+    if point is not order_parameters and [len(each) for each in overlaps] == list(sizes):
+        return point
+    overlaps = [
+        checked_positive_definite(called, matrix, size, singular=singular)
+        for called, matrix, size in zip(names, overlaps, sizes, strict=True)
     ]
-    called, size = f"{name}: readout order parameter u", architecture.overlap_sizes[-1]
-    if size > 1:
-        readout = checked_positive_definite(called, point.readout, size, singular=singular)
-    else:
-        number = on_host(finite_array(called, point.readout, ""))
-        got = "" if is_traced(number) else f", got {number}"
-        readout = require(jnp.asarray(number), [Requirement(f"{called} must be positive{got}", number > 0)])
-    numbers, (_, *outers) = architecture.layer_numbers(), to_overlaps(OrderParameters(given, readout))
-    for i, (form, outer) in enumerate(zip(architecture.forms, outers, strict=True)):
+    numbers = architecture.layer_numbers()
+    for i, form in enumerate(architecture.forms):
         if form.has_skip:
-            nested, size = layer_functions.gain(form, numbers) ** 2 * outer, len(outer)
-            difference = jnp.max(jnp.abs(matrices[i][:size, :size] - nested))
-            is_block = on_host(difference <= _CONSISTENCY * jnp.max(jnp.abs(nested)))
-            cause = (
-                f"{name}: layer {i + 1} has a skip connection, so the leading {size} x {size} block of U_{i + 1} must "
-                f"be the square of its gain times U_{i + 2}"
+            expected, size = layer_functions.gain(form, numbers) ** 2 * overlaps[i + 1], sizes[i + 1]
+            difference = jnp.max(jnp.abs(overlaps[i][:size, :size] - expected))
+            is_block = on_host(difference <= _CONSISTENCY * jnp.max(jnp.abs(expected)))
+            message = (
+                f"{names[i]} must have the square of the gain of the skip connection times U_{i + 2} as its leading "
+                f"{size} x {size} block"
             )
-            known = f"{cause}; entries differ by up to {{:.3g}}".format
-            matrices[i] = require(matrices[i], [Requirement(cause, is_block, partial(known, difference))])
-    return OrderParameters(tuple(matrices), readout)
+            got = f"{message}; entries differ by up to {{:.3g}}".format
+            overlaps[i] = require(overlaps[i], [Requirement(message, is_block, partial(got, difference))])
+    return from_overlaps(overlaps)

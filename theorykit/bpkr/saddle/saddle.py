@@ -35,7 +35,7 @@ from ..evaluation.observables import head_score_table
 from ..evaluation.problem import Problem, as_problem
 from ..order_parameters.coordinates import from_order_parameters, gp_coordinates
 from ..order_parameters.order_parameters import HasOrderParameters, OrderParameters, gp_limit, order_parameter_blocks
-from ..specification.architecture import Architecture, check_solve
+from ..specification.architecture import Architecture, check_fits
 
 # The likely cause of each part of the rounding error of the action.
 _CAUSES = {
@@ -56,6 +56,8 @@ _MOST_STEPS = 150
 _ROUGH_STEPS, _ROUGH = 60, 1e-3
 # Retries use Newton's method, which forms the Hessian, up to this number of coordinates.
 _NEWTON_SIZE = 500
+# Peak memory of a solve in arrays of the size of U_1, and of the size of the kernel, measured.
+_ORDER_PARAMETER_COPIES, _KERNEL_COPIES = 120, 16
 # Number of Newton steps that polish the end of a solver without a certificate.
 _POLISHING = 5
 
@@ -247,7 +249,8 @@ def solve(
         if is_traced(problem, start):
             saddle = _attempt(problem.canonical, start, solver, tolerance, max_steps)
         else:
-            check_solve(architecture, problem.rows)
+            numbers = _ORDER_PARAMETER_COPIES * architecture.overlap_sizes[0] ** 2 + _KERNEL_COPIES * problem.rows**2
+            check_fits(architecture, f"solving with a kernel of {problem.rows:,} rows", numbers)
             saddle = _solved(problem.canonical, start, solver, tolerance, max_steps)
             problem.finite((saddle.action, saddle.gradient_norm))
         return report(replace(saddle, ansatz=problem.ansatz) if problem.ansatz else saddle, throw, stacklevel=2)

@@ -6,8 +6,6 @@ Stage 0 of `Architecture -> derive -> Action -> compile -> bind -> solve -> pred
 from __future__ import annotations
 
 import math
-import re
-import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -22,6 +20,7 @@ import numpy as np
 from jax.typing import ArrayLike
 from sympy import Expr, Identity, Symbol
 
+from ... import memory
 from ...checks import (
     Requirement,
     array_module,
@@ -39,7 +38,6 @@ from ...checks import (
     shown,
 )
 from ...codegen import interpret
-from ...memory import check_fits
 from ...precision import require_float64
 from ...symbolic.atoms import split_coefficient
 from ...symbolic.documents.display import DisplayMixin
@@ -50,20 +48,10 @@ from .layer_functions import branch_heads, count
 from .layers import AbstractLayer, Dense, LayerSymbols, activation_of, as_layer
 from .view import architecture_view
 
-# Peak memory of a solve in arrays of the size of U_1, measured.
-_SOLVE_COPIES = 120
-# Peak memory of a solve in arrays of the size of the data matrix, measured.
-_KERNEL_COPIES = 16
-# Peak memory in arrays of the size of U_1 while U_1 is made, measured.
-_POINT_COPIES = 3
-# Seconds of a solve divided by the cubed number of rows of U_1, measured on two cores.
-_SECONDS = 2.5e-7
-# Warn of solves that take longer than this many seconds.
-_LONG = 60.0
 # With fewer labels per hidden unit than this, the terms that the ansatz drops are as large as the terms that it keeps.
 _FEW = 0.2
-# Powers of widths outside this range overflow or underflow double precision.
-_WIDTHS = (1e-100, 1e100)
+# Powers of widths and of the richness outside these ranges overflow or underflow double precision.
+_SMALLEST_WIDTH, _LARGEST_WIDTH, _LARGEST_RICHNESS = 1e-100, 1e100, 1e50
 # Names of symbols that have another meaning in an action or its derivation.
 _TAKEN = frozenset({"H", "N", "Omega", "Q", "R", "U", "V", "X", "Z", "q", "sigma2", "w"})
 
@@ -140,61 +128,42 @@ class Architecture(DisplayMixin, eqx.Module):
     ):
         layers = checked_sequence("layers", layers, "layers, such as (2, 3) for two layers of 2 and 3 heads")
         layers = tuple(as_layer(layer, f"layers[{i}]") for i, layer in enumerate(layers))
-        self.embedding = as_activation(embedding, "embedding")
         for i in range(nonlinear_layers(layers)):
             if not isinstance(layers[i], Dense):
                 raise ValueError(
-                    f"layers[{i}] is {type(layers[i]).__name__}, but a layer above it has a nonlinear activation: the "
-                    "theory covers nonlinear functions in the embedding and in dense layers directly above it, where "
-                    "tokens do not mix yet"
+                    f"layers[{i}] must be dense, because a layer above it is nonlinear and tokens must not mix below "
+                    f"it, got {type(layers[i]).__name__}"
                 )
         forms = _forms(jax.tree.structure(layers))
-        names, length = "N_1, ..., N_L, N_a", len(layers) + 1
-        given = tuple(widths) if has_entries(widths) and not isinstance(widths, (str, bytes)) else (widths,)
-        infinite = [_is_infinite(width) for width in given]
-        if richness is None or not any(infinite):
-            if width_ratios is not None:
-                raise ValueError(
-                    "width_ratios are for widths=math.inf with a richness; finite widths have their own ratios. Leave "
-                    "width_ratios out; in dataclasses.replace, give width_ratios=None"
-                )
-            self.widths = _checked_widths(forms, _per_layer("widths", widths, length, names))
-            self.width_ratios = None
-        else:
-            if not all(infinite) or len(given) not in (1, length):
-                raise ValueError(
-                    f"widths must be all finite or all infinite, one or {length} of them ({names}), got {widths!r}; "
-                    "give the ratios of infinite widths by width_ratios"
-                )
-            ratios = 1.0 if width_ratios is None else width_ratios
-            first, *others = _per_layer("width_ratios", ratios, length, "N_l / N_1")
-            self.widths = (math.inf,) * length
-            ratios = (1.0, *(ratio / first for ratio in others))
-            self.width_ratios = _checked_widths(forms, ratios, "width_ratios")
-        self.prior_variances = _per_layer(
-            "prior_variances", prior_variances, len(layers) + 2, "sigma_0^2, sigma_1^2, ..., sigma_L^2, sigma_a^2"
+        variances = _one_per_layer("prior_variances", prior_variances, len(layers) + 2)
+        self.prior_variances = tuple(
+            _plain(checked_number(f"prior_variances[{i}]", variance, above=0.0)) for i, variance in enumerate(variances)
         )
         self.layers = tuple(map(_checked_layer, layers, forms, self.prior_variances[1:-1]))
+        self.embedding = as_activation(embedding, "embedding")
         self.temperature = _plain(checked_number("temperature", temperature, least=0.0))
-        self.richness = None if richness is None else _checked_richness(richness, self)
+        self.widths, self.width_ratios = _widths_and_ratios(forms, widths, width_ratios, richness)
+        self.richness = None
+        if richness is not None:
+            if not self.is_linear:
+                raise ValueError("richness must be None for nonlinear hidden units, whose mean-field limit is unknown")
+            # At infinite width, a richness of zero is the Gaussian process.
+            least = {"least": 0.0} if self.is_infinite else {"above": 0.0}
+            self.richness = _plain(checked_number("richness", richness, **least, most=_LARGEST_RICHNESS))
         self.outputs = checked_whole_number("outputs", outputs, least=1)
         self.read_tokens = checked_whole_number("read_tokens", read_tokens, least=1)
-        self.heads = tuple(layer.heads for layer in self.layers)
+        self.heads = tuple(layer.heads for layer in layers)
         counts = self.head_counts()
         self.branches = tuple(count(form.branches, counts) for form in forms)
+        self.paths = math.prod(self.branches) * self.read_tokens
         read = self.outputs * self.read_tokens
         self.overlap_sizes = tuple(read * math.prod(self.branches[layer:]) for layer in range(len(layers) + 1))
-        self.paths = math.prod(self.branches) * self.read_tokens
 
     def with_arrays(self) -> Architecture:
         """Convert every number to a float64 array, so that functions are compiled once per structure."""
         require_float64()
         # For concrete numbers NumPy is ten times faster.
         return jax.tree.map(lambda number: (jnp if is_traced(number) else np).asarray(number, dtype=np.float64), self)
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        # Versions before 0.1.0 pickled architectures without these fields.
-        vars(self).update({"richness": None, "width_ratios": None, **state})
 
     @property
     def depth(self) -> int:
@@ -264,15 +233,13 @@ class Architecture(DisplayMixin, eqx.Module):
         The branch of the first layer varies slowest. A skip connection is the first branch of its layer. If several
         tokens are read, paths to different tokens may take the same branches.
         """
-        check_bytes(self, "the list of them", 64 * self.paths)
+        check_fits(self, "the list of them", 8 * self.paths)
         branches = product(*(range(1, branches + 1) for branches in self.branches))
         return tuple(path for path in branches for _ in range(self.read_tokens))
 
     def branch_heads(self, layer: int) -> np.ndarray:
         """Return which heads each branch of a layer passes, as booleans (branches, heads). Layers count from 1."""
         layer = checked_whole_number("layer", layer, least=1, most=self.depth) - 1
-        entries = 3 * self.branches[layer] * self.heads[layer]
-        check_bytes(self, f"the table of the branches of layer {layer + 1}", entries)
         return branch_heads(self.forms[layer], self.heads[layer])
 
     def path_labels(self, first_layer: int = 1) -> tuple[str, ...]:
@@ -283,7 +250,7 @@ class Architecture(DisplayMixin, eqx.Module):
         partial paths that start at this layer are named.
         """
         first_layer = checked_whole_number("first_layer", first_layer, least=1, most=max(self.depth, 1))
-        check_bytes(self, "the list of them", 64 * self.paths)
+        check_fits(self, "the list of them", 8 * self.paths)
         layers = [self._branch_labels(layer) for layer in range(first_layer, self.depth + 1)]
         separator = "" if all(len(label) == 1 for labels in layers for label in labels) else "."
         names = [separator.join(path) or "-" for path in product(*layers)]
@@ -317,17 +284,14 @@ class Architecture(DisplayMixin, eqx.Module):
 
     def layer_numbers(self) -> Mapping[str, Any]:
         """Return by name the value of every symbol in the layers' expressions, except arrays of weights or data."""
-        forms = self.forms
-        return {
-            **{symbol.name: width for symbol, width in zip(self.form.widths, self.relative_widths, strict=True)},
-            **{form.symbols.variance.name: each for form, each in zip(forms, self.prior_variances[1:-1], strict=True)},
-            **self.head_counts(),
-            **{
-                symbol.name: jnp.asarray(value, dtype=jnp.float64) if symbol.is_Matrix else value
-                for layer, form in zip(self.layers, forms, strict=True)
-                for symbol, value in layer.parameters(form.symbols).items()
-            },
-        }
+        variances = zip(self.forms, self.prior_variances[1:-1], strict=True)
+        numbers = {symbol.name: width for symbol, width in zip(self.form.widths, self.relative_widths, strict=True)}
+        numbers |= {form.symbols.variance.name: variance for form, variance in variances}
+        numbers |= self.head_counts()
+        for layer, form in zip(self.layers, self.forms, strict=True):
+            for symbol, value in layer.parameters(form.symbols).items():
+                numbers[symbol.name] = jnp.asarray(value, dtype=jnp.float64) if symbol.is_Matrix else value
+        return numbers
 
 
 def checked_architecture(value: Any) -> Architecture:
@@ -340,14 +304,13 @@ def checked_architecture(value: Any) -> Architecture:
 def require_finite_widths(architecture: Architecture, what: str) -> None:
     """Raise `ValueError` if the widths are infinite, with the words for what needs finite widths."""
     if architecture.is_infinite:
-        raise ValueError(f"{what} needs finite widths, but the architecture has widths=inf; give numbers")
+        raise ValueError(f"{what} needs finite widths, got widths=inf")
 
 
 def ansatz_of(architecture: Architecture, labels: int) -> str:
     """Describe the ansatz for nonlinear units, or the parameterisation with a richness; empty if there is neither.
 
-    Say whether there are enough labels for the ansatz. Traced widths are not compared with the number of labels,
-    because their values are unknown.
+    Traced widths are not compared with the number of labels, because their values are unknown.
     """
     if architecture.richness is not None:
         if not is_traced(architecture.richness) and architecture.richness == 0:
@@ -355,29 +318,23 @@ def ansatz_of(architecture: Architecture, labels: int) -> str:
                 "Richness 0 at infinite width: the Gaussian process, whose features are not learned; action and log "
                 "evidence are per width N_1, and variances are those of the standard parameterisation"
             )
-        cold = (
+        said = (
             "Mean-field parameterisation: the likelihood exp(-N_1 gamma_0^2 |f - y|^2 / (2 T)) sharpens with the width "
             "N_1 (a cold posterior), so variances of outputs are of order 1/N_1"
         )
         if architecture.is_infinite:
-            return (
-                f"{cold}. At infinite width features are learned; action and log evidence are per N_1, variances are "
-                "multiplied by N_1, and standard deviations by N_1^(1/2)"
-            )
-        return f"{cold}. bpkr.predict gives the variance at the saddle point, and bpkr.fluctuations the whole variance"
+            said += ". At infinite width action and log evidence are per N_1, and variances are multiplied by N_1"
+        return said
     if architecture.is_linear:
         return ""
-    functions = ", ".join(activation.name for activation in architecture.activations)
     said = (
-        f"Gaussian equivalence: hidden units after {functions} are replaced by linear units of the same covariance, "
-        "which is accurate if the number of labels is proportional to the widths"
+        f"Gaussian equivalence: hidden units after {', '.join(each.name for each in architecture.activations)} are "
+        "replaced by linear units of the same covariance, which is accurate if the number of labels is proportional to "
+        "the widths"
     )
-    if is_traced(architecture.widths) or labels >= _FEW * (widest := max(map(float, architecture.widths))):
-        return said
-    return (
-        f"{said}; {labels} labels are few for {widest:.6g} hidden units: the ansatz drops terms as large as the terms "
-        "that it keeps, and the infinitely wide network, bpkr.gp_limit, is as accurate"
-    )
+    if not is_traced(architecture.widths) and labels < _FEW * (widest := max(map(float, architecture.widths))):
+        said += f"; {labels} labels are too few for {widest:.6g} hidden units"
+    return said
 
 
 def counted_paths(architecture: Architecture) -> str:
@@ -386,37 +343,9 @@ def counted_paths(architecture: Architecture) -> str:
     return f"layers of {architecture.branches} branches{tokens} make {architecture.paths:,}"
 
 
-def check_size(architecture: Architecture) -> None:
-    """Raise an error if the largest order parameter does not fit in the memory of this machine."""
-    side = architecture.overlap_sizes[0]
-    check_bytes(architecture, f"making the order parameter U_1, {side:,} x {side:,}", _POINT_COPIES * 8 * side**2)
-
-
-def check_bytes(architecture: Architecture, what: str, size: int) -> None:
-    """Raise an error if `what`, of `size` bytes, does not fit in the memory of this machine."""
-    check_fits(f"the architecture is too large: {counted_paths(architecture)} paths, and {what},", size)
-
-
-def solve_bytes(architecture: Architecture, rows: int) -> int:
-    """Estimate the memory of a solve.
-
-    `rows` is the side of the data matrix: examples times outputs, or features times paths, whichever is smaller.
-    """
-    return 8 * (_SOLVE_COPIES * architecture.overlap_sizes[0] ** 2 + _KERNEL_COPIES * rows**2)
-
-
-def check_solve(architecture: Architecture, rows: int) -> None:
-    """Before compilation, raise an error for a solve that does not fit in memory, and warn of a long solve."""
-    side, size = architecture.overlap_sizes[0], solve_bytes(architecture, rows)
-    check_bytes(architecture, f"solving for U_1, {side:,} x {side:,}, with a matrix of {rows:,} rows", size)
-    seconds = _SECONDS * side**3
-    if seconds > _LONG:
-        time = f"{seconds / 60:.0f} minutes" if seconds < 7200 else f"{seconds / 3600:.0f} hours"
-        warnings.warn(
-            f"{counted_paths(architecture)} paths: solving for U_1, {side:,} x {side:,}, takes about {time} on two "
-            "cores. The time grows with the third power of the number of paths",
-            stacklevel=3,
-        )
+def check_fits(architecture: Architecture, what: str, numbers: int) -> None:
+    """Raise an error if `what`, which consists of so many float64 numbers, does not fit in the memory."""
+    memory.check_fits(f"the architecture is too large: {counted_paths(architecture)} paths, and {what},", 8 * numbers)
 
 
 def nonlinear_layers(layers: tuple[AbstractLayer, ...]) -> int:
@@ -451,71 +380,40 @@ def _forms(structure: jax.tree_util.PyTreeDef) -> tuple[LayerForm, ...]:
 
 
 def _plain(value: Any) -> Any:
-    """Convert NumPy scalars to Python numbers, and large whole numbers to floats; JAX takes at most 64 bits."""
-    if isinstance(value, int):
-        return value if abs(value) < 2**53 else float(value)
+    """Convert NumPy scalars to Python numbers, because calculations with short integers would overflow."""
     return value.item() if isinstance(value, np.generic) else value
 
 
-def _per_layer(name: str, values: Any, length: int, meaning: str) -> tuple:
+def _one_per_layer(name: str, values: Any, length: int) -> tuple:
+    """Return `length` values; one number stands for all."""
     if isinstance(values, (str, bytes)) or not has_entries(values):
-        values = (values,) * length
-    values = checked_sequence(name, values, f"numbers ({meaning}), or be a number for all", length)
-    for i, value in enumerate(values):
-        if name == "widths" and _is_infinite(value):
-            raise ValueError(
-                f"widths[{i}] must be finite, got inf: for the Gaussian process, the infinite width of the standard "
-                "parameterisation, use bpkr.Model(widths=math.inf), or bpkr.gp_limit(architecture), which does not "
-                "depend on the widths; for infinite width with learned features give a richness, such as richness=1"
-            )
-    return tuple(_plain(checked_number(f"{name}[{i}]", value, above=0.0)) for i, value in enumerate(values))
+        return (values,) * length
+    return checked_sequence(name, values, "numbers, or be one number", length)
 
 
-def _is_infinite(width: Any) -> bool:
-    return isinstance(width, (float, np.floating)) and width == math.inf
+def _widths_and_ratios(forms: Sequence[LayerForm], widths: Any, ratios: Any, richness: Any) -> tuple[tuple, Any]:
+    """Return finite widths without ratios, or infinite widths with the ratios N_l / N_1."""
+    length = len(forms) + 1
+    widths = _one_per_layer("widths", widths, length)
+    if richness is not None and all(isinstance(width, (float, np.floating)) and width == math.inf for width in widths):
+        ratios = _one_per_layer("width_ratios", 1.0 if ratios is None else ratios, length)
+        first, *others = _checked_widths(forms, "width_ratios", ratios)
+        return (math.inf,) * length, (1.0, *(ratio / first for ratio in others))
+    if ratios is not None:
+        raise ValueError(f"width_ratios must be None at finite widths or without a richness, got {shown(ratios)}")
+    return _checked_widths(forms, "widths", widths), None
 
 
-def _checked_richness(richness: ArrayLike, architecture: Architecture) -> Any:
-    if not architecture.is_linear:
-        raise ValueError(
-            "richness needs linear hidden units: with nonlinear units the mean-field limit is not a function of the "
-            "order parameters of this theory. Leave richness out, or choose linear units"
-        )
-    # A traced zero at finite widths cannot be refused by the error below.
-    may_be_zero = architecture.is_infinite or not is_traced(richness)
-    checked = checked_number("richness", richness, **({"least": 0.0} if may_be_zero else {"above": 0.0}))
-    if is_traced(checked):
-        return checked
-    if checked == 0 and not architecture.is_infinite:
-        raise ValueError(
-            "richness must be positive at finite widths, got 0: the posterior of the weights would be their prior, and "
-            "the outputs would have infinite variance. At widths=math.inf, 0 is the Gaussian process"
-        )
-    width = architecture.relative_widths[0]
-    if checked != 0 and not is_traced(width) and not _WIDTHS[0] <= width * float(checked) ** 2 <= _WIDTHS[1]:
-        raise ValueError(
-            f"richness must have a square, times the first width, between {_WIDTHS[0]:g} and {_WIDTHS[1]:g}, got "
-            f"{shown(richness)}: the action exceeds double precision otherwise"
-        )
-    return _plain(checked)
-
-
-def _checked_widths(forms: tuple[LayerForm, ...], widths: tuple, name: str = "widths") -> tuple:
-    checked = list(widths)
-    for i, width in enumerate(widths):
-        if not is_traced(width) and not _WIDTHS[0] <= width <= _WIDTHS[1]:
-            raise ValueError(
-                f"{name}[{i}] must be between {_WIDTHS[0]:g} and {_WIDTHS[1]:g}, got {width!r}: its powers exceed "
-                "double precision. For infinite width use bpkr.gp_limit or bpkr.Model(widths=math.inf)"
-            )
+def _checked_widths(forms: Sequence[LayerForm], name: str, widths: tuple) -> tuple:
+    bounds = {"least": _SMALLEST_WIDTH, "most": _LARGEST_WIDTH}
+    checked = [_plain(checked_number(f"{name}[{i}]", width, **bounds)) for i, width in enumerate(widths)]
     for i, form in enumerate(forms):
         before, after = checked[i : i + 2]
         if form.has_skip and after is not before:
-            cause = f"layer {i + 1} has a skip connection, which needs equal widths before and after it"
-            traced = is_traced(before, after)
-            got = "" if traced else f"; got {name}[{i}]={before} and {name}[{i + 1}]={after}"
-            after = jnp.asarray(after) if traced else after
-            checked[i + 1] = require(after, [Requirement(cause + got, after == before)])
+            message = f"layer {i + 1} has a skip connection, which needs equal widths before and after it"
+            got = "" if is_traced(before, after) else f"; got {name}[{i}]={before} and {name}[{i + 1}]={after}"
+            after = jnp.asarray(after) if is_traced(before, after) else after
+            checked[i + 1] = require(after, [Requirement(message + got, after == before)])
     return tuple(checked)
 
 
@@ -528,34 +426,28 @@ def _checked_layer(kind: AbstractLayer, form: LayerForm, variance: Any) -> Abstr
     heads, attends = kind.heads, form.forward.has(form.symbols.attention)
     if attends != (checked_whole_number(f"heads of {layer}", heads, least=0) > 0):
         raise ValueError(f"{layer} has heads={heads}, but {'' if attends else 'no '}attention in its forward map")
-    counts = {symbols.heads.name: heads} if heads else {}
-    values = kind.parameters(symbols)
+    # Path weights are Gaussian given the next layer only if the prior does not depend on sizes that diverge.
+    sizes = {symbols.width, symbols.next_width, symbols.tokens} & form.covariance.atoms(Symbol)
+    if sizes:
+        raise ValueError(f"`prior` of {layer} must not depend on sizes, got {', '.join(sorted(map(str, sizes)))}")
+    counts, values = {symbols.heads.name: heads} if heads else {}, kind.parameters(symbols)
     if missing := sorted(symbol.name for symbol in form.parameters - set(values)):
-        raise ValueError(f"{layer} has no value for {', '.join(missing)}: `parameters` must name every symbol")
+        raise ValueError(f"`parameters` of {layer} must name every symbol, but has no value for {', '.join(missing)}")
+    requirements: list[Requirement] = []
     for symbol, value in values.items():
         name = f"parameter {symbol.name} of {layer}"
-        if re.sub(rf"_{symbols.index}$", "", symbol.name) in _TAKEN:
-            raise ValueError(f"{layer} has a parameter called {symbol.name}, which has another meaning; rename it")
+        if symbol.name.removesuffix(f"_{symbols.index}") in _TAKEN:
+            raise ValueError(f"{name} must have another name, which the theory does not use")
         if symbol.is_Matrix:
             matrix, size = numeric_array(name, value), count(symbol.shape[0], counts)
             if matrix.shape != (size, size):
                 raise ValueError(f"{name} must have shape {(size, size)}, got {matrix.shape}")
-            kind = require(kind, _is_positive_definite(name, matrix))
-            continue
-        check_is_number(name, value)
-        # The prior of the weights is even, so the sign of a skip connection has no effect.
-        advice = "; leave out a skip connection of strength 0, or its sign" if form.gain.has(symbol) else ""
-        got = "" if is_traced(value) else f", got {value!r}{advice}"
-        holds = array_module(value).isfinite(value) & (value > 0)
-        kind = require(kind, [Requirement(f"{name} must be finite and positive{got}", holds)])
-    # Path weights are Gaussian given the next layer only if the prior does not depend on sizes that diverge.
-    name = f"the prior covariance of the weight blocks of {layer}"
-    sizes = {symbols.width, symbols.next_width, symbols.tokens}
-    if found := sorted(symbol.name for symbol in sizes & form.covariance.atoms(Symbol)):
-        raise ValueError(
-            f"{name} depends on {', '.join(found)}: `prior` must not depend on sizes; divide by sqrt(layer.width) in "
-            "`forward` instead"
-        )
+            requirements += _is_positive_definite(name, matrix)
+        else:
+            check_is_number(name, value)
+            holds = array_module(value).isfinite(value) & (value > 0)
+            requirements.append(Requirement(f"{name} must be finite and positive, got {shown(value)}", holds))
+    kind = require(kind, requirements)
     if not is_traced(variance, *values.values()):
         numbers = by_name("parameters", {**counts, symbols.variance: variance, **values})
         numbers = {key: np.asarray(value) if np.ndim(value) else float(value) for key, value in numbers.items()}
@@ -563,7 +455,7 @@ def _checked_layer(kind: AbstractLayer, form: LayerForm, variance: Any) -> Abstr
         # The identity is not formed, because there can be very many blocks.
         is_diagonal = isinstance(matrix, Identity)
         covariance = np.full((1, 1), interpret(scale, numbers)) if is_diagonal else interpret(form.covariance, numbers)
-        require(None, _is_positive_definite(name, covariance))
+        require(None, _is_positive_definite(f"the covariance that `prior` of {layer} returns", covariance))
     return kind
 
 
@@ -571,8 +463,8 @@ def _is_positive_definite(name: str, matrix: Any) -> Iterator[Requirement]:
     module = array_module(matrix)
     yield finite_entries(name, matrix)
     symmetric = module.max(module.abs(matrix - matrix.T)) <= 1e-8 * module.max(module.abs(matrix))
-    yield Requirement(f"{name} must be symmetric", symmetric, lambda: f"{name} must be symmetric, got {matrix}")
+    yield Requirement(f"{name} must be symmetric", symmetric)
     smallest, largest = module.linalg.eigvalsh(matrix)[np.array([0, -1])]
-    message, rounding = f"{name} is not positive definite", len(matrix) * np.finfo(np.float64).eps
-    measured = f"{message}: smallest eigenvalue {{:.3g}} of {{:.3g}}".format
-    yield Requirement(message, smallest > rounding * largest, lambda: measured(smallest, largest))
+    message, rounding = f"{name} must be positive definite", len(matrix) * np.finfo(np.float64).eps
+    got = f"{message}, got eigenvalues from {{:.3g}} to {{:.3g}}".format
+    yield Requirement(message, smallest > rounding * largest, lambda: got(smallest, largest))

@@ -1,6 +1,6 @@
-"""Displays of an architecture: a line, the paths through the layers, and a table of the layers."""
+"""Displays of an architecture: a line, and a table of its fields."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from ...checks import counted
@@ -8,8 +8,8 @@ from ...symbolic.documents.document import Block, Table, Text, verbatim
 from ...symbolic.documents.values import number
 from .layers import AbstractLayer, Skip, activation_of
 
-# Paths of an architecture with more layers than this are not listed.
-_LAYERS = 10
+# At most this many entries of a list are shown.
+_SHOWN = 12
 
 
 def architecture_line(architecture: Any) -> str:
@@ -21,9 +21,9 @@ def architecture_line(architecture: Any) -> str:
     )
 
 
-def widths_in_words(architecture: Any, digits: int = 6) -> list[str]:
+def widths_in_words(architecture: Any) -> list[str]:
     """Return the widths as text; at infinite width with their ratios if these differ."""
-    found = [number(width, digits) for width in architecture.relative_widths]
+    found = list(map(number, architecture.relative_widths))
     if not architecture.is_infinite:
         return found
     return ["infinite" if len(set(found)) == 1 else f"infinite ({width})" for width in found]
@@ -32,23 +32,23 @@ def widths_in_words(architecture: Any, digits: int = 6) -> list[str]:
 def architecture_view(architecture: Any) -> Iterator[Block]:
     """Yield the display of an architecture."""
     yield Text(f"**Architecture**: {architecture_line(architecture)}")
-    if architecture.depth <= _LAYERS:
-        paths = architecture.path_labels() if architecture.paths <= 1000 else ()
-        named = ", ".join(paths[:12]) + (", ..." if len(paths) > 12 else "") if paths else f"{architecture.paths:,}"
-        yield Text(f"paths: {verbatim(named)}")
-    read = f"{architecture.read_tokens} tokens" if architecture.read_tokens > 1 else "one token, or the mean of all"
-    names = ["embedding", *(f"layer {layer}" for layer in range(1, architecture.depth + 1)), "readout"]
-    function = "linear" if architecture.embedding.is_linear else verbatim(architecture.embedding.name)
-    kinds = [function, *map(_kind, architecture.layers), f"of {read}"]
-    widths = [*widths_in_words(architecture), counted(architecture.outputs, "output")]
-    rows = zip(names, kinds, widths, map(number, architecture.prior_variances), strict=True)
-    yield Table(tuple(rows), ("from the input", "kind", "width after it", "prior variance"))
+    rows = (
+        ("embedding", verbatim(architecture.embedding.name)),
+        ("layers", _listed(list(map(_kind, architecture.layers)))),
+        ("widths", _listed(widths_in_words(architecture))),
+        ("prior variances", _listed(list(map(number, architecture.prior_variances)))),
+        ("read tokens", number(architecture.read_tokens)),
+    )
+    yield Table(rows)
+
+
+def _listed(entries: Sequence[str]) -> str:
+    return ", ".join([*entries[:_SHOWN], *(["..."] if len(entries) > _SHOWN else [])]) or "none"
 
 
 def _kind(layer: AbstractLayer) -> str:
     if isinstance(layer, Skip):
-        return f"{_kind(layer.layer)}, skip connection of gain {number(layer.gain)}"
-    words = [verbatim(type(layer).__name__.lower())]
-    words += [counted(layer.heads, "head")] if layer.heads else []
-    activation = activation_of(layer)
-    return ", ".join([*words, *([] if activation.is_linear else [verbatim(activation.name)])])
+        return f"{_kind(layer.layer)} with skip connection"
+    name, activation = type(layer).__name__.lower(), activation_of(layer)
+    heads = f" of {counted(layer.heads, 'head')}" if layer.heads else ""
+    return verbatim(name) + heads + ("" if activation.is_linear else f" ({verbatim(activation.name)})")
