@@ -101,7 +101,7 @@ def parts_of(levels: Iterable[Level], coordinates: Coordinates) -> list[Part]:
         )
         blocks = filled_factor(triangle, level.columns)
         if level.rows > level.columns:
-            blocks = jnp.concatenate([blocks, below.reshape(-1, level.columns)])
+            blocks = jnp.concatenate([blocks, below.reshape(level.rows - level.columns, level.columns)])
         parts.append((blocks, crossing.reshape(level.rows, level.crossing)))
         start = end
     return parts

@@ -6,7 +6,8 @@ without a closed form use quadrature.
 """
 
 import hashlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, fields, is_dataclass
 from functools import lru_cache
 from itertools import product
@@ -17,7 +18,7 @@ import jax.numpy as jnp
 import mpmath
 import sympy as sp
 from jaxtyping import Array, Float
-from sympy import Add, Expr, Max, Min, Mul, Pow, S, Symbol, asin, erf, exp, expand, log, sqrt
+from sympy import Add, Expr, Max, Min, Mul, Pow, S, Symbol, asin, erf, exp, expand, sqrt
 from sympy.matrices.expressions.matexpr import MatrixExpr
 
 from ...checks import check_fields, shown
@@ -39,25 +40,18 @@ _NORMALS = Symbol("z", real=True), Symbol("z_other", real=True)
 def stable_name(form: Any) -> str | None:
     """Return a name of a dataclass of expressions, the same in every process, or None if they contain Python code."""
 
-    def parts(value: Any) -> Iterator[Any]:
-        if isinstance(value, tuple):
-            yield len(value)
-            for each in value:
-                yield from parts(each)
-        elif is_dataclass(value):
-            yield type(value).__name__
-            yield from parts(tuple(getattr(value, field.name) for field in fields(value)))
-        else:
-            yield value
+    def parts(value: Any) -> Any:
+        if is_dataclass(value):
+            value = (type(value).__name__, *(getattr(value, field.name) for field in fields(value)))
+        return tuple(map(parts, value)) if isinstance(value, tuple) else value
 
-    every = list(parts(form))
-    kinds = {type(node) for part in every if isinstance(part, sp.Basic) for node in sp.preorder_traversal(part)}
-    # The code of a class from elsewhere may change without another version of SymPy or of this package.
-    is_code = any((kind.__module__ or "").partition(".")[0] not in ("sympy", "theorykit") for kind in kinds)
-    if is_code or any(issubclass(kind, NumericFunction) for kind in kinds):
-        return None
-    text = " ".join(sp.srepr(part) if isinstance(part, sp.Basic) else repr(part) for part in every)
-    return hashlib.sha256(text.encode()).hexdigest()[:32]
+    expressions = [part for part in jax.tree.leaves(parts(form)) if isinstance(part, sp.Basic)]
+    for kind in {type(node) for expression in expressions for node in sp.preorder_traversal(expression)}:
+        # The code of a class from elsewhere may change without another version of SymPy or of this package.
+        is_known = (kind.__module__ or "").partition(".")[0] in ("sympy", "theorykit")
+        if not is_known or issubclass(kind, NumericFunction):
+            return None
+    return hashlib.sha256(sp.srepr(parts(form)).encode()).hexdigest()[:32]
 
 
 @dataclass(frozen=True, repr=False)
@@ -88,20 +82,16 @@ class Activation:
     @lru_cache  # noqa: B019
     def kernel(self) -> Expr:
         """E[phi(g) phi(g')] of a Gaussian pair whose covariance is `OWN`, `BETWEEN` and `OTHER`."""
-
-        def is_root_of_difference(node: sp.Basic) -> bool:
-            return isinstance(node, Pow) and node.exp == S.Half and node.base.is_Add and not node.base.is_nonnegative
-
-        def is_uncut_sine(node: sp.Basic) -> bool:
-            return isinstance(node, asin) and not node.args[0].has(Max, Min)
-
-        exact = _exact_kernel(self.function)
-        if _exponential_terms(self.function) is not None:
-            return exact
         # Rounding can make the argument of a root negative or that of asin exceed one. The argument of asin is a
         # correlation, as in c_xy / sqrt(c_xx c_yy).
-        cut = exact.replace(is_root_of_difference, lambda root: sqrt(Max(0, root.base)))
-        return cut.replace(is_uncut_sine, lambda sine: asin(Max(-1, Min(1, sine.args[0]))))
+        cut = _exact_kernel(self.function).replace(
+            lambda node: _is_root_of_sum(node) and node.exp > 0 and not node.base.is_nonnegative,
+            lambda root: sqrt(Max(0, root.base)),
+        )
+        return cut.replace(
+            lambda node: isinstance(node, asin) and not node.args[0].has(Max, Min),
+            lambda sine: asin(Max(-1, Min(1, sine.args[0]))),
+        )
 
     @property
     @lru_cache  # noqa: B019
@@ -110,23 +100,15 @@ class Activation:
         kernel = _exact_kernel(self.function)
         if kernel.has(GaussianAverage):
             return None
-
-        def is_root_of_sum(node: sp.Basic) -> bool:
-            return isinstance(node, Pow) and abs(node.exp) == S.Half and node.base.is_Add
-
         kernel = kernel.subs(BETWEEN, CORRELATION * sqrt(OWN) * sqrt(OTHER))
-        return kernel.replace(is_root_of_sum, lambda root: Pow(sp.factor(root.base), root.exp))
+        return kernel.replace(_is_root_of_sum, lambda root: Pow(sp.factor(root.base), root.exp))
 
     @property
     @lru_cache  # noqa: B019
     def mean(self) -> Expr:
         """E[phi(g)] of a Gaussian variable with variance `OWN`."""
-        if self.parity < 0:
-            return S.Zero
-        terms, (one, _) = _exponential_terms(self.function), _NORMALS
-        if terms is not None:
-            return _mean_of_exponentials(terms, [({0: S.One}, S.Zero, S.Zero)])
-        return gaussian_average(self.function.subs(UNIT, sqrt(OWN) * one), one)
+        one, _ = _NORMALS
+        return S.Zero if self.parity < 0 else gaussian_average(self.function.subs(UNIT, sqrt(OWN) * one), one)
 
     @property
     @lru_cache  # noqa: B019
@@ -169,79 +151,59 @@ def kernel_of_covariance(activation: Activation, covariance: MatrixExpr) -> Matr
     return kernel_matrix(kernel, covariance)
 
 
+def _is_root_of_sum(node: sp.Basic) -> bool:
+    return isinstance(node, Pow) and abs(node.exp) == S.Half and node.base.is_Add
+
+
 @lru_cache
 def _exact_kernel(function: Expr) -> Expr:
-    terms = _exponential_terms(function)
+    terms, (one, other) = _exponential_terms(function), _NORMALS
     if terms is not None:
-        return _mean_of_exponentials(terms, terms)
-    one, other = _NORMALS
+        return _kernel_of_exponentials(terms)
     across = BETWEEN / sqrt(OWN) * one + sqrt(OTHER - BETWEEN**2 / OWN) * other
     both = function.subs(UNIT, sqrt(OWN) * one) * function.subs(UNIT, across)
     return expand(gaussian_average(both, one, other))
 
 
-_Terms = list[tuple[dict[int, Expr], Expr, Expr]]
-"""A sum of polynomials times exp(a h^2 + b h). Each term holds the polynomial's coefficients, a, and b (complex for a
-sine)."""
+def _exponential_terms(function: Expr) -> list[tuple[Expr, int, Expr, Expr]] | None:
+    """Return (c, m, a, b) for each term c h^m exp(a h^2 + b h) of a function; None if it has other terms.
+
+    For sines and cosines, b is imaginary.
+    """
+    kinds, terms = (exp, sp.sin, sp.cos, sp.sinh, sp.cosh), []
+    if not function.has(*kinds) or function.atoms(sp.Function) - function.atoms(*kinds):
+        return None
+    for term in Add.make_args(expand(function.rewrite(exp))):
+        factors = Mul.make_args(term)
+        exponent = expand(Add(*(factor.args[0] for factor in factors if isinstance(factor, exp))))
+        square, slope, constant = (exponent.coeff(UNIT, power) for power in (2, 1, 0))
+        outer, power = Mul(*(factor for factor in factors if not isinstance(factor, exp))).as_coeff_exponent(UNIT)
+        is_gaussian = square.is_real and expand(exponent - square * UNIT**2 - slope * UNIT - constant) == 0
+        if not is_gaussian or outer.has(UNIT) or not power.is_nonnegative or not power.is_integer:
+            return None
+        terms.append((outer * exp(constant), int(power), square, slope))
+    return terms
 
 
-def _mean_of_exponentials(of_x: _Terms, of_y: _Terms) -> Expr:
-    """Return the mean of the product of two sums of `_Terms`.
+def _kernel_of_exponentials(terms: list[tuple[Expr, int, Expr, Expr]]) -> Expr:
+    """Return the kernel of a function with these `_exponential_terms`.
 
     The mean of exp(b x + d y) is exp((b, d) C (b, d)^T / 2). A factor exp(a x^2 + c y^2) turns the Gaussian pair into
     another Gaussian pair. Powers of x and y are derivatives with respect to b and d.
     """
     (b, d), total = (Symbol("b_x"), Symbol("b_y")), S.Zero
-    for (x_powers, x_square, x_slope), (y_powers, y_square, y_slope) in product(of_x, of_y):
+    for (left, m, x_square, x_slope), (right, n, y_square, y_slope) in product(terms, terms):
         rest = OWN * OTHER - BETWEEN**2
         determinant = 1 - 2 * x_square * OWN - 2 * y_square * OTHER + 4 * x_square * y_square * rest
         covariance = OWN - 2 * y_square * rest, BETWEEN, OTHER - 2 * x_square * rest
         exponent = (b**2 * covariance[0] + 2 * b * d * covariance[1] + d**2 * covariance[2]) / (2 * determinant)
-        for (m, left), (n, right) in product(x_powers.items(), y_powers.items()):
-            mean = sp.diff(exp(exponent), b, m, d, n) if m or n else exp(exponent)
-            at = {b: x_slope, d: y_slope}
-            factor_, power = expand(sp.simplify(mean / exp(exponent)).subs(at)), exponent.subs(at)
-            total += left * right * factor_ * exp(expand(power) if determinant == 1 else power) / sqrt(determinant)
+        moment, at = sp.simplify(sp.diff(exp(exponent), b, m, d, n) / exp(exponent)), {b: x_slope, d: y_slope}
+        power = exponent.subs(at)
+        mean = expand(moment.subs(at)) * exp(expand(power) if determinant == 1 else power) / sqrt(determinant)
+        total += left * right * mean
     if total.has(sp.I):
         total = sum((sp.re(term) for term in Add.make_args(expand(total, power_exp=False))), S.Zero)
     return total
-
-
-def _exponential_terms(function: Expr) -> _Terms | None:
-    """Split a function with an exponential, sine or cosine into `_Terms`; return None if it has any other term."""
-    kinds = (sp.sin, sp.cos, sp.sinh, sp.cosh, exp)
-
-    def is_power_of_number(node: sp.Basic) -> bool:
-        return isinstance(node, Pow) and bool(node.base.is_positive) and not node.base.has(UNIT) and node.exp.has(UNIT)
-
-    function = function.replace(is_power_of_number, lambda power: exp(log(power.base) * power.exp))
-    if not function.has(*kinds) or function.atoms(sp.Function) - function.atoms(*kinds):
-        return None
-    # Sines and cosines are exponentials with complex slopes.
-    spread = expand(expand(function.rewrite(exp), power_exp=False), power_exp=False)
-    found: dict[Expr, Expr] = {}
-    for term in Add.make_args(sp.powsimp(expand(spread), combine="exp", force=True)):
-        outer, exponents = S.One, S.Zero
-        for each in Mul.make_args(term):
-            base, power = each.as_base_exp()
-            if base == sp.E:
-                exponents += power
-            elif isinstance(each, exp):
-                exponents += each.args[0]
-            else:
-                outer *= each
-        exponents = expand(exponents)
-        if not outer.is_polynomial(UNIT) or not exponents.is_polynomial(UNIT):
-            return None
-        found[exponents] = found.get(exponents, S.Zero) + outer
-    terms = []
-    for exponent, outer in found.items():
-        square, slope, constant = (exponent.coeff(UNIT, power) for power in (2, 1, 0))
-        if expand(exponent - square * UNIT**2 - slope * UNIT - constant) != 0 or not square.is_real:
-            return None
-        powers = sp.Poly(outer, UNIT).as_dict()
-        terms.append(({m: value * exp(constant) for (m,), value in powers.items()}, square, slope))
-    return terms
 
 
 IDENTITY = Activation("identity", UNIT)
@@ -259,19 +221,17 @@ def as_activation(value: Any, where: str = "activation") -> Activation:
         return value
     if isinstance(value, str) and value in NAMED:
         return NAMED[value]
-    expression = None if isinstance(value, str) else value
+    expression = value
     if isinstance(value, Expr) and len(value.free_symbols) == 1:
         expression = value.xreplace({next(iter(value.free_symbols)): UNIT})
     elif callable(value):
-        try:
+        # A function of other arguments than symbols raises an error of any type.
+        with suppress(Exception):
             expression = value(UNIT)
-        except Exception as error:
-            raise ValueError(f"{where} must map a SymPy symbol to an expression, but it fails: {error}") from error
-    is_scalar = isinstance(expression, Expr) and not getattr(expression, "is_Matrix", False)
-    if not is_scalar or expression.free_symbols != {UNIT}:
+    if not isinstance(expression, Expr) or expression.is_Matrix or expression.free_symbols != {UNIT}:
         raise ValueError(
             f"{where} must be one of {', '.join(map(repr, NAMED))}, or a SymPy function of one number, such as "
-            f"sympy.tanh or lambda h: h**3, got {shown(expression if is_scalar else value)}"
+            f"sympy.tanh or lambda h: h**3, got {shown(value)}"
         )
     named = (each for each in NAMED.values() if each.function == expression)
     return next(named, None) or Activation(str(expression), expression)

@@ -5,12 +5,12 @@ Stage 0 of `Architecture -> derive -> Action -> compile -> bind -> solve -> pred
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
-from itertools import product
 from typing import Any
 
 import equinox as eqx
@@ -234,7 +234,7 @@ class Architecture(DisplayMixin, eqx.Module):
         tokens are read, paths to different tokens may take the same branches.
         """
         check_fits(self, "the list of them", 8 * self.paths)
-        branches = product(*(range(1, branches + 1) for branches in self.branches))
+        branches = itertools.product(*(range(1, branches + 1) for branches in self.branches))
         return tuple(path for path in branches for _ in range(self.read_tokens))
 
     def branch_heads(self, layer: int) -> np.ndarray:
@@ -251,25 +251,20 @@ class Architecture(DisplayMixin, eqx.Module):
         """
         first_layer = checked_whole_number("first_layer", first_layer, least=1, most=max(self.depth, 1))
         check_fits(self, "the list of them", 8 * self.paths)
-        layers = [self._branch_labels(layer) for layer in range(first_layer, self.depth + 1)]
+        layers = []
+        for layer in range(first_layer, self.depth + 1):
+            passes = self.branch_heads(layer)
+            labels = ["+".join(str(head + 1) for head in np.flatnonzero(heads)) or "-" for heads in passes]
+            if self.forms[layer - 1].has_skip:
+                labels[0] = "0"
+            # Letters distinguish blocks that pass the same heads.
+            counts, letters = Counter(labels), defaultdict(lambda: map(chr, itertools.count(ord("a"))))
+            layers.append([label + next(letters[label]) if counts[label] > 1 else label for label in labels])
         separator = "" if all(len(label) == 1 for labels in layers for label in labels) else "."
-        names = [separator.join(path) or "-" for path in product(*layers)]
+        names = tuple(separator.join(path) or "-" for path in itertools.product(*layers))
         if self.read_tokens == 1:
-            return tuple(names)
+            return names
         return tuple(f"{name}:{token}" for name in names for token in range(1, self.read_tokens + 1))
-
-    def _branch_labels(self, layer: int) -> list[str]:
-        passes = self.branch_heads(layer)
-        labels = ["+".join(str(head + 1) for head in np.flatnonzero(heads)) or "-" for heads in passes]
-        if self.forms[layer - 1].has_skip:
-            labels[0] = "0"
-        # Letters distinguish blocks that pass the same heads.
-        counts, seen = Counter(labels), Counter()
-        for i, label in enumerate(labels):
-            if counts[label] > 1:
-                labels[i] = f"{label}{chr(ord('a') + seen[label])}"
-                seen[label] += 1
-        return labels
 
     def _view(self) -> Iterator[Block]:
         yield from architecture_view(self)
@@ -308,29 +303,22 @@ def require_finite_widths(architecture: Architecture, what: str) -> None:
 
 
 def ansatz_of(architecture: Architecture, labels: int) -> str:
-    """Describe the ansatz for nonlinear units, or the parameterisation with a richness; empty if there is neither.
-
-    Traced widths are not compared with the number of labels, because their values are unknown.
-    """
+    """Describe the ansatz for nonlinear units, or the parameterisation with a richness; empty if there is neither."""
     if architecture.richness is not None:
         if not is_traced(architecture.richness) and architecture.richness == 0:
-            return (
-                "Richness 0 at infinite width: the Gaussian process, whose features are not learned; action and log "
-                "evidence are per width N_1, and variances are those of the standard parameterisation"
-            )
+            return "Richness 0 at infinite width: the Gaussian process; action and log evidence are per width N_1"
         said = (
             "Mean-field parameterisation: the likelihood exp(-N_1 gamma_0^2 |f - y|^2 / (2 T)) sharpens with the width "
             "N_1 (a cold posterior), so variances of outputs are of order 1/N_1"
         )
-        if architecture.is_infinite:
-            said += ". At infinite width action and log evidence are per N_1, and variances are multiplied by N_1"
-        return said
+        at_infinite_width = "; at infinite width they are multiplied by N_1, and action and log evidence are per N_1"
+        return said + at_infinite_width * architecture.is_infinite
     if architecture.is_linear:
         return ""
+    functions = ", ".join(activation.name for activation in architecture.activations)
     said = (
-        f"Gaussian equivalence: hidden units after {', '.join(each.name for each in architecture.activations)} are "
-        "replaced by linear units of the same covariance, which is accurate if the number of labels is proportional to "
-        "the widths"
+        f"Gaussian equivalence: hidden units after {functions} are replaced by linear units of the same covariance, "
+        "which is accurate if the number of labels is proportional to the widths"
     )
     if not is_traced(architecture.widths) and labels < _FEW * (widest := max(map(float, architecture.widths))):
         said += f"; {labels} labels are too few for {widest:.6g} hidden units"

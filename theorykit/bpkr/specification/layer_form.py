@@ -4,10 +4,11 @@ All that the theory and the finite network need to know about a layer follows fr
 (5)-(7).
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from sympy import Basic, Expr, Identity, Integer, KroneckerProduct, MatrixSymbol, S, Symbol, expand, sqrt
+from sympy import Expr, Identity, Integer, KroneckerProduct, MatrixSymbol, S, Symbol, Transpose, expand, sqrt
 from sympy.matrices.expressions.blockmatrix import BlockDiagMatrix
 from sympy.matrices.expressions.matexpr import MatrixExpr
 
@@ -16,6 +17,9 @@ from ...symbolic.algebra import expand_products, from_terms, matrix_terms
 from ...symbolic.atoms import SideBySide, Stacked, below, beside
 from .activations import Activation
 from .layers import AbstractLayer, LayerSymbols
+
+# Factors of a product that are linear in the hidden units or weights that they contain.
+_LINEAR = (MatrixSymbol, Transpose, KroneckerProduct)
 
 
 @dataclass(frozen=True)
@@ -90,7 +94,7 @@ class LayerForm:
         return BlockDiagMatrix(self.gain**2 * outer, of_blocks) if self.has_skip else of_blocks
 
 
-class _Refused(Exception):
+class _NotCovered(Exception):
     """The theory does not cover a forward map."""
 
 
@@ -98,63 +102,64 @@ def layer_form(kind: AbstractLayer, symbols: LayerSymbols) -> LayerForm:
     """Read the forward map of a layer; raise `ValueError` with the part that the theory does not cover."""
     try:
         return _read(kind, symbols)
-    except _Refused as reason:
+    except _NotCovered as reason:
         raise ValueError(f"the theory does not cover the forward map of {type(kind).__name__}: {reason}") from None
 
 
 def _read(kind: AbstractLayer, symbols: LayerSymbols) -> LayerForm:
-    forward, covariance = kind.forward(symbols), kind.prior(symbols)
-    unreal = (S.ImaginaryUnit, S.Infinity, S.NegativeInfinity, S.ComplexInfinity, S.NaN)
-    for what, expression in (("forward map", forward), ("prior", covariance)):
-        if isinstance(expression, Basic) and (found := [number for number in unreal if expression.has(number)]):
-            raise ValueError(f"the {what} of {type(kind).__name__} has {found[0]}: all numbers must be real and finite")
+    forward, covariance, hidden = kind.forward(symbols), kind.prior(symbols), symbols.hidden
     if not getattr(covariance, "is_Matrix", False) or covariance.shape[0] != covariance.shape[1]:
-        raise _Refused(f"its prior {covariance} is not a square matrix with one row per weight block")
-    blocks, hidden = covariance.shape[0], symbols.hidden
-    weights, size = symbols.weights(blocks), (symbols.next_width, symbols.tokens)
+        raise _NotCovered(f"its prior {covariance} is not a square matrix with one row per weight block")
+    size = (symbols.next_width, symbols.tokens)
     if not getattr(forward, "is_Matrix", False) or tuple(forward.shape) != size:
-        raise _Refused(f"it has shape {getattr(forward, 'shape', 'a scalar')}, not {size}")
+        raise _NotCovered(f"it has shape {getattr(forward, 'shape', 'a scalar')}, not {size}")
+    if any(each.has(S.ImaginaryUnit, S.Infinity, S.ComplexInfinity, S.NaN) for each in (forward, covariance)):
+        raise _NotCovered("all numbers must be real and finite")
+    blocks = covariance.shape[0]
+    weights = symbols.weights(blocks)
     # Compare sizes at the layer's number of heads, because one head needs no KroneckerProduct.
-    at_heads = (symbols.heads, kind.heads or symbols.heads)
-    skips, mixings = [], []
+    heads = {symbols.heads: kind.heads} if kind.heads else {}
+    skips, mixings, block_heads = [], [], None
     for coefficient, factors in matrix_terms(forward):
-        for symbol in (weights, hidden):
-            if any(_hides(factor, symbol) for factor in factors):
-                raise _Refused(
-                    f"{symbol} is inside a function, so the layer is nonlinear. The theory covers functions of hidden "
-                    "units, as an ansatz, in Architecture(embedding=...) and in Dense(activation=...) directly above it"
-                )
-        of_weights, of_hidden = (sum(_count(factor, each) for factor in factors) for each in (weights, hidden))
-        if of_hidden > 1:
-            raise _Refused(
-                f"{hidden} occurs {of_hidden} times in a product: with attention on hidden activations the network is "
-                "not linear in its values. Attention must be a function of the bare input"
+        _check_is_linear(factors, weights, hidden)
+        for before, after in pairwise((Identity(symbols.next_width), *factors, Identity(symbols.tokens))):
+            # SymPy allows products of different sizes if they are symbols.
+            if expand(before.shape[1] - after.shape[0]).subs(heads) != 0:
+                raise _NotCovered(f"it multiplies {before} of shape {before.shape} by {after} of shape {after.shape}")
+        first, *others = factors
+        if first == hidden:
+            skips.append((coefficient, tuple(others)))
+            continue
+        if first != weights or not others:
+            term = from_terms([(coefficient, factors)], forward.shape)
+            raise _NotCovered(
+                f"its term {term} starts neither with {hidden} nor with weights of shape "
+                f"{weights.shape}, which have one block per row of the prior"
             )
-        if of_hidden == 0:
-            raise _Refused(f"a term does not contain {hidden}: biases are not covered")
-        if of_weights > 1:
-            raise _Refused(
-                f"{weights} occurs more than once in a product: the forward map must be linear in the weights"
-            )
-        if factors and factors[0] == weights:
-            mixings.append(_mixing(coefficient * sqrt(symbols.width), factors, symbols, blocks, at_heads))
-        elif factors and factors[0] == hidden:
-            _check_chain(factors, symbols, at_heads)
-            skips.append((coefficient, factors[1:]))
+        # V (M (x) X) Omega mixes tokens by c (M (x) I) Omega, where M states the heads that each block passes.
+        acted_on, *rest = others
+        if acted_on == hidden and expand(blocks).subs(heads) == 1:
+            spread = Identity(blocks)
+        elif isinstance(acted_on, KroneckerProduct) and len(acted_on.args) == 2 and acted_on.args[1] == hidden:
+            spread = acted_on.args[0]
         else:
-            raise _Refused(
-                f"its term {from_terms([(coefficient, factors)], forward.shape)} starts neither with {hidden} nor with "
-                f"the weights {weights} of shape {weights.shape}, which have one block per row of the prior"
+            raise _NotCovered(
+                f"its weights act on {acted_on}; write weights * KroneckerProduct(matrix, {hidden}), where the matrix "
+                f"has {blocks} rows"
             )
+        tokens = (spread.shape[1] * symbols.tokens, symbols.tokens)
+        chain = from_terms([(coefficient * sqrt(symbols.width), tuple(rest))], tokens)
+        mixings.append(expand_products(kronecker(spread, Identity(symbols.tokens)) * chain))
+        if rest and rest[0] == symbols.attention:
+            block_heads = spread if block_heads is None else block_heads
     if not mixings:
-        raise _Refused(f"it does not contain the weights {weights}, which have one block per row of the prior")
+        raise _NotCovered(f"it does not contain the weights {weights}, which have one block per row of the prior")
     gain, skip_tokens = S.Zero, Identity(symbols.tokens)
-    if skips:
-        if symbols.width != symbols.next_width:
-            raise _Refused(f"a skip connection needs equal widths, got {symbols.width} and {symbols.next_width}")
-        if len(skips) > 1:
-            raise _Refused("it has more than one skip connection; combine them into one")
-        ((coefficient, factors),) = skips
+    if skips and symbols.width != symbols.next_width:
+        raise _NotCovered(f"a skip connection needs equal widths, got {symbols.width} and {symbols.next_width}")
+    if len(skips) > 1:
+        raise _NotCovered("it has more than one skip connection; combine them into one")
+    for coefficient, factors in skips:
         # Factors that depend on sequence length belong to the mixing of tokens, not to the gain.
         gain, of_tokens = coefficient.as_independent(symbols.tokens, as_Add=False)
         skip_tokens = from_terms([(of_tokens, factors)], (symbols.tokens, symbols.tokens))
@@ -166,53 +171,31 @@ def _read(kind: AbstractLayer, symbols: LayerSymbols) -> LayerForm:
         covariance=covariance,
         gain=gain,
         skip_tokens=skip_tokens,
-        block_tokens=expand_products(sum((tokens for tokens, _ in mixings[1:]), start=mixings[0][0])),
-        block_heads=next((heads for _, heads in mixings if heads is not None), None),
+        block_tokens=expand_products(sum(mixings[1:], start=mixings[0])),
+        block_heads=block_heads,
     )
 
 
-def _hides(factor: MatrixExpr, symbol: MatrixSymbol) -> bool:
-    if factor == symbol or not factor.has(symbol):
-        return False
-    if isinstance(factor, KroneckerProduct):
-        return any(_hides(argument, symbol) for argument in factor.args)
-    return not (factor.is_Matrix and len(factor.args) == 1 and factor.args[0] == symbol)  # transposes fail later
-
-
-def _count(factor: MatrixExpr, symbol: MatrixSymbol) -> int:
-    if factor == symbol:
-        return 1
-    return sum(_count(argument, symbol) for argument in factor.args if isinstance(argument, MatrixExpr))
-
-
-def _mixing(coefficient, factors, symbols, blocks, at_heads) -> tuple[MatrixExpr, MatrixExpr | None]:
-    """Return how V (M (x) X) Omega mixes tokens, c (M (x) I) Omega, and the heads M that each block passes."""
-    if len(factors) == 1:
-        raise _Refused(f"its weights do not act on {symbols.hidden}")
-    _, first, *rest = factors
-    if first == symbols.hidden:
-        spread = Identity(blocks)
-        if expand(blocks).subs(*at_heads) != 1:
-            raise _Refused(
-                f"its {blocks} weight blocks act on a single {first}; write weights * KroneckerProduct("
-                f"Identity({blocks}), {first}), so that each block has a separate copy"
+def _check_is_linear(factors: Sequence[MatrixExpr], weights: MatrixSymbol, hidden: MatrixSymbol) -> None:
+    """Raise an error unless a product contains the hidden units once, and the weights at most once."""
+    for factor in factors:
+        if factor.has(weights, hidden) and not (factor.is_Matrix and factor.func in _LINEAR):
+            raise _NotCovered(
+                f"{weights} or {hidden} is inside a function, so the layer is nonlinear. The theory covers functions "
+                "of hidden units, as an ansatz, in Architecture(embedding=...) and Dense(activation=...)"
             )
-    elif isinstance(first, KroneckerProduct) and len(first.args) == 2 and first.args[1] == symbols.hidden:
-        spread = first.args[0]
-    else:
-        raise _Refused(f"its weights act on {first}; write weights * KroneckerProduct(matrix, {symbols.hidden})")
-    _check_chain(factors, symbols, at_heads)
-    tokens = from_terms([(coefficient, tuple(rest))], (spread.shape[1] * symbols.tokens, symbols.tokens))
-    heads = spread if rest and rest[0] == symbols.attention else None
-    return expand_products(kronecker(spread, Identity(symbols.tokens)) * tokens), heads
-
-
-def _check_chain(factors, symbols, at_heads) -> None:
-    """Raise an error for products of matrices whose sizes do not match. SymPy allows them if the sizes are symbols."""
-    for before, after in pairwise((Identity(symbols.next_width), *factors, Identity(symbols.tokens))):
-        if expand(before.shape[1] - after.shape[0]).subs(*at_heads) != 0:
-            sizes = f"{before} of shape {before.shape} by {after} of shape {after.shape}"
-            raise _Refused(f"it multiplies {sizes}, whose sizes do not match")
+    of_hidden, of_weights = (sum(factor.count(symbol) for factor in factors) for symbol in (hidden, weights))
+    if of_hidden > 1:
+        raise _NotCovered(
+            f"{hidden} occurs {of_hidden} times in a product: with attention on hidden activations the network is not "
+            "linear in its values. Attention must be a function of the bare input"
+        )
+    if of_hidden == 0:
+        raise _NotCovered(f"a term does not contain {hidden}: biases are not covered")
+    if of_weights > 1:
+        raise _NotCovered(
+            f"{weights} occurs more than once in a product: the forward map must be linear in the weights"
+        )
 
 
 TOKENS = Symbol("N_tokens", integer=True, positive=True)

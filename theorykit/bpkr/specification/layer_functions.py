@@ -27,29 +27,23 @@ _OUTER = Symbol("n", integer=True, positive=True)
 
 def count(size: Expr, head_counts: Mapping[str, int]) -> int:
     """Evaluate an expression of head counts to a whole number."""
-    unknown = sorted({symbol.name for symbol in size.free_symbols} - set(head_counts))
-    if unknown:
-        raise ValueError(
-            f"the number {size} depends on {', '.join(unknown)}: blocks and sizes of parameters may depend only on the "
-            "number of heads, which must be positive"
-        )
+    if unknown := sorted({symbol.name for symbol in size.free_symbols} - set(head_counts)):
+        raise ValueError(f"blocks and sizes must depend on the number of heads alone, got {', '.join(unknown)}")
     return int(interpret(size, head_counts))
 
 
 def branch_heads(form: LayerForm, heads: int) -> np.ndarray:
     """Return which heads each branch passes, as booleans (branches x heads); none for the skip connection."""
-    counts = {form.symbols.heads.name: heads}
-    passes = np.zeros((count(form.blocks, counts), heads), dtype=bool)
+    skip = np.zeros((int(form.has_skip), heads), dtype=bool)
     if isinstance(form.block_heads, Identity):
-        np.fill_diagonal(passes, True)
-    elif form.block_heads is not None:
-        # Replace parameters by ones, because only the zero entries matter here.
-        ones = {
-            symbol.name: np.ones([count(side, counts) for side in getattr(symbol, "shape", ())])
-            for symbol in _symbols(form.block_heads)
-        }
-        passes = interpret(form.block_heads, {**ones, **counts}) != 0
-    return np.concatenate([np.zeros((int(form.has_skip), heads), dtype=bool), passes])
+        return np.concatenate([skip, np.eye(heads, dtype=bool)])
+    counts = {form.symbols.heads.name: heads}
+    if form.block_heads is None:
+        return np.concatenate([skip, np.zeros((count(form.blocks, counts), heads), dtype=bool)])
+    # Replace parameters by ones, because only the zero entries matter here.
+    symbols = _symbols(form.block_heads)
+    ones = {each.name: np.ones([count(side, counts) for side in getattr(each, "shape", ())]) for each in symbols}
+    return np.concatenate([skip, interpret(form.block_heads, {**ones, **counts}) != 0])
 
 
 def forward(
@@ -102,11 +96,11 @@ def prior_means(
         numbers = {name: value if isinstance(value, int) else np.asarray(value) for name, value in numbers.items()}
     for form in reversed(forms):
         symbol = MatrixSymbol(f"U_{form.symbols.index + 1}", _OUTER, _OUTER)
+        mean = form.prior_mean(symbol)
         if known:
-            given = {symbol.name: np.asarray(outer), _OUTER.name: len(outer)}
-            outer = np.asarray(interpret(form.prior_mean(symbol), {**numbers, **given}))
+            outer = np.asarray(interpret(mean, {**numbers, symbol.name: np.asarray(outer), _OUTER.name: len(outer)}))
         else:
-            outer = _evaluate(form, form.prior_mean(symbol), {symbol: jnp.asarray(outer)}, numbers)
+            outer = _evaluate(form, mean, {symbol: jnp.asarray(outer)}, numbers)
         means.insert(0, outer)
     return tuple(means)
 
@@ -118,14 +112,13 @@ def covariance_root(form: LayerForm, numbers: Numbers) -> Float[Array, "blocks b
     """
     variance, matrix = split_coefficient(form.covariance)
     if isinstance(matrix, Identity):
-        root = _compile(form.symbols, sqrt(variance) * Identity(form.covariance.shape[0]), ())
-        return root.call_from(numbers)["value"]
-    return jnp.linalg.cholesky(_compile(form.symbols, form.covariance, ()).call_from(numbers)["value"])
+        return _evaluate(form, sqrt(variance) * matrix, {}, numbers)
+    return jnp.linalg.cholesky(_evaluate(form, form.covariance, {}, numbers))
 
 
 def gain(form: LayerForm, numbers: Numbers) -> ArrayLike:
     """Return the strength of the skip connection; zero if there is none."""
-    return _compile(form.symbols, form.gain, ()).call_from(numbers)["value"]
+    return _evaluate(form, form.gain, {}, numbers)
 
 
 def _symbols(expression: Expr) -> set[Expr]:
@@ -133,7 +126,7 @@ def _symbols(expression: Expr) -> set[Expr]:
     return expression.atoms(Symbol, MatrixSymbol)
 
 
-def _evaluate(form: LayerForm, expression: Expr, arrays: Mapping[MatrixSymbol, Array | None], numbers: Numbers):
+def _evaluate(form: LayerForm, expression: Expr, arrays: Mapping[MatrixSymbol, Array | None], numbers: Numbers) -> Any:
     arrays = {symbol: array for symbol, array in arrays.items() if array is not None}
     function = _compile(form.symbols, expression, tuple(arrays))
     return function.call_from({**numbers, **{symbol.name: array for symbol, array in arrays.items()}})["value"]
