@@ -417,7 +417,8 @@ def _checked_layer(kind: AbstractLayer, form: LayerForm, variance: Any) -> Abstr
     # Path weights are Gaussian given the next layer only if the prior does not depend on sizes that diverge.
     sizes = {symbols.width, symbols.next_width, symbols.tokens} & form.covariance.atoms(Symbol)
     if sizes:
-        raise ValueError(f"`prior` of {layer} must not depend on sizes, got {', '.join(sorted(map(str, sizes)))}")
+        found = ", ".join(sorted(map(str, sizes)))
+        raise ValueError(f"{layer}: `prior` must not depend on sizes, such as {found}; divide by them in `forward`")
     counts, values = {symbols.heads.name: heads} if heads else {}, kind.parameters(symbols)
     if missing := sorted(symbol.name for symbol in form.parameters - set(values)):
         raise ValueError(f"`parameters` of {layer} must name every symbol, but has no value for {', '.join(missing)}")
@@ -425,7 +426,7 @@ def _checked_layer(kind: AbstractLayer, form: LayerForm, variance: Any) -> Abstr
     for symbol, value in values.items():
         name = f"parameter {symbol.name} of {layer}"
         if symbol.name.removesuffix(f"_{symbols.index}") in _TAKEN:
-            raise ValueError(f"{name} must have another name, which the theory does not use")
+            raise ValueError(f"{layer} has a parameter called {symbol.name}, which has another meaning; rename it")
         if symbol.is_Matrix:
             matrix, size = numeric_array(name, value), count(symbol.shape[0], counts)
             if matrix.shape != (size, size):
@@ -453,6 +454,6 @@ def _is_positive_definite(name: str, matrix: Any) -> Iterator[Requirement]:
     symmetric = module.max(module.abs(matrix - matrix.T)) <= 1e-8 * module.max(module.abs(matrix))
     yield Requirement(f"{name} must be symmetric", symmetric)
     smallest, largest = module.linalg.eigvalsh(matrix)[np.array([0, -1])]
-    message, rounding = f"{name} must be positive definite", len(matrix) * np.finfo(np.float64).eps
-    got = f"{message}, got eigenvalues from {{:.3g}} to {{:.3g}}".format
+    message, rounding = f"{name} is not positive definite", len(matrix) * np.finfo(np.float64).eps
+    got = f"{message}: eigenvalues {{:.3g}} to {{:.3g}}".format
     yield Requirement(message, smallest > rounding * largest, lambda: got(smallest, largest))

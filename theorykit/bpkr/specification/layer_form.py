@@ -125,7 +125,8 @@ def _read(kind: AbstractLayer, symbols: LayerSymbols) -> LayerForm:
         for before, after in pairwise((Identity(symbols.next_width), *factors, Identity(symbols.tokens))):
             # SymPy allows products of different sizes if they are symbols.
             if expand(before.shape[1] - after.shape[0]).subs(heads) != 0:
-                raise _NotCovered(f"it multiplies {before} of shape {before.shape} by {after} of shape {after.shape}")
+                shapes = f"{before} of shape {before.shape} by {after} of shape {after.shape}"
+                raise _NotCovered(f"it multiplies {shapes}, whose sizes do not match")
         first, *others = factors
         if first == hidden:
             skips.append((coefficient, tuple(others)))

@@ -33,14 +33,9 @@ _MEANINGS = {
     "more than one skip connection": "two skip connections: add their gains, or their mixings of tokens, in one term",
     "equal widths": "a skip connection to another width: it needs layer.width equal to layer.next_width",
     "that are tried": "check the layer with fewer heads: its formula holds for any number of heads",
-    "each block has a separate copy": (
-        "several weight blocks act on one block of activations: write "
-        "layer.weights(blocks) * KroneckerProduct(Identity(blocks), layer.hidden)"
-    ),
     "whose sizes do not match": _ORDER,
     "it has shape": "the result has other rows or columns than (layer.next_width, layer.tokens): a transpose",
     "its weights act on": "a factor other than KroneckerProduct(matrix, hidden) stands after the weights",
-    "do not act on": "the weights do not act on layer.hidden",
     "contains the value of a parameter of the layer": "a number was used where its symbol belongs",
     "has no value for": "a symbol of `forward` or `prior` is not named in `parameters`",
     "which has another meaning": "the name of a parameter is taken: choose another name",
