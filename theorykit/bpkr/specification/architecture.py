@@ -137,11 +137,11 @@ class Architecture(DisplayMixin, eqx.Module):
         forms = _forms(jax.tree.structure(layers))
         variances = _one_per_layer("prior_variances", prior_variances, len(layers) + 2)
         self.prior_variances = tuple(
-            _plain(checked_number(f"prior_variances[{i}]", variance, above=0.0)) for i, variance in enumerate(variances)
+            _number(f"prior_variances[{i}]", variance, above=0.0) for i, variance in enumerate(variances)
         )
         self.layers = tuple(map(_checked_layer, layers, forms, self.prior_variances[1:-1]))
         self.embedding = as_activation(embedding, "embedding")
-        self.temperature = _plain(checked_number("temperature", temperature, least=0.0))
+        self.temperature = _number("temperature", temperature, least=0.0)
         self.widths, self.width_ratios = _widths_and_ratios(forms, widths, width_ratios, richness)
         self.richness = None
         if richness is not None:
@@ -149,7 +149,7 @@ class Architecture(DisplayMixin, eqx.Module):
                 raise ValueError("richness must be None for nonlinear hidden units, whose mean-field limit is unknown")
             # At infinite width, a richness of zero is the Gaussian process.
             least = {"least": 0.0} if self.is_infinite else {"above": 0.0}
-            self.richness = _plain(checked_number("richness", richness, **least, most=_LARGEST_RICHNESS))
+            self.richness = _number("richness", richness, **least, most=_LARGEST_RICHNESS)
         self.outputs = checked_whole_number("outputs", outputs, least=1)
         self.read_tokens = checked_whole_number("read_tokens", read_tokens, least=1)
         self.heads = tuple(layer.heads for layer in layers)
@@ -341,7 +341,7 @@ def nonlinear_layers(layers: tuple[AbstractLayer, ...]) -> int:
     return max((i for i, layer in enumerate(layers, 1) if not activation_of(layer).is_linear), default=0)
 
 
-class _Number:
+class _Placeholder:
     """Placeholder for a parameter of a layer, for which expressions must use a symbol."""
 
     def _sympy_(self):
@@ -354,7 +354,7 @@ class _Number:
 @lru_cache
 def _forms(structure: jax.tree_util.PyTreeDef) -> tuple[LayerForm, ...]:
     """Return the forms of layers with this structure, for any values of its leaves."""
-    layers = jax.tree.unflatten(structure, [_Number()] * structure.num_leaves)
+    layers = jax.tree.unflatten(structure, [_Placeholder()] * structure.num_leaves)
     width, forms = width_symbol("1"), []
     for index, layer in enumerate(layers, 1):
         # A skip connection needs equal widths, so try them first.
@@ -367,9 +367,10 @@ def _forms(structure: jax.tree_util.PyTreeDef) -> tuple[LayerForm, ...]:
     return tuple(forms)
 
 
-def _plain(value: Any) -> Any:
-    """Convert NumPy scalars to Python numbers, because calculations with short integers would overflow."""
-    return value.item() if isinstance(value, np.generic) else value
+def _number(name: str, value: Any, **bounds: float) -> Any:
+    checked = checked_number(name, value, **bounds)
+    # Calculations with short integers of NumPy would overflow.
+    return checked.item() if isinstance(checked, np.generic) else checked
 
 
 def _one_per_layer(name: str, values: Any, length: int) -> tuple:
@@ -394,7 +395,7 @@ def _widths_and_ratios(forms: Sequence[LayerForm], widths: Any, ratios: Any, ric
 
 def _checked_widths(forms: Sequence[LayerForm], name: str, widths: tuple) -> tuple:
     bounds = {"least": _SMALLEST_WIDTH, "most": _LARGEST_WIDTH}
-    checked = [_plain(checked_number(f"{name}[{i}]", width, **bounds)) for i, width in enumerate(widths)]
+    checked = [_number(f"{name}[{i}]", width, **bounds) for i, width in enumerate(widths)]
     for i, form in enumerate(forms):
         before, after = checked[i : i + 2]
         if form.has_skip and after is not before:

@@ -16,7 +16,7 @@ from ...symbolic import kronecker
 from ...symbolic.algebra import expand_products, from_terms, matrix_terms
 from ...symbolic.atoms import SideBySide, Stacked, below, beside
 from .activations import Activation
-from .layers import AbstractLayer, LayerSymbols
+from .layers import TOKENS, AbstractLayer, LayerSymbols
 
 # Factors of a product that are linear in the hidden units or weights that they contain.
 _LINEAR = (MatrixSymbol, Transpose, KroneckerProduct)
@@ -197,10 +197,6 @@ def _check_is_linear(factors: Sequence[MatrixExpr], weights: MatrixSymbol, hidde
         raise _NotCovered(
             f"{weights} occurs more than once in a product: the forward map must be linear in the weights"
         )
-
-
-TOKENS = Symbol("N_tokens", integer=True, positive=True)
-"""Number of tokens for which the readout has separate weights."""
 
 
 @dataclass(frozen=True)

@@ -20,6 +20,9 @@ from ...symbolic import positive_definite
 from ...symbolic.atoms import PositiveDefiniteSymbol
 from .activations import IDENTITY, Activation, as_activation
 
+TOKENS = Symbol("N_tokens", integer=True, positive=True)
+"""Number of tokens, which is also the number of tokens for which the readout can have separate weights."""
+
 
 @dataclass(frozen=True)
 class LayerSymbols:
@@ -45,7 +48,7 @@ class LayerSymbols:
     @property
     def tokens(self) -> Symbol:
         """The number of tokens, the same for all layers."""
-        return Symbol("N_tokens", integer=True, positive=True)
+        return TOKENS
 
     @property
     def variance(self) -> Symbol:
