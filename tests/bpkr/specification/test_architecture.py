@@ -14,7 +14,7 @@ from theorykit import bpkr
 from theorykit.bpkr import Dense, Skip
 
 from .. import cases
-from ..cases import TiedHeads, assert_close, explicit_branches, explicit_covariance, explicit_gain
+from ..cases import TiedHeads, assert_close, explicit_branches, explicit_covariance, explicit_gain, refused
 
 
 @pytest.mark.parametrize(
@@ -121,3 +121,30 @@ def test_gp_limit_is_the_mean_over_the_prior_layer_by_layer(case):
         gain = explicit_gain(layer)
         outer = scipy.linalg.block_diag(gain**2 * outer, of_blocks) if gain else of_blocks
         assert_close(matrix, outer, 1e-14)
+
+
+def test_an_architecture_that_does_not_fit_in_memory_is_refused():
+    many = bpkr.Architecture((1000,) * 3, 10, temperature=0.1)
+    for call in (many.path_labels, many.path_branches, lambda: bpkr.gp_limit(many)):
+        with refused("layers of (1000, 1000, 1000) branches make 1,000,000,000 paths"):
+            call()
+
+
+@pytest.mark.parametrize(
+    "numbers, message",
+    [
+        ({"widths": (math.inf, 3.0, 3.0), "richness": 1.0}, "widths[0] must be finite"),
+        ({"widths": (math.inf, math.inf), "richness": 1.0}, "widths must have 3 numbers"),
+        ({"widths": 3.0, "width_ratios": 2.0, "richness": 1.0}, "width_ratios must be None"),
+        ({"widths": math.inf, "width_ratios": (1.0, 0.0, 1.0), "richness": 1.0}, "width_ratios[1] must be finite"),
+        ({"widths": 3.0, "richness": 0.0}, "richness must be finite and > 0"),
+        ({"widths": 3.0, "richness": 1.0, "embedding": "erf"}, "richness must be None for nonlinear"),
+    ],
+)
+def test_widths_are_finite_or_infinite_with_ratios_and_a_richness(numbers, message):
+    with refused(message):
+        bpkr.Architecture((2, 2), temperature=0.1, **numbers)
+    ratios = bpkr.Architecture((2, 2), math.inf, temperature=0.1, richness=0.0, width_ratios=(2.0, 1.0, 4.0))
+    assert ratios.is_infinite and ratios.relative_widths == (1.0, 0.5, 2.0)
+    finite = bpkr.Architecture((2, 2), (8.0, 4.0, 16.0), temperature=0.1, richness=1.0)
+    assert finite.at_infinite_width().relative_widths == ratios.relative_widths

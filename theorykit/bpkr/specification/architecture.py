@@ -24,7 +24,6 @@ from ... import memory
 from ...checks import (
     Requirement,
     array_module,
-    by_name,
     check_is_number,
     checked_instance,
     checked_number,
@@ -439,8 +438,9 @@ def _checked_layer(kind: AbstractLayer, form: LayerForm, variance: Any) -> Abstr
             requirements.append(Requirement(f"{name} must be finite and positive, got {shown(value)}", holds))
     kind = require(kind, requirements)
     if not is_traced(variance, *values.values()):
-        numbers = by_name("parameters", {**counts, symbols.variance: variance, **values})
-        numbers = {key: np.asarray(value) if np.ndim(value) else float(value) for key, value in numbers.items()}
+        given = {symbols.variance: variance, **values}.items()
+        numbers = {symbol.name: np.asarray(value) if symbol.is_Matrix else float(value) for symbol, value in given}
+        numbers |= counts
         scale, matrix = split_coefficient(form.covariance)
         # The identity is not formed, because there can be very many blocks.
         is_diagonal = isinstance(matrix, Identity)
