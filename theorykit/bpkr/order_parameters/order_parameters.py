@@ -150,14 +150,15 @@ def checked_order_parameters(
     point = getattr(order_parameters, "order_parameters", order_parameters)
     checked_instance(name, point, OrderParameters, "such as bpkr.gp_limit(architecture), or the result of bpkr.solve")
     sizes = checked_architecture(architecture).overlap_sizes
-    overlaps = to_overlaps(jax.tree.map(on_host, point))
-    if len(overlaps) != len(sizes):
-        raise ValueError(f"{name} must have {len(sizes) - 1} matrices, one per layer, got {len(overlaps) - 1}")
+    if len(point.matrices) != len(sizes) - 1:
+        raise ValueError(f"{name} must have {len(sizes) - 1} matrices, one per layer, got {len(point.matrices)}")
+    if point is not order_parameters:
+        if not is_traced(order_parameters):
+            warn_of_failures(order_parameters, stacklevel=4)
+        if sizes == (*map(len, point.matrices), len(point.readout) if point.readout.ndim else 1):
+            return point
     names = [*(f"{name}: U_{layer}" for layer in range(1, len(sizes))), f"{name}: u"]
-    if point is not order_parameters and not is_traced(order_parameters):
-        warn_of_failures(order_parameters, stacklevel=4)
-    if point is not order_parameters and [len(each) for each in overlaps] == list(sizes):
-        return point
+    overlaps = to_overlaps(jax.tree.map(on_host, point))
     overlaps = [
         checked_positive_definite(called, matrix, size, singular=singular)
         for called, matrix, size in zip(names, overlaps, sizes, strict=True)
@@ -169,8 +170,8 @@ def checked_order_parameters(
             difference = jnp.max(jnp.abs(overlaps[i][:size, :size] - expected))
             is_block = on_host(difference <= _CONSISTENCY * jnp.max(jnp.abs(expected)))
             message = (
-                f"{names[i]} must have the square of the gain of the skip connection times U_{i + 2} as its leading "
-                f"{size} x {size} block"
+                f"{names[i]} must have as its leading {size} x {size} block the square of the gain of the skip "
+                "connection times the next order parameter"
             )
             got = f"{message}; entries differ by up to {{:.3g}}".format
             overlaps[i] = require(overlaps[i], [Requirement(message, is_block, partial(got, difference))])
