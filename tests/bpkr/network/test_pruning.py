@@ -96,7 +96,7 @@ def test_the_output_is_that_of_zero_blocks(case, removed, make_heads, readout):
     network, inputs = sampled(case, make_heads, readout), some_inputs()
     expected = silenced(network, removed)(inputs)
     assert_close(bpkr.without_heads(network, removed)(inputs), expected, 1e-12)
-    assert bpkr.without_heads(network, []) is network
+    assert eqx.tree_equal(bpkr.without_heads(network, []), network)
     assert np.max(np.abs(expected - network(inputs))) > 1e-3 * np.max(np.abs(expected))
 
 
@@ -193,12 +193,12 @@ class OddStrength(Unscaled):
 @pytest.mark.parametrize(
     ("layer", "message"),
     [
-        (TiedHeads(3), "layer 1 (TiedHeads): it does not have one weight block per head"),
-        (Skip(TiedHeads(3), 0.5), "layer 1 (Skip): it does not have one weight block per head"),
-        (CorrelatedHeads(CORRELATED, 2), "layer 1 (CorrelatedHeads): the size of its kappa_1 depends on the number"),
-        (StraightByHeads(0.5, 2), "layer 1 (StraightByHeads): its skip connection depends on the number of heads"),
-        (Numbered(), "layer 1 (Numbered): its number of heads is not a field"),
-        (OddStrength(0.5, 2), "no head can be removed from layer 1: its weights would be rescaled by"),
+        (TiedHeads(3), "no head can be removed from layer 1 (TiedHeads)"),
+        (Skip(TiedHeads(3), 0.5), "no head can be removed from layer 1 (Skip)"),
+        (CorrelatedHeads(CORRELATED, 2), "no head can be removed from layer 1 (CorrelatedHeads)"),
+        (StraightByHeads(0.5, 2), "no head can be removed from layer 1 (StraightByHeads)"),
+        (Numbered(), "no head can be removed from layer 1 (Numbered)"),
+        (OddStrength(0.5, 2), "weights of layer 1 would be multiplied by"),
     ],
 )
 def test_kinds_of_layers_that_are_not_known_with_fewer_heads_are_refused(layer, message):
@@ -230,3 +230,12 @@ def test_removable_heads_keep_their_order_and_leave_one_head_in_every_layer(data
     assert sorted(head.layer for head in left) == [layer for layer, count in enumerate(counts, 1) if count]
     for head in left:  # it was the last of its layer when its turn came
         assert all(order.index(other) <= order.index(head) for other in order if other.layer == head.layer)
+
+
+@pytest.mark.parametrize("heads", [[Head(3, 1)], [Head(1, 3)], [Head(1, 0)], [Head(2, 1), Head(2, 1)]])
+def test_heads_that_are_unknown_or_repeated_are_refused(heads):
+    for call in (lambda: bpkr.removable_heads(heads, (2, 2)), lambda: bpkr.without_heads(sampled(TWO_BY_TWO), heads)):
+        with refused(f"has {heads[-1]!r}, which is repeated or not one of the (2, 2) heads"):
+            call()
+    with refused("removed has all 2 heads of layer 2"):
+        bpkr.without_heads(sampled(TWO_BY_TWO), [Head(2, 1), Head(2, 2)])

@@ -17,7 +17,7 @@ from ...extras import needed
 from ...workers import Workers, check_executor
 from ..evaluation.energies import energy_of
 from ..evaluation.problem import as_problem
-from ..network.attention_heads import AbstractHeads
+from ..network.attention import Heads
 from ..network.network import checked_whole_widths, network_of_whitened, weight_shapes
 from ..order_parameters.finite_width_law import finite_width_law
 from ..specification.architecture import require_finite_widths
@@ -219,7 +219,7 @@ def _run(
 def network_of(
     architecture: bpkr.Architecture,
     tree: xr.DataTree,
-    heads: AbstractHeads,
+    heads: Heads,
     *,
     chain: int,
     draw: int,

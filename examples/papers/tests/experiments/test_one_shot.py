@@ -25,9 +25,9 @@ from papers.one_shot.pruning import Outputs, _stays
 from papers.one_shot.sources import sources
 from papers.tasks.published_images import OmniglotSplit
 from papers.tasks.strokes import stroke_characters
+from papers.training import TrainingSettings
 from theorykit import bpkr
 from theorykit.bpkr.sampling import MixingWarning
-from theorykit.bpkr.training import TrainingSettings
 
 VARIANT = one_shot.Variant("L2H32", (3, 2), 4)
 SETTINGS = one_shot.OneShot(
