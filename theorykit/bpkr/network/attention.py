@@ -100,16 +100,18 @@ class Heads(DisplayMixin, eqx.Module):
         if self.key_query is not None:
             scores = [jnp.einsum("psi,hij,ptj->phst", inputs, product, inputs) for product in self.key_query]
         else:
-
-            def projected(matrices, biases):
-                values = [jnp.einsum("hgi,pti->phgt", matrix, inputs) for matrix in matrices]
-                return values if biases is None else [v + b[:, :, None] for v, b in zip(values, biases, strict=True)]
-
-            pairs = zip(projected(self.query, self.query_bias), projected(self.key, self.key_bias), strict=True)
-            scores = [jnp.einsum("phgs,phgt->phst", key, query) / jnp.sqrt(query.shape[2]) for query, key in pairs]
+            scores = []
+            for i, (query, key) in enumerate(zip(self.query, self.key, strict=True)):
+                queries, keys = (jnp.einsum("hgi,pti->phgt", matrix, inputs) for matrix in (query, key))
+                if self.query_bias is not None:
+                    queries = queries + self.query_bias[i][:, :, None]
+                if self.key_bias is not None:
+                    keys = keys + self.key_bias[i][:, :, None]
+                scores.append(jnp.einsum("phgs,phgt->phst", keys, queries) / jnp.sqrt(query.shape[1]))
+        if added is not None:
+            scores = [layer + added for layer in scores]
         # jax.nn.softmax subtracts the largest score, so that large scores do not overflow.
-        shifted = scores if added is None else [layer + added for layer in scores]
-        return tuple(jax.nn.softmax(layer, axis=2) for layer in shifted)  # Eq. (3)
+        return tuple(jax.nn.softmax(layer, axis=2) for layer in scores)  # Eq. (3)
 
 
 @jit_and_keep
@@ -160,17 +162,15 @@ def heads(
         axes = "heads G" if name.endswith("bias") else "heads G features"
         layers = checked_sequence(name, layers, "arrays, one per layer that has heads")
         found[name] = tuple(finite_array(f"{name}[{i}]", layer, axes) for i, layer in enumerate(layers))
-    first = next(iter(found))
-    needed = [layer.shape for layer in found[first]]
-    for i, (_, rows, features) in enumerate(needed):
-        if features != needed[0][2]:
-            raise ValueError(f"{first}[{i}] must act on {needed[0][2]} features, as in layer 0, got {needed[i]}")
-        if first == "key_query" and rows != features:
-            raise ValueError(f"{first}[{i}] must have shape (heads, features, features), got {needed[i]}")
+    first = found.get("query", found.get("key_query"))
     for name, layers in found.items():
-        shapes = [layer.shape for layer in layers]
-        if shapes != [shape[: 2 if name.endswith("bias") else 3] for shape in needed]:
-            raise ValueError(f"{name} must fit {first} of shapes {needed}, got {shapes}")
+        if len(layers) != len(first):
+            raise ValueError(f"{name} must have {counted(len(first), 'layer')}, as query, got {len(layers)}")
+        for i, layer in enumerate(layers):
+            features = first[0].shape[2]
+            shape = len(first[i]), features if name == "key_query" else first[i].shape[1], features
+            if layer.shape != shape[: layer.ndim]:
+                raise ValueError(f"{name}[{i}] must have shape {shape[: layer.ndim]}, got {layer.shape}")
     return Heads(**found)
 
 

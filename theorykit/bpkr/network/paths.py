@@ -98,51 +98,38 @@ def path_features(
     real = None if real_tokens is None else checked_real_tokens("real_tokens", real_tokens, *inputs.shape[:2])
     read = _checked_readout(chosen_readout(architecture, readout, inputs.shape[1]), inputs.shape, real)
     layers = _checked_attention(attention, inputs.shape, architecture, layout, real)
+    # Numbers are arrays, so that one compilation serves all values.
+    found = unchecked_path_features(inputs, layers, architecture.with_arrays(), read)
     if architecture.is_linear:
-        return unchecked_path_features(inputs, layers, architecture, read)
-    readings = _readings(inputs, layers, architecture.with_arrays(), read)
+        return found
     tokens = jnp.sqrt(architecture.prior_variances[0] / inputs.shape[2]) * inputs
     above = architecture.prior_variances[1 : len(architecture.activations)]
     variances = jnp.asarray(above, dtype=jnp.float64).reshape(-1)
     rules = rules_for(architecture.activations, variances, tokens)
-    return ImplicitFeatures(tokens, readings, variances, architecture.activations, rules)
+    return ImplicitFeatures(tokens, found, variances, architecture.activations, rules)
 
 
+@jit_and_keep
 def unchecked_path_features(
     inputs: Float[Array, "examples tokens features"],
-    attention: Sequence[Float[Array, "... _ keys queries"]],
+    attention: tuple[Float[Array, "... _ keys queries"], ...],
     architecture: Architecture,
     read: Float[Array, "... tokens read"],
-) -> Float[Array, "examples paths features"]:
-    """Compute `path_features` without checks. `read` is from `readout_weights`."""
-    # Numbers are arrays, so that one compilation serves all values.
-    return _features(inputs, tuple(attention), architecture.with_arrays(), read)
-
-
-@jit_and_keep
-def _features(inputs, attention, architecture: Architecture, read) -> Float[Array, "examples paths features"]:
-    scale = jnp.sqrt(architecture.prior_variances[0] / inputs.shape[2])
-    return scale * _along_paths(lambda tokens, reading: reading.T @ tokens, inputs, attention, architecture, read)
-
-
-@jit_and_keep
-def _readings(inputs, attention, architecture: Architecture, read) -> Float[Array, "examples tokens paths"]:
-    return _along_paths(lambda tokens, reading: reading, inputs, attention, architecture, read)
-
-
-def _along_paths(
-    of_reading: Callable[[Array, Array], Array], inputs, attention, architecture: Architecture, read
 ) -> Array:
-    """Apply of_reading(tokens, how every path reads them (tokens x paths)) to every example, Eq. (7)."""
+    """Compute path features (examples, paths, features) without checks, Eq. (7). `read` is from `readout_weights`.
+
+    With nonlinear hidden units, return how paths read the tokens (examples, tokens, paths).
+    """
     forms, numbers = architecture.forms, architecture.layer_numbers()
     mixings = stack_heads(forms, architecture.heads, attention)
 
     def of_example(tokens, mixings, reading):
         for form in reversed(forms):
             reading = layer_functions.reading(form, numbers, reading, mixings.get(form.symbols.index))
-        return of_reading(tokens, reading)
+        return reading.T @ tokens if architecture.is_linear else reading
 
-    return over_examples(of_example, mixings, read)(inputs, mixings, read)
+    found = over_examples(of_example, mixings, read)(inputs, mixings, read)
+    return jnp.sqrt(architecture.prior_variances[0] / inputs.shape[2]) * found if architecture.is_linear else found
 
 
 def over_examples(

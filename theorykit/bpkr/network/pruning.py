@@ -11,11 +11,9 @@ from typing import NamedTuple
 
 import numpy as np
 from jax.typing import ArrayLike
-from sympy import MatrixSymbol
 
-from ...checks import checked_arguments, checked_array, refuse_traced
-from ...symbolic.algebra import matrix_terms
-from ..specification.layers import Skip
+from ...checks import checked_arguments, checked_array, counted, refuse_traced
+from ..specification.layers import Attention, Skip
 from .attention import Heads
 from .network import Network
 
@@ -70,57 +68,38 @@ def removable_heads(order: Iterable[Head], head_counts: Sequence[int]) -> list[H
 def without_heads(network: Network, removed: Iterable[Head]) -> Network:
     """Return a smaller network without the heads `removed`. Its output is as if their weights were zero.
 
-    The weight blocks (N_{l+1}, N_l), queries and keys of these heads are removed, and the remaining heads are
-    renumbered. If a layer keeps H' of H heads, its forward map divides by sqrt(H') instead of sqrt(H). The remaining
-    blocks are therefore multiplied by sqrt(H' / H), or by the factor that a custom layer needs. Prior variances stay
-    the same, although the rescaled weights were not drawn from the prior of the smaller network.
+    The weight blocks, queries and keys of these heads are removed, and the remaining heads are renumbered. If a layer
+    keeps H' of H heads, its forward map divides by sqrt(H') instead of sqrt(H), so the remaining blocks are multiplied
+    by sqrt(H' / H). Prior variances stay the same, although these weights were not drawn from the prior of the smaller
+    network.
 
     Source: Sec. 4.2 of arXiv 2405.15926.
 
     Raises:
-        ValueError: a head is unknown or repeated, a layer would lose all its heads, or something other than separate
-            weight blocks of a layer depends on its number of heads.
+        ValueError: a head is unknown or repeated, a layer would lose all its heads, or is a custom layer.
     """
     architecture = network.architecture
     removed = _checked_heads("removed", removed, architecture.heads)
-    kept = [
-        np.array([Head(layer, head) not in removed for head in range(1, count + 1)], dtype=bool)
-        for layer, count in enumerate(architecture.heads, 1)
-    ]
-    kinds = list(architecture.layers)
-    for i, (kind, form, keep) in enumerate(zip(architecture.layers, architecture.forms, kept, strict=True)):
+    layers, weights, kept = list(architecture.layers), list(network.weights), []
+    for i, (layer, count) in enumerate(zip(architecture.layers, architecture.heads, strict=True)):
+        keep = np.array([Head(i + 1, head) not in removed for head in range(1, count + 1)], dtype=bool)
+        kept += [keep] * bool(count)
         if np.all(keep):
             continue
-        if not np.any(keep):
-            raise ValueError(f"removed has all {len(keep)} heads of layer {i + 1}; keep at least one")
-        inner = kind.layer if isinstance(kind, Skip) else kind
-        has_blocks = [factors for _, factors in matrix_terms(form.block_tokens)] == [(form.symbols.attention,)]
-        has_field = "heads" in {field.name for field in dataclasses.fields(inner)}
-        others = form.gain, form.skip_tokens, *(each for each in form.parameters if isinstance(each, MatrixSymbol))
-        if not (has_blocks and has_field) or any(other.has(form.symbols.heads) for other in others):
+        inner, left = layer.layer if isinstance(layer, Skip) else layer, int(np.sum(keep))
+        if type(inner) is not Attention or not left:
             raise ValueError(
-                f"no head can be removed from layer {i + 1} ({type(kind).__name__}): its number of heads must be a "
-                "field, and only its weights may depend on it, with one block per head"
+                f"layer {i + 1}, a {type(inner).__name__} of {counted(count, 'head')}, cannot lose {count - left}: it "
+                "must be Attention, with or without a skip connection, and keep at least one head"
             )
-        fewer = dataclasses.replace(inner, heads=int(np.sum(keep)))
-        kinds[i] = fewer if inner is kind else dataclasses.replace(kind, layer=fewer)
-    smaller, layers = dataclasses.replace(architecture, layers=kinds), []
-    for weights, before, after, keep in zip(network.weights, architecture.forms, smaller.forms, kept, strict=True):
-        if not np.all(keep):
-            # The factor of a weight block in the forward map, such as 1 / sqrt(H), without the factor of the width.
-            ((old, _),), ((new, _),) = (matrix_terms(form.block_tokens) for form in (before, after))
-            ratio = old.subs(before.symbols.heads, len(keep)) / new.subs(after.symbols.heads, int(np.sum(keep)))
-            if not ratio.is_number:
-                raise ValueError(f"weights of layer {before.symbols.index} would be multiplied by {ratio}, not a number")
-            # Rescale the remaining blocks so that the forward map of fewer heads gives the same result.
-            weights = float(ratio) * weights[:, np.repeat(keep, weights.shape[1] // len(keep))]
-        layers.append(weights)
-    of_layers = [keep for keep in kept if len(keep)]
+        layers[i] = Attention(left) if inner is layer else Skip(Attention(left), layer.gain)
+        weights[i] = np.sqrt(left / count) * weights[i][:, np.repeat(keep, weights[i].shape[1] // count)]
     parameters = {
-        name: arrays and tuple(array[keep] for array, keep in zip(arrays, of_layers, strict=True))
+        name: arrays and tuple(array[keep] for array, keep in zip(arrays, kept, strict=True))
         for name, arrays in vars(network.heads).items()
     }
-    weights = (network.embedding, *layers, network.readout_weights)
+    smaller = dataclasses.replace(architecture, layers=layers)
+    weights = (network.embedding, *weights, network.readout_weights)
     return Network.of_weights(smaller, weights, Heads(**parameters), readout=network.readout)
 
 
