@@ -3,13 +3,12 @@
 import sys
 import tomllib
 
-import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from tests.cli.terminal import run
 from tests.readme import FEATURES, safetensors
-from theorykit import bpkr, checkpoints, progress
+from theorykit import checkpoints, progress
 from theorykit.extras import MissingLibrary, needed
 
 HEADS = 2

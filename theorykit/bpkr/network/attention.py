@@ -288,7 +288,7 @@ def _scores_of_array(
     mask = in_order_of_names("mask", mask, f"examples heads {order}" if np.ndim(mask) == 4 else order)
     dtype, array = (mask if is_traced(mask) else np.asarray(mask)).dtype, numeric_array("mask", mask)
     array = array[None, None] if array.ndim == 2 else array
-    for count in counts:
+    for count in counts or (1,):
         whole = (examples, count, tokens, tokens)
         if array.ndim != 4 or any(size not in (1, full) for size, full in zip(array.shape, whole, strict=True)):
             raise ValueError(

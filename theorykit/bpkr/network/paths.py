@@ -240,7 +240,7 @@ def _checked_attention(
 
 
 @jit
-def _judge(layer: Float[Array, "... heads keys queries"], real: Array | None) -> tuple[Array, Array, Array | None]:
+def _judge(layer: Float[Array, "... heads keys queries"], real: Array | None) -> tuple[Array, Array, Array]:
     """Return whether sums over keys, and over queries, are one, and the largest attention to padding."""
     over_keys, over_queries = (jnp.max(jnp.abs(jnp.sum(layer, axis=axis) - 1)) <= _ONE for axis in (-2, -1))
     is_transposed = over_queries & (jnp.min(layer) >= 0)
