@@ -106,10 +106,8 @@ def _architecture(spec) -> bpkr.Architecture:
 def _attention(spec, arrays, part: str = ""):
     """Return the attention maps of inputs. Layers have the heads `key_query_1`, ... and `lengths` count real tokens."""
     key_query = [arrays[name] for name in sorted(arrays) if name.startswith("key_query")]
-    lengths = arrays.get(f"{part}lengths")
-    return bpkr.attention(
-        arrays[f"{part}inputs"], key_query=key_query, mask=spec.get("mask"), real_tokens=lengths
-    )
+    masks = {"mask": spec.get("mask"), "real_tokens": arrays.get(f"{part}lengths")}
+    return bpkr.attention(arrays[f"{part}inputs"], key_query=key_query, **masks)
 
 
 def _features(spec, arrays, part: str = ""):

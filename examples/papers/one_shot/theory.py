@@ -95,9 +95,7 @@ def theory_of_seed(
     return xr.merge([solved.drop_vars(["mean", "variance"]), accuracy.rename("accuracy"), limit]).drop_attrs()
 
 
-def _gp_limit(
-    heads: bpkr.Heads, data: bpkr.Data, distributions: Sequence[str], temperature: float
-) -> xr.Dataset:
+def _gp_limit(heads: bpkr.Heads, data: bpkr.Data, distributions: Sequence[str], temperature: float) -> xr.Dataset:
     # The entropy vanishes in the limit, so the energy alone gives the evidence.
     architecture = bpkr.Architecture(heads.counts, 1, temperature=temperature)
     limit = bpkr.gp_limit(architecture)

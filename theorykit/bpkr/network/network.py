@@ -192,11 +192,7 @@ def sample_network(
 
 
 def network_of_whitened(
-    architecture: Architecture,
-    white: Sequence[Float[Array, "_ _"]],
-    heads: Heads,
-    *,
-    readout: Readout | None = None,
+    architecture: Architecture, white: Sequence[Float[Array, "_ _"]], heads: Heads, *, readout: Readout | None = None
 ) -> Network:
     """Make the network with whitened weights `white`, which have the shapes of `weight_shapes`.
 
