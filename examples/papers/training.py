@@ -105,7 +105,7 @@ def train(
     *,
     key: PRNGKeyArray,
     settings: TrainingSettings | None = None,
-    folder: Path | str | None = None,
+    folder: Path | None = None,
     progress: bool = True,
 ) -> Trained:
     """Train all weights of `network`, including queries and keys, on fresh examples in every step.
@@ -225,9 +225,7 @@ def _all_weights(network: bpkr.Network) -> list:
     return [network.embedding, *network.weights, network.readout_weights]
 
 
-def _outputs(
-    network: bpkr.Network, inputs: Float[Array, "examples tokens features"]
-) -> Float[Array, "examples *outputs"]:
+def _outputs(network: bpkr.Network, inputs: Float[Array, "examples tokens features"]) -> Array:
     """Return the outputs as a sum over paths. Weights do not depend on tokens, so they are multiplied first.
 
     Networks with nonlinear hidden units are not a sum over paths, and are evaluated layer by layer.

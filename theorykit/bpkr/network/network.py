@@ -22,7 +22,7 @@ from ..specification.activations import apply_to
 from ..specification.architecture import Architecture, nonlinear_layers, require_finite_widths
 from ..specification.layers import activation_of
 from .attention import Heads, Layout, Mask, array_rows, checked_real_tokens
-from .paths import Readout, chosen_readout, over_examples, readout_weights, stack_heads
+from .paths import Readout, chosen_readout, over_examples, readout_weights
 
 
 class Network(DisplayMixin, eqx.Module):
@@ -130,19 +130,18 @@ class Network(DisplayMixin, eqx.Module):
     ) -> Float[Array, "examples *outputs"]:
         """Compute the output without checks, for compiled loops. `read` is from `readout_weights`."""
         architecture = self.architecture
-        forms, numbers = architecture.forms, architecture.layer_numbers()
+        numbers = architecture.layer_numbers()
 
         def of_example(tokens, mixings, read):
             hidden = apply_to(architecture.embedding, self.embedding @ tokens.T / jnp.sqrt(tokens.shape[1]))  # Eq. (1)
-            for kind, form, weights in zip(architecture.layers, forms, self.weights, strict=True):
+            for kind, form, weights in zip(architecture.layers, architecture.forms, self.weights, strict=True):
                 hidden = layer_functions.forward(form, numbers, hidden, weights, mixings.get(form.symbols.index))
                 hidden = apply_to(activation_of(kind), hidden)
             by_token = self.readout_weights.reshape(read.shape[1], architecture.outputs, -1)
             scale = jnp.sqrt(len(hidden)) * architecture.root_power
             return jnp.einsum("tcn,nt->c", by_token, hidden @ read) / scale  # Eq. (4)
 
-        mixings = stack_heads(forms, architecture.heads, attention)
-        outputs = over_examples(of_example, mixings, read)(inputs, mixings, read)
+        outputs = over_examples(of_example, architecture, inputs, attention, read)
         return outputs[:, 0] if architecture.outputs == 1 else outputs
 
     def path_outputs(self, features: ArrayLike) -> Float[Array, "examples paths *outputs"]:

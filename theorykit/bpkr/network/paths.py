@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Literal, get_args
 
 import jax
@@ -29,7 +29,6 @@ from ..features.implicit import ImplicitFeatures, PathFeatures
 from ..features.token_kernels import rules_for
 from ..specification import layer_functions
 from ..specification.architecture import Architecture, checked_architecture
-from ..specification.layer_form import LayerForm
 from .attention import Layout, checked_real_tokens
 
 Readout = Literal["first", "last", "mean", "all"]
@@ -120,33 +119,33 @@ def unchecked_path_features(
 
     With nonlinear hidden units, return how paths read the tokens (examples, tokens, paths).
     """
-    forms, numbers = architecture.forms, architecture.layer_numbers()
-    mixings = stack_heads(forms, architecture.heads, attention)
+    numbers = architecture.layer_numbers()
 
     def of_example(tokens, mixings, reading):
-        for form in reversed(forms):
+        for form in reversed(architecture.forms):
             reading = layer_functions.reading(form, numbers, reading, mixings.get(form.symbols.index))
         return reading.T @ tokens if architecture.is_linear else reading
 
-    found = over_examples(of_example, mixings, read)(inputs, mixings, read)
+    found = over_examples(of_example, architecture, inputs, attention, read)
     return jnp.sqrt(architecture.prior_variances[0] / inputs.shape[2]) * found if architecture.is_linear else found
 
 
 def over_examples(
-    of_example: Callable[..., Array], mixings: Mapping[int, Array], read: Float[Array, "... tokens read"]
-) -> Callable[..., Array]:
-    """Map a function of (tokens, mixings, read) over examples. Parts that examples share are computed once."""
+    of_example: Callable[..., Array],
+    architecture: Architecture,
+    inputs: Float[Array, "examples tokens features"],
+    attention: Sequence[Float[Array, "... _ keys queries"]],
+    read: Float[Array, "... tokens read"],
+) -> Array:
+    """Map of_example(tokens, mixings, read) over examples. Parts that all examples share are computed once.
+
+    `mixings` has Omega_l, the heads' attention stacked vertically, by the number of the layer.
+    """
+    indices = [form.symbols.index for form, count in zip(architecture.forms, architecture.heads, strict=True) if count]
+    stacked = [layer.reshape(*layer.shape[:-3], -1, layer.shape[-1]) for layer in attention]
+    mixings = dict(zip(indices, stacked, strict=True))
     axes = {index: 0 if mixing.ndim == 3 else None for index, mixing in mixings.items()}
-    return jax.vmap(of_example, in_axes=(0, axes, 0 if read.ndim == 3 else None))
-
-
-def stack_heads(
-    forms: Sequence[LayerForm], heads: Sequence[int], attention: Sequence[Float[Array, "... _ keys queries"]]
-) -> Mapping[int, Float[Array, "... _ queries"]]:
-    """Return Omega_l, the heads' attention stacked vertically, by layer number for every layer that has heads."""
-    indices = [form.symbols.index for form, count in zip(forms, heads, strict=True) if count]
-    layers = zip(indices, attention, strict=True)
-    return {index: layer.reshape(*layer.shape[:-3], -1, layer.shape[-1]) for index, layer in layers}
+    return jax.vmap(of_example, in_axes=(0, axes, 0 if read.ndim == 3 else None))(inputs, mixings, read)
 
 
 @jit
