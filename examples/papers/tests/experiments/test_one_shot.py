@@ -294,7 +294,7 @@ def test_a_finished_run_is_read_and_more_seeds_extend_it(result, folder, monkeyp
 @pytest.mark.slow
 def test_a_network_of_other_heads_does_not_go_on_from_this_one(result, folder):
     other = replace(SETTINGS, variants=(replace(VARIANT, heads=(2, 2)),))
-    with pytest.raises(FileExistsError, match=r"another training, which differs in architecture"):
+    with pytest.raises(FileExistsError, match=r"another training, which differs in network.architecture"):
         one_shot.run(other, folder)
 
 
