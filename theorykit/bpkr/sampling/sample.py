@@ -16,7 +16,7 @@ from ...checks import Key, checked_arguments, checked_whole_number, refuse_trace
 from ...extras import needed
 from ...workers import Workers, check_executor
 from ..evaluation.problem import as_problem
-from ..network.attention_heads import AbstractHeads
+from ..network.attention import Heads
 from ..network.network import checked_whole_widths, network_of_whitened, weight_shapes
 from ..order_parameters.finite_width_law import finite_width_law
 from ..specification.architecture import require_finite_widths
@@ -217,7 +217,7 @@ def _run(
 def network_of(
     architecture: bpkr.Architecture,
     tree: xr.DataTree,
-    heads: AbstractHeads,
+    heads: Heads,
     *,
     chain: int,
     draw: int,
