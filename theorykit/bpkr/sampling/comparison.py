@@ -29,8 +29,6 @@ _SAMPLERS: Mapping[str, Callable[..., xr.DataTree]] = {
     "gibbs": sample_weights_by_gibbs,
     "nuts": sample_weights,
 }
-# `compare` sets these keywords of its samplers.
-_OWN = ("key", "folder", "executor", "progress")
 
 
 @checked_arguments
@@ -87,10 +85,8 @@ def compare(
     functions = {"saddle": bpkr.solve, **_SAMPLERS}
     for approach, keywords in options.items():
         checked_choice("a name in options", approach, functions)
-        parameters = inspect.signature(functions[approach]).parameters.values()
-        known = [each.name for each in parameters if each.kind is each.KEYWORD_ONLY and each.name not in _OWN]
-        if unknown := [name for name in keywords if name not in known]:
-            raise ValueError(f"options[{approach!r}] has unknown {unknown[0]!r}; use some of {', '.join(known)}")
+        # Raise an error for an unknown keyword before the first sampler starts.
+        inspect.signature(functions[approach]).bind_partial(problem, **keywords)
     # Check all approaches before the first sampler starts.
     for approach in (approach for approach in approaches if approach in _SAMPLERS):
         check_can_be_sampled(approach, problem.architecture)
