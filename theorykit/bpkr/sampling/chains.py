@@ -1,7 +1,7 @@
 """Run Markov chains in compiled blocks of steps, as tasks, with checkpoints from which a stopped run resumes.
 
 A sampler is an Equinox module with three methods: `start(key)` returns the state of a new chain with its random key,
-`step(state)` the next state, and `draw(state)` the arrays to keep by name, including statistics with the names of ArviZ.
+`step(state)` the next state, and `draw(state)` the arrays to keep by name, with statistics named as in ArviZ.
 """
 
 import time

@@ -31,6 +31,7 @@ from .settings import DEFAULT_SCHEDULES, NoUTurn, Schedule
 # Part of the settings of a run. Increase it if the draws of a sampler change for the same arguments.
 _VERSION = 7
 _NAMES = {"exact": "NUTS on the order parameters", "gibbs": "block Gibbs on the weights", "nuts": "NUTS on the weights"}
+_NO_U_TURN = NoUTurn()
 
 
 @checked_arguments
@@ -40,7 +41,7 @@ def sample_order_parameters(
     *,
     key: Key,
     schedule: Schedule = DEFAULT_SCHEDULES["exact"],
-    no_u_turn: NoUTurn = NoUTurn(),
+    no_u_turn: NoUTurn = _NO_U_TURN,
     folder: Path | str | None = None,
     executor: Workers = None,
     progress: bool = True,
@@ -90,7 +91,7 @@ def sample_weights(
     *,
     key: Key,
     schedule: Schedule = DEFAULT_SCHEDULES["nuts"],
-    no_u_turn: NoUTurn = NoUTurn(),
+    no_u_turn: NoUTurn = _NO_U_TURN,
     folder: Path | str | None = None,
     executor: Workers = None,
     progress: bool = True,
@@ -199,9 +200,7 @@ def _run(
     # Workers may run in another directory, so make the path absolute.
     folder = None if folder is None else folder.absolute()
     make = partial(sampler_of, approach, problem, schedule, no_u_turn)
-    drawn = run_chains(
-        make, schedule, key=key, settings=settings, folder=folder, executor=executor, progress=progress
-    )
+    drawn = run_chains(make, schedule, key=key, settings=settings, folder=folder, executor=executor, progress=progress)
     tree = label_draws(problem.architecture, drawn, settings)
     tree.attrs["problem"] = problem.description
     return tree
