@@ -23,7 +23,7 @@ class NoUTurnSampler(eqx.Module):
 
     def start(self, key: PRNGKeyArray) -> Any:
         start_key, chain_key = jax.random.split(key)
-        return self._kernel_and_state(chain_key, self.posterior.start(start_key))[1]
+        return self._kernel_and_state(chain_key, {"coordinates": self.posterior.start(start_key)})[1]
 
     def step(self, state: Any) -> Any:
         # `init` gives NumPyro's kernel its settings. The state that it returns is not used.
@@ -40,13 +40,14 @@ class NoUTurnSampler(eqx.Module):
             "n_steps": state.num_steps,
             "step_size": state.adapt_state.step_size,
         }
-        return {**self.posterior.record(state.z), **statistics}
+        return {**self.posterior.record(state.z["coordinates"]), **statistics}
 
     def _kernel_and_state(self, key: PRNGKeyArray, initial: Any) -> tuple[Any, Any]:
+        # NumPyro names the blocks of coordinates that have a dense mass matrix.
         kernel = numpyro.infer.NUTS(
-            potential_fn=lambda coordinates: -self.posterior.log_density(coordinates),
+            potential_fn=lambda z: -self.posterior.log_density(z["coordinates"]),
             target_accept_prob=self.settings.target_accept,
             max_tree_depth=self.settings.max_tree_depth,
-            dense_mass=self.settings.mass_matrix == "dense",
+            dense_mass=[("coordinates",)] if self.settings.mass_matrix == "dense" else [],
         )
         return kernel, kernel.init(key, self.warmup, initial, (), {})
