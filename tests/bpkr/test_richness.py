@@ -289,7 +289,7 @@ def test_exact_sampling_agrees_and_corrections_bring_the_saddle_closer(width):
         np.max(np.abs(np.ravel(first) - of_u1) / spread)
         for first in (saddle.order_parameters.first, expanded.mean.first)
     )
-    # Draws of the independence sampler are nearly independent: the error of a mean is below 0.02 of the spread.
+    # Of 8000 draws more than 2500 are effective, so the error of a mean is below 0.02 of the spread.
     assert corrected < 0.05
     assert corrected < at_saddle < 3 / np.sqrt(width)
     total = drawn["variance"].mean(axis=0) + drawn["mean"].var(axis=0)

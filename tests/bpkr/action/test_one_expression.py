@@ -64,7 +64,6 @@ CONTRACTIONS = {
     "bpkr/saddle/gaussian_fluctuations.py": "covariances of the order parameters",
     "bpkr/matrix_free/": "products with a kernel that is never formed, and Krylov spaces",
     "bpkr/sampling/gibbs.py": "conditional laws of the weights",
-    "bpkr/sampling/independence.py": "the law of proposals, of coordinates alone",
     "bpkr/sampling/posterior.py": "the network's output, weight by weight",
 }
 CALLS = {"einsum", "matmul", "dot", "vdot", "inner", "tensordot", "multi_dot", "kron", "dot_general"}
