@@ -73,7 +73,7 @@ def canonical(data: Data, outputs: int, temperature: Array | float, rotates: boo
     if examples > paths * width or (smallest <= MANY_ROWS if rotates is None else rotates):
         features, labels, error = _in_principal_axes(features, labels, smallest <= MANY_ROWS or bool(rotates))
         omitted = omitted + float((examples - len(features)) * labels.shape[1])
-    adds_zeros = len(features) * outputs <= MANY_ROWS and not is_in_traced_code(temperature) and bool(temperature > 0)
+    adds_zeros = usual * outputs <= MANY_ROWS and not is_in_traced_code(temperature) and bool(temperature > 0)
     directions = None
     if not is_tabulated(paths, shared_size(usual) if adds_zeros else len(features)):
         features, directions = _in_spanned_directions(features)
