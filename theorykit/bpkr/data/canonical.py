@@ -51,7 +51,7 @@ class Examples(eqx.Module):
         return jnp.pad(features, ((0, 0), (0, 0), (0, missing))) if missing else features
 
 
-def canonical(data: Data, outputs: int, temperature: Array | float, rotates: bool | None = None) -> Examples:
+def canonical(data: Data, outputs: int, temperature: Array | float) -> Examples:
     """Return the canonical form of checked training data. Traced data and kernels of tokens stay as they are.
 
     Examples are rotated to their principal axes. The kernel is then graded, and its Cholesky factors have full relative
@@ -61,7 +61,6 @@ def canonical(data: Data, outputs: int, temperature: Array | float, rotates: boo
         data: checked training data with labels.
         outputs: number of outputs.
         temperature: T. At T = 0 there are no rows of zeros.
-        rotates: whether to rotate. The default is to rotate if this is cheap compared to a solve.
     """
     features, labels = data.features, data.labels
     omitted, error = data.omitted, jnp.zeros(())
@@ -70,8 +69,9 @@ def canonical(data: Data, outputs: int, temperature: Array | float, rotates: boo
     features, labels = np.asarray(features), np.asarray(labels).reshape(len(labels), -1)
     examples, paths, width = features.shape
     smallest, usual = min(examples, paths * width), min(examples, paths * width + 1)
-    if examples > paths * width or (smallest <= MANY_ROWS if rotates is None else rotates):
-        features, labels, error = _in_principal_axes(features, labels, smallest <= MANY_ROWS or bool(rotates))
+    # Large sets are compressed, but not decomposed further, which would take longer than a solve.
+    if examples > paths * width or smallest <= MANY_ROWS:
+        features, labels, error = _in_principal_axes(features, labels, decomposes=smallest <= MANY_ROWS)
         omitted = omitted + float((examples - len(features)) * labels.shape[1])
     adds_zeros = usual * outputs <= MANY_ROWS and not is_in_traced_code(temperature) and bool(temperature > 0)
     directions = None
