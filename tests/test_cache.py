@@ -96,7 +96,7 @@ def filled(tmp_path_factory) -> tuple[Path, list[str | float]]:
 def test_the_next_process_reuses_what_is_cached(filled):
     folder, first = filled
     before = entries(folder)
-    assert len(before) > 2
+    assert len(before) >= 2
     assert call(results_with, str(folder)) == first
     assert entries(folder) == before, "nothing is derived or compiled again"
 

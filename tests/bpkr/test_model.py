@@ -41,8 +41,7 @@ def lower(labels, *, readout="last", mask=None, outputs=1, lengths=None, width=2
     architecture = bpkr.Architecture((2,), width, temperature=0.1, outputs=outputs)
 
     def features(inputs, lengths):
-        given = tuple(each for each in (mask, lengths) if each is not None) or None
-        attention = bpkr.attention(inputs, key_query=KEY_QUERY, mask=given)
+        attention = bpkr.attention(inputs, key_query=KEY_QUERY, mask=mask, real_tokens=lengths)
         return bpkr.path_features(inputs, attention, architecture, readout, real_tokens=lengths)
 
     train, test = features(INPUTS, lengths), features(TEST_INPUTS, None if lengths is None else TEST_LENGTHS)
@@ -129,7 +128,7 @@ def test_heads_come_as_arrays_as_an_object_at_random_and_from_a_checkpoint(tmp_p
     heads = checkpoints.read_heads(tmp_path / "model.safetensors", layer=0, heads=2, layout="gpt2")
     model = bpkr.Model(heads=heads, widths=20, temperature=0.1).fit(INPUTS, TEXT, LENGTHS)
     architecture = bpkr.Architecture((2,), 20, temperature=0.1)
-    maps = [heads.attention(INPUTS, mask=LENGTHS)]
+    maps = [heads.attention(INPUTS, real_tokens=LENGTHS)]
     features = bpkr.path_features(heads.normalise(INPUTS), maps, architecture, "last", real_tokens=LENGTHS)
     assert model.log_evidence_ == bpkr.solve(architecture, bpkr.Data.of_classes(features, TEXT)).log_evidence
 

@@ -37,8 +37,7 @@ from .evaluation.action_terms import evaluate_infinite_width
 from .evaluation.observables import head_scores
 from .evaluation.prediction import Prediction, kernel, predict
 from .evaluation.problem import Problem
-from .network.attention_heads import AbstractHeads, KeyQueryHeads, heads
-from .network.masks import checked_real_tokens, join_masks
+from .network.attention import Heads, checked_real_tokens, heads
 from .network.paths import AttentionWarning, path_features
 from .order_parameters.order_parameters import gp_limit
 from .saddle.saddle import solve
@@ -381,13 +380,13 @@ class Model(DisplayMixin):
             counts = [count for count in Architecture(layers, 1.0, temperature=1.0).heads if count]
             seed = checked_whole_number("random_state", self.random_state if seed is None else seed, least=0)
             rng = np.random.default_rng(seed)
-            found = KeyQueryHeads([rng.normal(size=(count, features, features)) / features for count in counts])
+            found = heads(key_query=[rng.normal(size=(count, features, features)) / features for count in counts])
         elif isinstance(found, str):
             raise TypeError(f"heads must be 'random', or heads from bpkr.heads, got {found!r}")
-        elif not isinstance(found, AbstractHeads) and not hasattr(found, "normalise"):
+        elif not isinstance(found, Heads) and not hasattr(found, "normalise"):
             found = heads(key_query=found)
         if layers is None:
-            layers = found.counts if isinstance(found, AbstractHeads) else (len(found.query),)
+            layers = found.counts if isinstance(found, Heads) else (len(found.query),)
         architecture = Architecture(
             layers,
             1.0 if self._is_infinite else self.widths,
@@ -413,11 +412,11 @@ class Model(DisplayMixin):
     def _features(self, architecture: Architecture, found: Any, inputs: Any, lengths: Any = None) -> Any:
         inputs = _sequences(inputs, lengths)
         real = None if lengths is None else checked_real_tokens("lengths", lengths, *inputs.shape[:2])
-        mask = join_masks(self.mask, real)
-        if isinstance(found, AbstractHeads):
-            attention = found(inputs, mask)
+        if isinstance(found, Heads):
+            attention = found(inputs, self.mask, real_tokens=real)
         else:
-            attention, inputs = [found.attention(inputs, mask=mask)], found.normalise(inputs)
+            attention = [found.attention(inputs, mask=self.mask, real_tokens=real)]
+            inputs = found.normalise(inputs)
         return path_features(inputs, attention, architecture, self.readout, real_tokens=real)
 
 

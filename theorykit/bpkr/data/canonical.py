@@ -51,7 +51,7 @@ class Examples(eqx.Module):
         return jnp.pad(features, ((0, 0), (0, 0), (0, missing))) if missing else features
 
 
-def canonical(data: Data, outputs: int, temperature: Array | float, rotates: bool | None = None) -> Examples:
+def canonical(data: Data, outputs: int, temperature: Array | float) -> Examples:
     """Return the canonical form of checked training data. Traced data and kernels of tokens stay as they are.
 
     Examples are rotated to their principal axes. The kernel is then graded, and its Cholesky factors have full relative
@@ -61,7 +61,6 @@ def canonical(data: Data, outputs: int, temperature: Array | float, rotates: boo
         data: checked training data with labels.
         outputs: number of outputs.
         temperature: T. At T = 0 there are no rows of zeros.
-        rotates: whether to rotate. The default is to rotate if this is cheap compared to a solve.
     """
     features, labels = data.features, data.labels
     omitted, error = data.omitted, jnp.zeros(())
@@ -69,16 +68,18 @@ def canonical(data: Data, outputs: int, temperature: Array | float, rotates: boo
         return Examples(kernel_of(features, outputs), labels.reshape(-1, 1), jnp.asarray(omitted, float), error)
     features, labels = np.asarray(features), np.asarray(labels).reshape(len(labels), -1)
     examples, paths, width = features.shape
-    smallest = min(examples, paths * width)
-    if examples > paths * width or (smallest <= MANY_ROWS if rotates is None else rotates):
-        features, labels, error = _in_principal_axes(features, labels, smallest <= MANY_ROWS or bool(rotates))
+    smallest, usual = min(examples, paths * width), min(examples, paths * width + 1)
+    # Large sets are compressed, but not decomposed further, which would take longer than a solve.
+    if examples > paths * width or smallest <= MANY_ROWS:
+        features, labels, error = _in_principal_axes(features, labels, decomposes=smallest <= MANY_ROWS)
         omitted = omitted + float((examples - len(features)) * labels.shape[1])
-    adds_zeros = len(features) * outputs <= MANY_ROWS and not is_in_traced_code(temperature) and bool(temperature > 0)
+    adds_zeros = usual * outputs <= MANY_ROWS and not is_in_traced_code(temperature) and bool(temperature > 0)
     directions = None
-    if not is_tabulated(paths, shared_size(len(features)) if adds_zeros else len(features)):
+    if not is_tabulated(paths, shared_size(usual) if adds_zeros else len(features)):
         features, directions = _in_spanned_directions(features)
     if adds_zeros:
-        before, features = len(features), with_zeros(features, directions is None)
+        # The size follows from the shape of the data and not from their rank, so that it needs no compilation.
+        before, features = len(features), with_zeros(features, shared_size(usual), directions is None)
         labels = np.pad(labels, ((0, len(features) - before), (0, 0)))
         omitted = omitted - float((len(features) - before) * labels.shape[1])
     arrays = (np.asarray(each, dtype=np.float64) for each in (omitted, error))
@@ -130,11 +131,13 @@ def shared_size(size: int) -> int:
     return step * -(-size // step)
 
 
-def with_zeros(features: Float[Array | np.ndarray, "examples paths features"], widens: bool = True) -> np.ndarray:
-    """Add examples of zeros up to a `shared_size`, on the host, and features of zeros if it `widens`."""
+def with_zeros(
+    features: Float[Array | np.ndarray, "examples paths features"], size: int, widens: bool = True
+) -> np.ndarray:
+    """Add examples of zeros up to a size, on the host, and features up to a `shared_size` if it `widens`."""
     examples, _, width = features.shape
     wider = shared_size(width) - width if widens else 0
-    return np.pad(np.asarray(features), ((0, shared_size(examples) - examples), (0, 0), (0, wider)))
+    return np.pad(np.asarray(features), ((0, size - examples), (0, 0), (0, wider)))
 
 
 def _in_spanned_directions(features: np.ndarray) -> tuple[np.ndarray, Array | None]:

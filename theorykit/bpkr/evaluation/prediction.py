@@ -18,7 +18,7 @@ from ...settings import usual_settings
 from ...symbolic.documents.display import DisplayMixin
 from ...symbolic.documents.document import Block, Table, Text, verbatim
 from ...threads import MANY_ROWS
-from ..data.canonical import with_zeros
+from ..data.canonical import shared_size, with_zeros
 from ..data.classes import Classes
 from ..data.data import checked_features
 from ..features.implicit import Features, ImplicitFeatures
@@ -109,7 +109,8 @@ def predict(
     pads = problem.examples.adds_zeros and examples <= MANY_ROWS and not is_traced(point, test_features)
     if pads:
         # Add examples of zeros, so that similar numbers of examples share a compiled function.
-        test_features = jnp.asarray(with_zeros(test_features, problem.examples.directions is None))
+        size, widens = shared_size(examples), problem.examples.directions is None
+        test_features = jnp.asarray(with_zeros(test_features, size, widens))
     prediction = prediction_at(problem.canonical, point, test_features)
     if pads:
         # Slice on the host, where it needs no compilation.

@@ -105,8 +105,6 @@ class FiniteWidthLaw(DisplayMixin, eqx.Module):
         parts = parts_of(self.levels, coordinates.at[self.diagonal].set(logarithms))
         return of_factors(factors_of(self.architecture, parts, reversed(self.architecture.widths)))
 
-    unchecked_log_prior, unchecked_order_parameters = log_prior, order_parameters
-
     def _checked(self, coordinates: Coordinates) -> Coordinates:
         require_float64()
         if jnp.shape(coordinates) != (self.dimension,):
