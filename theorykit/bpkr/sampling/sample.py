@@ -28,7 +28,7 @@ from .results import label_draws
 from .settings import DEFAULT_SCHEDULES, NoUTurn, Schedule
 
 # Part of the settings of a run. Increase it if the draws of a sampler change for the same arguments.
-_VERSION = 7
+_VERSION = 8
 _NAMES = {"exact": "NUTS on the order parameters", "gibbs": "block Gibbs on the weights", "nuts": "NUTS on the weights"}
 _NO_U_TURN = NoUTurn()
 
