@@ -6,19 +6,17 @@ from collections.abc import Iterator
 from typing import Any
 
 import equinox as eqx
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 
 from ...checks import Requirement, array_module, checked_symmetric, counted, finite_array, on_host, require
-from ...memory import memory_errors_in_words
+from ...compilation import jit
 from ...settings import usual_settings
 from ...symbolic.documents.display import DisplayMixin
 from ...symbolic.documents.document import Block, Table, Text
 from ...symbolic.documents.values import number
-from ...threads import threads_for
 from ..data.examples import prior_of_paths
 from ..order_parameters.order_parameters import HasOrderParameters, OrderParameters, checked_order_parameters
 from ..specification.architecture import Architecture
@@ -37,9 +35,13 @@ class KernelTaskAlignment(DisplayMixin, eqx.Module):
 
     def _view(self) -> Iterator[Block]:
         yield Text(f"**Kernel-task alignment** of {counted(len(self.cosines), 'component')}")
-        captured, pairs = np.cumsum(np.square(self.cosines)), zip(self.eigenvalues, self.cosines, strict=True)
-        rows = [(number(value), number(cosine, 3), number(captured[i], 3)) for i, (value, cosine) in enumerate(pairs)]
-        yield Table(tuple(rows[:_COMPONENTS]), ("largest eigenvalues", "|cosine| with the labels", "sum of squares"))
+        rows = [
+            (number(value), number(cosine, 3), number(captured, 3))
+            for value, cosine, captured in zip(
+                self.eigenvalues[:_COMPONENTS], self.cosines, np.cumsum(np.square(self.cosines)), strict=False
+            )
+        ]
+        yield Table(tuple(rows), ("largest eigenvalues", "|cosine| with the labels", "sum of squares"))
 
 
 def kernel_task_alignment(kernel: ArrayLike, labels: ArrayLike) -> KernelTaskAlignment:
@@ -60,10 +62,12 @@ def kernel_task_alignment(kernel: ArrayLike, labels: ArrayLike) -> KernelTaskAli
     kernel = checked_symmetric("kernel", kernel)
     numbers, message = on_host(labels), "labels are all zero, so their cosine with a component is not defined"
     labels = require(labels, [Requirement(message, array_module(numbers).any(numbers != 0))])
-    with memory_errors_in_words("kernel_task_alignment"), threads_for(len(labels)):
-        eigenvalues, components = jax.block_until_ready(jnp.linalg.eigh(kernel))
+    eigenvalues, components = _eigh(kernel)
     cosines = jnp.abs(components.T @ labels) / jnp.linalg.norm(labels)
     return KernelTaskAlignment(eigenvalues[::-1], cosines[::-1])
+
+
+_eigh = jit(jnp.linalg.eigh)
 
 
 @usual_settings()
