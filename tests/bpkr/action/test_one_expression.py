@@ -50,7 +50,8 @@ def test_the_generated_code_is_that_of_the_action_in_its_free_order_parameters(c
 
 # where products of arrays are written, and why generated code does not hold them
 CONTRACTIONS = {
-    "bpkr/evaluation/contractions.py": "the same as expressions of the action in fewer operations; compared with them",
+    "bpkr/evaluation/prediction.py": "kernels of pairs of paths, without order parameters",
+    "bpkr/evaluation/problem.py": "changes of variables of slopes and Hessians",
     "bpkr/evaluation/formulas.py": "the layout of Phi, and of its moments, for several outputs",
     "bpkr/evaluation/rounding.py": "estimates of errors, no part of a result",
     "bpkr/evaluation/observables.py": "what is read off a kernel or off U_1",
@@ -60,9 +61,8 @@ CONTRACTIONS = {
     "bpkr/nonlinear/": "the mean of what paths read, and the kernel that it adds",
     "bpkr/network/": "attention and path features, and finite networks",
     "bpkr/evaluation/majorisation.py": "the weight of the energy's bound, from its gradient",
-    "bpkr/saddle/problem.py": "changes of variables of slopes and Hessians",
+    "bpkr/saddle/saddle.py": "Newton steps in the axes of the Hessian",
     "bpkr/saddle/gaussian_fluctuations.py": "covariances of the order parameters",
-    "bpkr/matrix_free/": "products with a kernel that is never formed, and Krylov spaces",
     "bpkr/sampling/gibbs.py": "conditional laws of the weights",
     "bpkr/sampling/independence.py": "the law of proposals, of coordinates alone",
     "bpkr/sampling/posterior.py": "the network's output, weight by weight",

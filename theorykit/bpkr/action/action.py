@@ -368,7 +368,7 @@ def render_markdown(action: Action, architecture: Architecture | None = None) ->
 
     Args:
         action: the action, as `derive` returns it.
-        architecture: also write the layers and sizes of this architecture.
+        architecture: also write the sizes of this architecture.
 
     Raises:
         ValueError: `action` was derived for different layers than `architecture` has.
@@ -382,7 +382,7 @@ def render_html(action: Action, architecture: Architecture | None = None) -> str
 
     Args:
         action: the action, as `derive` returns it.
-        architecture: also write the layers and sizes of this architecture.
+        architecture: also write the sizes of this architecture.
 
     Raises:
         ValueError: `action` was derived for different layers than `architecture` has.

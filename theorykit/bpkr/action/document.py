@@ -114,10 +114,15 @@ def view(action: Action) -> Iterator[Block]:
     rows += [("action", f"${total.left} = {total.right}$")]
     rows += [("rests on", assumption) for assumption in action.ansatz]
     yield Table(tuple(rows))
-    found["Closed forms"] = list(blocks(action, "closed forms"))[1:]
-    for heading, part in found.items():
+    parts = [
+        ("Action", "entropies", found["Action"][1:], True),
+        ("Saddle point", "saddle_point_equations", found["Saddle point"], True),
+        ("Predictor", "predictor", found["Predictor"], False),
+        ("Closed forms", "closed_forms", list(blocks(action, "closed forms"))[1:], False),
+    ]
+    for heading, attribute, part, is_open in parts:
         if part:
-            yield Folded(f"**{heading}**", tuple(part), is_open=heading in ("Action", "Saddle point"))
+            yield Folded(f"**{heading}**: `action.{attribute}`", tuple(part), is_open=is_open)
     of_steps = tuple(derivation_blocks(action.derivation))
     yield Folded(f"**Derivation** in {counted(len(steps), 'step')}: `action.derivation`", of_steps)
 
