@@ -373,7 +373,7 @@ def render_markdown(action: Action, architecture: Architecture | None = None) ->
     Raises:
         ValueError: `action` was derived for different layers than `architecture` has.
     """
-    return as_markdown(document.blocks(action, "title", "action", architecture=_of_action(architecture, action)))
+    return as_markdown(document.blocks(action, "title", "action", architecture=architecture))
 
 
 @checked_arguments
@@ -387,11 +387,5 @@ def render_html(action: Action, architecture: Architecture | None = None) -> str
     Raises:
         ValueError: `action` was derived for different layers than `architecture` has.
     """
-    parts, architecture = (*document.USUAL, "derivation"), _of_action(architecture, action)
-    return as_html(document.blocks(action, *parts, architecture=architecture), document.definitions(action))
-
-
-def _of_action(architecture: Architecture | None, action: Action) -> Architecture | None:
-    if architecture is not None and architecture.forms != action.forms:
-        raise ValueError("action was derived for different layers; use bpkr.derive(architecture)")
-    return architecture
+    blocks = document.blocks(action, *document.USUAL, "derivation", architecture=architecture)
+    return as_html(blocks, document.definitions(action))

@@ -30,7 +30,12 @@ def blocks(action: Action, *parts: str, architecture: Architecture | None = None
             order parameters; "expansion" about infinite width; "derivation", every step with its check; "finite width",
             the exact prior by the second route.
         architecture: also write its sizes.
+
+    Raises:
+        ValueError: `action` was derived for different layers than `architecture` has.
     """
+    if architecture is not None and architecture.forms != action.forms:
+        raise ValueError("action was derived for different layers; use bpkr.derive(architecture)")
     for part in parts:
         if part == "title":
             yield Heading(_title(action), 1)
