@@ -29,11 +29,7 @@ def contents() -> tuple[list[Block], list[Definition]]:
     blocks = [
         Heading("Attention paths: the action of two layers", 1),
         Text(INTRODUCTION.strip()),
-        *document.action_part(action, architecture),
-        *document.closed_forms_part(action),
-        *document.expansion_part(action, action.expansion.derivation.verify()),
-        *document.derivation_part(action),
-        *document.dual_part(action),
+        *document.blocks(action, "action", "closed forms", "expansion", "derivation", architecture=architecture),
     ]
     return blocks, document.definitions(action)
 

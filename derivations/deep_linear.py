@@ -43,11 +43,10 @@ def contents() -> tuple[list[Block], list[Definition]]:
     blocks = [
         Heading("Deep linear networks", 1),
         Text(INTRODUCTION.strip()),
-        *document.action_part(action, architecture),
+        *document.blocks(action, "action", architecture=architecture),
         Heading("The scalar self-consistency"),
         *self_consistency(action),
-        *document.expansion_part(action, action.expansion.derivation.verify()),
-        *document.derivation_part(action),
+        *document.blocks(action, "expansion", "derivation"),
     ]
     return blocks, document.definitions(action)
 

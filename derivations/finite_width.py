@@ -32,8 +32,7 @@ def contents() -> tuple[list[Block], list[Definition]]:
     blocks = [
         Heading("Finite width", 1),
         Text(INTRODUCTION.strip()),
-        *document.action_part(action, architecture),
-        *document.finite_width_part(action),
+        *document.blocks(action, "action", "finite width", architecture=architecture),
         Heading("The two routes agree"),
         Text(AGREEMENT.strip()),
     ]

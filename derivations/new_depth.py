@@ -25,10 +25,7 @@ def contents() -> tuple[list[Block], list[Definition]]:
     blocks = [
         Heading("A new depth", 1),
         Text(INTRODUCTION.strip()),
-        *document.action_part(action, architecture),
-        *document.closed_forms_part(action),
-        *document.expansion_part(action, action.expansion.derivation.verify()),
-        *document.derivation_part(action),
+        *document.blocks(action, "action", "closed forms", "expansion", "derivation", architecture=architecture),
     ]
     return blocks, document.definitions(action)
 

@@ -29,10 +29,7 @@ def contents() -> tuple[list[Block], list[Definition]]:
     blocks = [
         Heading("Skip connections", 1),
         Text(INTRODUCTION.strip()),
-        *document.action_part(action, architecture),
-        *document.expansion_part(action, action.expansion.derivation.verify()),
-        *document.derivation_part(action),
-        *document.finite_width_part(action),
+        *document.blocks(action, "action", "expansion", "derivation", "finite width", architecture=architecture),
     ]
     return blocks, document.definitions(action)
 

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 import theorykit
 from theorykit import bpkr, plots
 from theorykit.bpkr import sampling, sweeps
-from theorykit.bpkr.action.document import whole_document
+from theorykit.bpkr.action.document import USUAL, blocks
 from theorykit.bpkr.features.implicit import ImplicitFeatures
 from theorykit.bpkr.order_parameters.coordinates import gp_coordinates
 from theorykit.bpkr.specification.activations import IDENTITY
@@ -472,7 +472,7 @@ def test_documents_have_no_expansion_about_the_gaussian_process():
     for is_infinite in (False, True):
         structure = derive.Structure(("2",), richness=True, infinite_width=is_infinite)
         action = bpkr.derive(structure.architecture())
-        written = as_markdown(whole_document(action, structure.architecture()))
+        written = as_markdown(blocks(action, *USUAL, architecture=structure.architecture()))
         assert "mean-field" in written and "Expansion" not in written
         assert ("of infinite width" in written) == is_infinite
         assert "expansion about infinite width" not in action.derivations
@@ -495,4 +495,4 @@ def test_the_comparison_with_sampling_has_the_limit_with_learned_features():
 @pytest.mark.slow
 def test_continuation_in_the_richness_finds_the_minimum():
     found = bpkr.search(small_problem(20), key=jax.random.key(7), starts=3, progress=False)
-    assert found.followed is not None and found.saddles[found.followed].converged
+    assert any(minimum.stats["followed"] for minimum in found)

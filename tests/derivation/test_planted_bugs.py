@@ -95,14 +95,11 @@ def back_propagated(name):
 
 
 def of_second_route(name):
-    made = action(name)
-    return prior.finite_width_prior(made.forms, made.symbols, made.derivation.sizes).derivation
+    return prior.finite_width_prior(action(name)).derivation
 
 
 def of_expansion(name):
-    made = action(name)
-    arguments = (made.forms, made.symbols, made.overlap_entropies, made.overlap_blocks)
-    return prior.expand_about_infinite_width(*arguments, made.derivation.sizes).derivation
+    return prior.expand_about_infinite_width(action(name)).derivation
 
 
 def traced_over_the_other_factor(expression):

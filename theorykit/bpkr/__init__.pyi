@@ -19,7 +19,7 @@ from .order_parameters.order_parameters import OrderParameters, gp_limit
 from .saddle.first_order import first_order
 from .saddle.gaussian_fluctuations import Fluctuations, fluctuations
 from .saddle.head_costs import HeadCosts, head_costs
-from .saddle.minima import ConvergenceWarning, Minima, search
+from .saddle.minima import ConvergenceWarning, search
 from .saddle.saddle import AcceleratedSweeps, Newton, Saddle, gradient_norm, solve
 from .specification.architecture import Architecture
 from .specification.layers import AbstractLayer, Attention, Dense, LayerSymbols, Skip
@@ -43,7 +43,6 @@ __all__ = [
     "Heads",
     "LabelsWarning",
     "LayerSymbols",
-    "Minima",
     "Model",
     "Moments",
     "Network",

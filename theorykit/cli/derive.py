@@ -99,7 +99,8 @@ def derive(
     else:
         steps = steps or format == "html"
         with Progress("document"):
-            blocks = list(document.whole_document(action, architecture, steps, finite_width))
+            parts = [*document.USUAL, *["derivation"] * steps, *["finite width"] * finite_width]
+            blocks = list(document.blocks(action, *parts, architecture=architecture))
         if format == "html":
             text = as_html(blocks, document.definitions(action))
         else:

@@ -106,7 +106,7 @@ def test_markdown_names_every_order_parameter_with_its_size(case):
     text = bpkr.render_markdown(bpkr.derive(architecture), architecture)
     sizes = re.findall(r"^- \$.*, here (.*)$", text, re.MULTILINE)
     assert sizes == [f"{size} x {size}" for size in (*architecture.order_parameter_sizes, 1)]
-    assert all(f"`Attention(heads={heads})`" in text for heads in case.heads)
+    assert f"from the input side: {', '.join(['attention'] * len(case.heads))}." in text
 
 
 @given(seed=SEEDS)
@@ -138,6 +138,6 @@ def test_an_action_and_what_is_made_of_it_show_themselves():
 def test_a_page_of_an_action_is_that_of_its_architecture():
     architecture = bpkr.Architecture((2,), widths=5, temperature=1.0)
     page = bpkr.render_html(bpkr.derive(architecture), architecture)
-    assert "Attention(heads=2)" in page and "Holds: error" in page and "Symbols" in page
+    assert "U_1 is" not in page and "here 2 x 2" in page and "Holds: error" in page and "Symbols" in page
     with pytest.raises(ValueError, match="different layers"):
         bpkr.render_html(bpkr.derive(architecture), bpkr.Architecture((bpkr.Dense(),), widths=5, temperature=1.0))

@@ -8,7 +8,7 @@ from dataclasses import dataclass, fields
 from functools import cached_property
 from types import MappingProxyType
 
-from sympy import Add, Expr, Inverse, MatrixSymbol, Poly, PolynomialError, Symbol, asinh, exp, expand, sqrt
+from sympy import Add, Expr, Identity, Inverse, MatrixSymbol, Poly, PolynomialError, Symbol, asinh, exp, expand, sqrt
 from sympy.matrices.expressions.matexpr import MatrixExpr
 
 from ... import saddle
@@ -17,14 +17,24 @@ from ...derivation import Derivation, Step, solving
 from ...derivation.claims import SameMoments
 from ...saddle.action import Slopes
 from ...saddle.domains import Positive, PositiveDefinite
-from ...symbolic import Diagonal, as_html, as_latex, as_markdown, gradient, latex, positive_definite, trace
-from ...symbolic.algebra import as_number
+from ...symbolic import (
+    Diagonal,
+    as_html,
+    as_latex,
+    as_markdown,
+    gradient,
+    kronecker,
+    latex,
+    positive_definite,
+    positive_semidefinite,
+    trace,
+)
+from ...symbolic.algebra import as_number, expand_products
 from ...symbolic.documents.display import DisplayMixin
 from ...symbolic.documents.document import align_environment
 from ..specification.architecture import Architecture
 from ..specification.layer_form import LayerForm, NetworkForm
 from . import document
-from .energy_forms import KernelEnergy, KernelPredictor, kernel_energy, kernel_predictor
 from .prior import FiniteWidthPrior, FirstOrder, expand_about_infinite_width, finite_width_prior, substitute_nested
 from .symbols import ActionSymbols
 
@@ -69,6 +79,38 @@ class Majoriser:
     steps: tuple[Step, ...]
 
 
+@dataclass(frozen=True)
+class KernelEnergy:
+    """The energy E as a function of the kernel K (labels x labels): a log-determinant plus a misfit.
+
+    - `resolvent`: (K + T I)^-1, the gradient of the log-determinant with respect to K.
+    - `representer`: g^(1/2) (K + T I)^-1 y (labels x 1), where g is the power of the likelihood.
+    - `minus_misfit_slope`: minus the gradient of the misfit with respect to K, positive semidefinite.
+    """
+
+    kernel: MatrixSymbol
+    energy: Expr
+    resolvent: MatrixExpr
+    representer: MatrixExpr
+    minus_misfit_slope: MatrixExpr
+
+
+@dataclass(frozen=True)
+class KernelPredictor:
+    """Mean and variance of the outputs on test examples, as functions of kernels alone.
+
+    - `kernel`: symbol of K among training examples (labels x labels).
+    - `between`: symbol of K between test and training examples (test labels x labels).
+    - `test_diagonal`: symbol of the diagonal of K among test examples, as a column.
+    """
+
+    kernel: MatrixSymbol
+    between: MatrixSymbol
+    test_diagonal: MatrixSymbol
+    mean: MatrixExpr
+    variance: MatrixExpr
+
+
 @dataclass(frozen=True, eq=False, repr=False)
 class Action(DisplayMixin):
     """The symbolic action S of the order parameters. Their posterior is proportional to exp(-S/2) (Eq. 32).
@@ -79,7 +121,6 @@ class Action(DisplayMixin):
     - `overlap_blocks`: `nested` in the matrices `symbols.overlaps`.
     - `energy`: E (Eq. 12).
     - `kernel`: K of the training examples (Eq. 10).
-    - `test_kernel`: the kernel between training and test examples.
     - `predictor`: mean and variance of the outputs on test examples (Eqs. 9, 29, 30).
     - `derivation`: the steps of the derivation; `derivation.verify()` checks each.
 
@@ -96,7 +137,6 @@ class Action(DisplayMixin):
     overlap_blocks: Mapping[MatrixSymbol, MatrixExpr]
     energy: Expr
     kernel: MatrixExpr
-    test_kernel: MatrixExpr
     predictor: Predictor
     derivation: Derivation
 
@@ -244,7 +284,7 @@ class Action(DisplayMixin):
     @cached_property
     def finite_width(self) -> FiniteWidthPrior:
         """The exact prior of the matrices `symbols.overlaps` at finite width, derived by the second route."""
-        return finite_width_prior(self.forms, self.symbols, self.derivation.sizes)
+        return finite_width_prior(self)
 
     @property
     def derivations(self) -> Mapping[str, Derivation]:
@@ -266,18 +306,41 @@ class Action(DisplayMixin):
     @cached_property
     def expansion(self) -> FirstOrder:
         """The matrices `symbols.overlaps` to first order in 1/N, in the standard parameterisation."""
-        entropies, blocks, sizes = self.overlap_entropies, self.overlap_blocks, self.derivation.sizes
-        return expand_about_infinite_width(self.forms, self.symbols, entropies, blocks, sizes)
+        return expand_about_infinite_width(self)
 
     @cached_property
     def kernel_energy(self) -> KernelEnergy:
-        """The energy as a function of the kernel K, and its derivatives."""
-        return kernel_energy(self.energy, self.kernel, self.symbols)
+        """The energy as a function of the kernel K, and its derivatives.
+
+        One factorisation serves all: K is the kernel, R is (K + T I)^-1, and v is (K + T I)^-1 y.
+        """
+        symbols, kernel = self.symbols, positive_definite("K", self.kernel.shape[0])
+        energy = self.energy.xreplace({self.kernel: kernel})
+        # At infinite width the energy has no log-determinant.
+        misfit = Add(*(term for term in Add.make_args(energy) if term.has(symbols.labels)))
+        (resolvent,) = misfit.atoms(Inverse)
+        representer = gradient(misfit / sqrt(symbols.power), symbols.labels) / 2
+        return KernelEnergy(kernel, energy, resolvent, representer, -gradient(misfit, kernel))
 
     @cached_property
     def kernel_predictor(self) -> KernelPredictor:
         """The predictor as a function of kernels alone."""
-        return kernel_predictor(self.predictor.mean, self.predictor.covariance, self.kernel, self.symbols)
+        symbols, rows, test_rows = self.symbols, self.kernel.shape[0], self.symbols.test_features.shape[0]
+        kernel, between = positive_definite("K", rows), MatrixSymbol("K_between", test_rows, rows)
+        of_test, diagonal = positive_semidefinite("K_test", test_rows), MatrixSymbol("k_test", test_rows, 1)
+        training, test = symbols.features, symbols.test_features
+        weights = kronecker(symbols.first, Identity(symbols.input_features))
+
+        def in_kernels(expression: MatrixExpr) -> MatrixExpr:
+            written = expression.xreplace({self.kernel: kernel})
+            written = written.subs(test * weights * training.T, between).subs(training * weights * test.T, between.T)
+            return written.subs(test * weights * test.T, of_test)
+
+        # Only the diagonal of K_test enters the variance.
+        covariance = in_kernels(expand_products(symbols.power * self.predictor.covariance))
+        alone = Add(*(term for term in Add.make_args(covariance) if term != of_test))
+        variance = expand_products((diagonal + Diagonal(alone)) / symbols.power)
+        return KernelPredictor(kernel, between, diagonal, in_kernels(self.predictor.mean), variance)
 
 
 @checked_arguments
@@ -295,7 +358,7 @@ def render_latex(action: Action, steps: bool = False) -> str:
         The LaTeX source.
     """
     if steps:
-        return as_latex(document.whole_document(action, steps=True), fragment=True)
+        return as_latex(document.blocks(action, *document.USUAL, "derivation"), fragment=True)
     return align_environment(each for part in document.equations(action).values() for each in part)
 
 
@@ -305,12 +368,12 @@ def render_markdown(action: Action, architecture: Architecture | None = None) ->
 
     Args:
         action: the action, as `derive` returns it.
-        architecture: also write the layers and sizes of this architecture.
+        architecture: also write the sizes of this architecture.
 
     Raises:
         ValueError: `action` was derived for different layers than `architecture` has.
     """
-    return as_markdown(document.action_blocks(action, _of_action(architecture, action)))
+    return as_markdown(document.blocks(action, "title", "action", architecture=architecture))
 
 
 @checked_arguments
@@ -319,16 +382,10 @@ def render_html(action: Action, architecture: Architecture | None = None) -> str
 
     Args:
         action: the action, as `derive` returns it.
-        architecture: also write the layers and sizes of this architecture.
+        architecture: also write the sizes of this architecture.
 
     Raises:
         ValueError: `action` was derived for different layers than `architecture` has.
     """
-    blocks = document.whole_document(action, _of_action(architecture, action), steps=True)
+    blocks = document.blocks(action, *document.USUAL, "derivation", architecture=architecture)
     return as_html(blocks, document.definitions(action))
-
-
-def _of_action(architecture: Architecture | None, action: Action) -> Architecture | None:
-    if architecture is not None and architecture.forms != action.forms:
-        raise ValueError("action was derived for different layers; use bpkr.derive(architecture)")
-    return architecture

@@ -134,7 +134,6 @@ def backpropagate(form: NetworkForm, symbols: ActionSymbols, sizes: tuple[Mappin
         overlap_blocks={symbol: route.nested[symbol] for symbol in symbols.nested},
         energy=energy,
         kernel=kernel,
-        test_kernel=phi * metric * phi_test.T,
         predictor=Predictor(mean, covariance),
         derivation=Derivation(tuple(route.steps), sizes),
     )

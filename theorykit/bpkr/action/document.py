@@ -1,59 +1,135 @@
-"""Documents of an action: its expressions, rendered, with the steps of its derivation."""
+"""Documents of an action: parts, rendered from its expressions, from which displays, articles and pages are made."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import fields
 from typing import Any
 
 from sympy import Expr, MatrixSymbol, Symbol
 
 from ...checks import counted
-from ...derivation import Derivation, Verification, derivation_blocks, verification_blocks
+from ...derivation import Derivation, derivation_blocks, verification_blocks
 from ...symbolic import Block, Definition, Equation, Heading, Text, latex
 from ...symbolic.algebra import fold_asinh
 from ...symbolic.documents.document import Folded, Items, Table, code
 from ...symbolic.documents.rendering import fold
 from ..specification.activations import IDENTITY
 from ..specification.architecture import Architecture
-from ..specification.layers import AbstractLayer
 
 Action = Any
 """`bpkr.Action`, which cannot be imported here because it imports this module."""
 
 
-def whole_document(
-    action: Action, architecture: Architecture | None = None, steps: bool = False, finite_width: bool = False
-) -> Iterator[Block]:
-    """Yield the action and its consequences, optionally with every step and with the second route at finite width."""
-    yield from action_blocks(action, architecture)
-    yield from closed_forms_part(action)
-    # With a richness, the expansion about the Gaussian process is in the richness too, and no limit of large widths.
-    if not action.form.has_richness:
-        yield from expansion_part(action, action.expansion.derivation.verify() if steps else None)
-    if steps:
-        yield from derivation_part(action)
-    if finite_width:
-        yield from finite_width_part(action)
+USUAL = ("title", "action", "closed forms", "expansion")
+
+
+def blocks(action: Action, *parts: str, architecture: Architecture | None = None) -> Iterator[Block]:
+    """Yield parts of the document of an action, in the given order.
+
+    Args:
+        action: the action.
+        parts: names of parts: "title"; "action", with saddle-point equations and predictor; "closed forms" of single
+            order parameters; "expansion" about infinite width; "derivation", every step with its check; "finite width",
+            the exact prior by the second route.
+        architecture: also write its sizes.
+
+    Raises:
+        ValueError: `action` was derived for different layers than `architecture` has.
+    """
+    if architecture is not None and architecture.forms != action.forms:
+        raise ValueError("action was derived for different layers; use bpkr.derive(architecture)")
+    for part in parts:
+        if part == "title":
+            yield Heading(_title(action), 1)
+        elif part == "action":
+            yield Text(f"Layers, from the input side: {kinds_of_layers(action)}.")
+            sizes = list(_sizes(action))
+            if architecture is not None:
+                if architecture.embedding != IDENTITY:
+                    yield Text(f"The embedded tokens pass through {code(architecture.embedding.name)}.")
+                values = architecture.size_values()
+                for number, shape in enumerate(action.order_parameter_shapes.values()):
+                    at = {side: values[side.name] for each in shape for side in each.free_symbols}
+                    sizes[number] += f", here {' x '.join(str(side.subs(at)) for side in shape)}"
+            yield Items(tuple(sizes))
+            for assumption in action.ansatz:
+                yield Text(f"The action rests on {assumption}.")
+            for heading, formulas in equations(action).items():
+                yield Heading(heading)
+                yield from formulas
+        elif part == "closed forms" and action.closed_forms:
+            yield Heading("Closed forms")
+            yield Text(
+                "Each order parameter below solves its saddle-point equation, given the neighbouring order parameters:"
+            )
+            for symbol in sorted(action.closed_forms, key=lambda symbol: symbol != action.symbols.readout):
+                yield Equation(latex(symbol), latex(fold_asinh(action.closed_forms[symbol])))
+        # With a richness, the expansion about the Gaussian process is no limit of large widths.
+        elif part == "expansion" and not action.form.has_richness:
+            expansion, u1 = action.expansion, action.symbols.overlaps[0]
+            yield Heading("Expansion about infinite width")
+            yield Text(
+                "Start from $G_1 = \\partial E / \\partial U_1$ at the limit $M_l$ of infinite width. Forces $G_l$ "
+                "propagate to the readout, and displacements $\\delta_l$ propagate back. Then "
+                "$U_l = M_l + \\delta_l + O(1/N^2)$."
+            )
+            for layer, symbol in enumerate(action.symbols.overlaps, 1):
+                yield Equation(f"M_{{{layer}}}", latex(expansion.limit[symbol]))
+            for symbol, value in expansion.recursion:
+                yield Equation(latex(symbol), latex(value))
+            if not action.nested:
+                yield Text("The result for the order parameter that determines the kernel:")
+                yield Equation(latex(u1), rf"{latex(expansion.order_parameters[u1])} + O(1/N^2)")
+            if "derivation" in parts:
+                yield from verification_blocks(expansion.derivation.verify())
+        elif part == "derivation":
+            yield Heading("Derivation, step by step")
+            yield Text(
+                "Actions $S$ stand for integrands $e^{-S/2}$. Each formula was computed from the previous one by the "
+                "named rule, and then checked numerically at random points without the rule."
+            )
+            yield from _checked_steps(action.derivation)
+        elif part == "finite width":
+            prior = action.finite_width
+            if any(action.route_differences):
+                raise AssertionError(f"the two routes differ by {action.route_differences}; please report these layers")
+            yield Heading("Finite width, by a second route")
+            yield Text(
+                "These densities are exact, up to constants, if the width is at least the number of partial paths. "
+                "Their leading order is the entropy of the action."
+            )
+            for layer, (exact, correction) in enumerate(zip(prior.exact, prior.corrections, strict=True), 1):
+                given = rf" \mid U_{{{layer + 1}}}" if layer < len(prior.exact) else ""
+                density = rf"-2\log p(U_{{{layer}}}{given})"
+                yield Equation(density, latex(exact))
+                yield Equation(rf"{density} - S_{{{layer}}}", latex(correction))
+            yield from _checked_steps(prior.derivation)
+
+
+def _checked_steps(derivation: Derivation) -> Iterator[Block]:
+    verification = derivation.verify()
+    yield from verification_blocks(verification)
+    yield from derivation_blocks(derivation, verification=verification)
 
 
 def view(action: Action) -> Iterator[Block]:
     """Yield the display of an action in a terminal or notebook; terminals leave out folded parts."""
-    sizes, found = "; ".join(_sizes(action)), equations(action)
-    (total, *terms), steps = found["Action"], action.derivation.steps
+    found, steps = equations(action), action.derivation.steps
+    total = found["Action"][0]
     yield Heading(_title(action), 1)
-    rows = [("layers, from the input side", kinds_of_layers(action)), ("order parameters", sizes)]
+    rows = [("layers, from the input side", kinds_of_layers(action)), ("order parameters", "; ".join(_sizes(action)))]
     rows += [("action", f"${total.left} = {total.right}$")]
     rows += [("rests on", assumption) for assumption in action.ansatz]
     yield Table(tuple(rows))
-    yield Folded("**Terms of the action**: `action.entropies`, `action.energy`", tuple(terms), is_open=True)
-    yield Folded("**Saddle point**: `action.saddle_point_equations`", tuple(found["Saddle point"]), is_open=True)
-    yield Folded("**Predictor**: `action.predictor`", tuple(found["Predictor"]))
-    if action.closed_forms:
-        yield Folded("**Closed forms**: `action.closed_forms`", tuple(closed_forms_part(action))[1:])
-    yield Folded(
-        f"**Derivation** in {counted(len(steps), 'step')}: `action.derivation`",
-        tuple(derivation_blocks(action.derivation)),
-    )
-    yield Text("Next: `bpkr.solve(architecture, data)`; `action.derivation.verify()` checks every step.")
+    parts = [
+        ("Action", "entropies", found["Action"][1:], True),
+        ("Saddle point", "saddle_point_equations", found["Saddle point"], True),
+        ("Predictor", "predictor", found["Predictor"], False),
+        ("Closed forms", "closed_forms", list(blocks(action, "closed forms"))[1:], False),
+    ]
+    for heading, attribute, part, is_open in parts:
+        if part:
+            yield Folded(f"**{heading}**: `action.{attribute}`", tuple(part), is_open=is_open)
+    of_steps = tuple(derivation_blocks(action.derivation))
+    yield Folded(f"**Derivation** in {counted(len(steps), 'step')}: `action.derivation`", of_steps)
 
 
 def kinds_of_layers(action: Action) -> str:
@@ -63,12 +139,6 @@ def kinds_of_layers(action: Action) -> str:
         for form in action.forms
     )
     return ", ".join(kinds) or "none"
-
-
-def action_blocks(action: Action, architecture: Architecture | None = None) -> Iterator[Block]:
-    """Yield `action_part` under a separate title."""
-    yield Heading(_title(action), 1)
-    yield from action_part(action, architecture)
 
 
 def _title(action: Action) -> str:
@@ -83,122 +153,27 @@ def _sizes(action: Action) -> Iterator[str]:
         yield f"${latex(symbol)}$ is ${_sides(shape)}$"
 
 
-def action_part(action: Action, architecture: Architecture | None = None) -> Iterator[Block]:
-    """Yield the action, its saddle-point equations and its predictor, and an architecture's layers and sizes."""
-    if architecture is not None:
-        described = ", ".join(code(_describe(layer)) for layer in architecture.layers)
-        yield Text(f"Layers, from the input side: {described or 'none'}.")
-        if architecture.embedding != IDENTITY:
-            yield Text(f"The embedded tokens pass through {code(architecture.embedding.name)}.")
-    sizes = list(_sizes(action))
-    for number, shape in enumerate(action.order_parameter_shapes.values()):
-        if architecture is not None:
-            at = {side: architecture.size_values()[side.name] for each in shape for side in each.free_symbols}
-            sizes[number] += f", here {' x '.join(str(side.subs(at)) for side in shape)}"
-    yield Items(tuple(sizes))
-    for assumption in action.ansatz:
-        yield Text(f"The action rests on {assumption}.")
-    for heading, part in equations(action).items():
-        yield Heading(heading)
-        yield from part
-
-
-def derivation_part(action: Action) -> Iterator[Block]:
-    """Yield every step of back-propagating kernel renormalisation, and the checks of the steps."""
-    yield Heading("Derivation, step by step")
-    yield Text(
-        "Actions $S$ stand for integrands $e^{-S/2}$. Each formula was computed from the previous one by the named "
-        "rule, and then checked numerically at random points without the rule."
-    )
-    yield from _checked_steps(action.derivation)
-
-
-def _checked_steps(derivation: Derivation) -> Iterator[Block]:
-    verification = derivation.verify()
-    yield from verification_blocks(verification)
-    yield from derivation_blocks(derivation, verification=verification)
-
-
-def finite_width_part(action: Action) -> Iterator[Block]:
-    """Yield the exact prior at finite width, its leading order, and the remaining terms."""
-    prior = action.finite_width
-    if any(action.route_differences):
-        raise AssertionError(f"the two routes differ by {action.route_differences}; please report this architecture")
-    yield Heading("Finite width, by a second route")
-    yield Text(
-        "These densities are exact, up to constants, if the width is at least the number of partial paths. Their "
-        "leading order is the entropy of the action."
-    )
-    for layer, (exact, correction) in enumerate(zip(prior.exact, prior.corrections, strict=True), 1):
-        conditional = rf"U_{{{layer}}} \mid U_{{{layer + 1}}}" if layer < len(prior.exact) else rf"U_{{{layer}}}"
-        yield Equation(rf"-2\log p({conditional})", latex(exact))
-        yield Equation(rf"-2\log p({conditional}) - S_{{{layer}}}", latex(correction))
-    yield from _checked_steps(prior.derivation)
-
-
-def expansion_part(action: Action, verification: Verification | None = None) -> Iterator[Block]:
-    """Yield the order parameters to first order in 1/N, and a `verification` of the steps if given."""
-    expansion = action.expansion
-    yield Heading("Expansion about infinite width")
-    yield Text(
-        "Start from $G_1 = \\partial E / \\partial U_1$ at the limit $M_l$ of infinite width. Forces $G_l$ propagate "
-        "to the readout, and displacements $\\delta_l$ propagate back. Then $U_l = M_l + \\delta_l + O(1/N^2)$."
-    )
-    for layer, limit in enumerate(expansion.limit[symbol] for symbol in action.symbols.overlaps):
-        yield Equation(f"M_{{{layer + 1}}}", latex(limit))
-    for symbol, value in expansion.recursion:
-        yield Equation(latex(symbol), latex(value))
-    if not action.nested:
-        yield Text("The result for the order parameter that determines the kernel:")
-        u1 = action.symbols.overlaps[0]
-        yield Equation(latex(u1), rf"{latex(expansion.order_parameters[u1])} + O(1/N^2)")
-    if verification is not None:
-        yield from verification_blocks(verification)
-
-
-def closed_forms_part(action: Action) -> Iterator[Block]:
-    """Yield the closed-form solutions for single order parameters, if there are any."""
-    if not action.closed_forms:
-        return
-    yield Heading("Closed forms")
-    yield Text("Each order parameter below solves its saddle-point equation, given the neighbouring order parameters:")
-    for symbol in sorted(action.closed_forms, key=lambda symbol: symbol != action.symbols.readout):
-        yield Equation(latex(symbol), latex(fold_asinh(action.closed_forms[symbol])))
-
-
-def _describe(layer: AbstractLayer) -> str:
-    parts = []
-    for entry in fields(layer):
-        value = getattr(layer, entry.name)
-        if isinstance(value, AbstractLayer):
-            parts.append(_describe(value))
-        elif entry.metadata.get("static") and value != IDENTITY:
-            parts.append(f"{entry.name}={value}")
-    return f"{type(layer).__name__}({', '.join(parts)})"
-
-
 def equations(action: Action) -> Mapping[str, list[Equation]]:
     """Return the formulas of an action, by part."""
-    kernel = MatrixSymbol("K", *action.kernel.shape)
+    kernel, readout = MatrixSymbol("K", *action.kernel.shape), action.symbols.readout
 
     def equation(name: str, value: Expr, source: str = "") -> Equation:
         return Equation(name, latex(fold(value, {kernel: action.kernel})), source=source)
 
-    *layers, readout = action.entropies
-    layers = {f"S_{{{layer}}}": entropy for layer, entropy in enumerate(layers, 1)}
-    terms = {"S_{a}": readout, **layers, "E": action.energy}
-    nested = [Equation(latex(block), latex(value)) for block, value in action.nested.items()]
+    *layers, of_readout = action.entropies
+    entropies = {"S_{a}": of_readout, **{f"S_{{{layer}}}": entropy for layer, entropy in enumerate(layers, 1)}}
     slopes = [
         equation(rf"0 = \frac{{\partial S}}{{\partial {latex(symbol)}}}", slope)
         for symbol, slope in action.named_slopes.items()
     ]
-    if action.symbols.readout in action.closed_forms:
-        slopes.append(equation(latex(action.symbols.readout), fold_asinh(action.readout_solution)))
+    if readout in action.closed_forms:
+        slopes.append(equation(latex(readout), fold_asinh(action.readout_solution)))
     return {
         "Action": [
-            Equation("S", " + ".join(terms), source="32"),
-            *(equation(name, term, "12" if name == "E" else "") for name, term in terms.items()),
-            *nested,
+            Equation("S", " + ".join([*entropies, "E"]), source="32"),
+            *(equation(name, entropy) for name, entropy in entropies.items()),
+            equation("E", action.energy, "12"),
+            *(Equation(latex(block), latex(value)) for block, value in action.nested.items()),
             Equation("K", latex(action.kernel), source="10"),
         ],
         "Saddle point": slopes,
@@ -211,47 +186,43 @@ def equations(action: Action) -> Mapping[str, list[Equation]]:
 
 def definitions(action: Action) -> list[Definition]:
     """Return the meaning of all symbols in documents of an action; symbols of derivations come last."""
-    symbols, found = action.symbols, {}
-    numbers = range(1, len(symbols.overlaps))
-    if action.form.is_infinite:
-        found["S"] = "the action of infinitely wide layers, whose widths are in the given ratios"
-    else:
-        found["S"] = "the action: the posterior of the order parameters is proportional to $e^{-S/2}$"
-    found["E"] = "the energy, of the labels given the kernel"
+    symbols, form, layers = action.symbols, action.form, [f"layer {i}" for i, _ in enumerate(action.forms, 1)]
+    meaning = "the posterior of the order parameters is proportional to $e^{-S/2}$"
+    if form.is_infinite:
+        meaning = "of infinitely wide layers, whose widths are in the given ratios"
+    found = {"S": f"the action: {meaning}", "E": "the energy, of the labels given the kernel"}
     found["S_{a}"] = "the entropy of the readout's order parameter"
-    found |= {f"S_{{{n}}}": f"the entropy of the order parameter of layer {n}, given the next" for n in numbers}
-    layers = (*(f"layer {number}" for number in numbers), "the readout")
-    for layer, (matrix, symbol), width, variance in zip(
-        layers, symbols.written.items(), symbols.widths, symbols.variances, strict=True
-    ):
-        for each in dict.fromkeys((symbol, matrix)):
-            found[latex(each)] = f"order parameter of {layer}: overlaps of path weights, {_shape(each)}"
-        found[latex(width)] = f"hidden units before {layer}"
-        whose = "the readout's weights" if layer == "the readout" else f"the weights of {layer}"
-        found[latex(variance)] = f"prior variance of {whose}"
+    for number, layer in enumerate(layers, 1):
+        found[f"S_{{{number}}}"] = f"the entropy of the order parameter of {layer}, given the next"
+
+    def define(symbol: Expr, meaning: str) -> None:
+        found[latex(symbol)] = f"{meaning}, {_shape(symbol)}" if symbol.is_Matrix else meaning
+
+    parts = zip([*layers, "the readout"], symbols.overlaps, symbols.widths, symbols.variances, strict=True)
+    for layer, overlap, width, variance in parts:
+        for symbol in dict.fromkeys((symbols.written[overlap], overlap)):
+            define(symbol, f"order parameter of {layer}: overlaps of path weights")
+        define(width, f"hidden units before {layer}")
+        define(variance, f"prior variance of the weights of {layer}")
     for heads in symbols.heads:
-        found[latex(heads)] = f"attention heads of layer {heads.name.removeprefix('H_')}"
+        define(heads, f"attention heads of layer {heads.name.removeprefix('H_')}")
     for parameter in symbols.parameters:
-        found[latex(parameter)] = "a parameter of a layer"
-    matrices = {
-        symbols.features: "path features of the training examples",
-        symbols.labels: "labels of the training examples",
-        symbols.test_features: "path features of the test examples",
-        MatrixSymbol("K", *action.kernel.shape): "kernel of the training examples",
-    }
-    for given in (form.symbols for form in action.forms):
-        matrices[given.hidden] = f"activations before layer {given.index}"
-        matrices[given.attention] = f"attention of layer {given.index}"
-    matrices |= {form.weights: f"weights of layer {form.symbols.index}" for form in action.forms}
-    for matrix, meaning in matrices.items():
-        found[latex(matrix)] = f"{meaning}, {_shape(matrix)}"
-    found[latex(symbols.temperature)] = "temperature: the variance of the labels' noise"
-    if symbols.richness is not None:
-        found[latex(symbols.richness)] = "richness of the mean-field parameterisation"
-    found[latex(symbols.input_features)] = "features of the input"
-    found[latex(symbols.examples)] = "training examples"
+        define(parameter, "a parameter of a layer")
+    define(symbols.features, "path features of the training examples")
+    define(symbols.labels, "labels of the training examples")
+    define(symbols.test_features, "path features of the test examples")
+    define(MatrixSymbol("K", *action.kernel.shape), "kernel of the training examples")
+    for each in action.forms:
+        define(each.hidden, f"activations before layer {each.symbols.index}")
+        define(each.symbols.attention, f"attention of layer {each.symbols.index}")
+        define(each.weights, f"weights of layer {each.symbols.index}")
+    define(symbols.temperature, "temperature: the variance of the labels' noise")
+    if form.has_richness:
+        define(symbols.richness, "richness of the mean-field parameterisation")
+    define(symbols.input_features, "features of the input")
+    define(symbols.examples, "training examples")
     if isinstance(symbols.outputs, Symbol):
-        found[latex(symbols.outputs)] = "outputs of the network"
+        define(symbols.outputs, "outputs of the network")
     steps = [step for derivation in action.derivations.values() for step in derivation.steps]
     for step in steps:
         for symbol, value in step.definitions:
@@ -264,9 +235,7 @@ def definitions(action: Action) -> list[Definition]:
 
 
 def _shape(symbol: Expr) -> str:
-    if not symbol.is_Matrix:
-        return "a number"
-    return f"${_sides(symbol.shape)}$"
+    return f"${_sides(symbol.shape)}$" if symbol.is_Matrix else "a number"
 
 
 def _sides(shape: tuple[Expr, Expr]) -> str:

@@ -12,6 +12,7 @@ and displacements propagate back.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from sympy import Add, Expr, I, Identity, MatrixSymbol, Trace, expand, sqrt
 from sympy.matrices.expressions.matexpr import MatrixExpr
@@ -20,8 +21,9 @@ from ...derivation import Derivation, Recorder, claims
 from ...symbolic import gradient, inverse, kronecker, latex, log_det, normal, positive_definite, sum_of
 from ...symbolic.algebra import expand_products, simplify_traces
 from ...symbolic.atoms import Stacked, embed, principal_block
-from ..specification.layer_form import LayerForm
-from .symbols import ActionSymbols
+
+Action = Any
+"""`bpkr.Action`, which cannot be imported here because it imports this module."""
 
 
 @dataclass(frozen=True)
@@ -43,13 +45,11 @@ class FiniteWidthPrior:
         return tuple(expand(exact - leading) for exact, leading in zip(self.exact, self.leading, strict=True))
 
 
-def finite_width_prior(
-    forms: tuple[LayerForm, ...], symbols: ActionSymbols, sizes: tuple[Mapping[Expr, int], ...]
-) -> FiniteWidthPrior:
-    """Derive the prior of (U_1, ..., U_{L+1}) for the layers `forms`. The steps can be tested at `sizes`."""
-    route, priors = Recorder(), []
+def finite_width_prior(action: Action) -> FiniteWidthPrior:
+    """Derive the prior of (U_1, ..., U_{L+1}) for the layers of `action`."""
+    route, priors, symbols = Recorder(), [], action.symbols
     say = route.say
-    for layer, form in enumerate(forms):
+    for layer, form in enumerate(action.forms):
         # The law of U_l given U_{l+1}, from the characteristic function of the path weights w^(l), with the source G.
         route.section, (overlap, outer) = f"Layer {form.symbols.index}", symbols.overlaps[layer : layer + 2]
         width, next_width, size = form.symbols.width, form.symbols.next_width, outer.shape[0]
@@ -92,7 +92,7 @@ def finite_width_prior(
     inner = variance * Identity(overlap.shape[0])
     priors.append(_density(route, characteristic, inner, source, overlap, None, has_skip=False))
     exact, leading = zip(*priors, strict=True)
-    return FiniteWidthPrior(Derivation(tuple(route.steps), sizes), exact, leading)
+    return FiniteWidthPrior(Derivation(tuple(route.steps), action.derivation.sizes), exact, leading)
 
 
 def _density(route, characteristic, inner, source, overlap, outer, has_skip) -> tuple[Expr, Expr]:
@@ -142,18 +142,10 @@ class FirstOrder:
     order_parameters: Mapping[MatrixSymbol, MatrixExpr]
 
 
-def expand_about_infinite_width(
-    forms: tuple[LayerForm, ...],
-    symbols: ActionSymbols,
-    entropies: tuple[Expr, ...],
-    nested: Mapping[MatrixSymbol, MatrixExpr],
-    sizes: tuple[Mapping[Expr, int], ...],
-) -> FirstOrder:
-    """Expand the saddle point of the sum of `entropies` and an energy of U_1 about infinite width.
-
-    `entropies` and `nested` are in the matrices U_1, ..., U_{L+1}. The steps can be tested at `sizes`.
-    """
-    overlaps = symbols.overlaps
+def expand_about_infinite_width(action: Action) -> FirstOrder:
+    """Expand the saddle point of the entropies and an energy of U_1 about infinite width."""
+    forms, symbols, nested = action.forms, action.symbols, action.overlap_blocks
+    overlaps, entropies = symbols.overlaps, action.overlap_entropies
     route = Recorder(section="Expansion", assumptions=("number of examples fixed, all widths large",))
     means, forces, displacements = (
         tuple(positive_definite(f"{name}_{i}", u.shape[0]) for i, u in enumerate(overlaps, 1))
@@ -197,7 +189,8 @@ def expand_about_infinite_width(
         claim = claims.SolvesToFirstOrder(variable, tuple(free.items()), tuple(displaced.items()), forces[0])
         route.say("first order in 1/N", total, displaced[variable], claim)
     moved = {variable: expand_products(limit[variable] + change) for variable, change in displaced.items()}
-    return FirstOrder(Derivation(tuple(route.steps), sizes), forces[0], limit, recursion, moved)
+    derivation = Derivation(tuple(route.steps), action.derivation.sizes)
+    return FirstOrder(derivation, forces[0], limit, recursion, moved)
 
 
 def substitute_nested(expression: Expr, nested: Mapping[Expr, Expr]) -> Expr:

@@ -6,27 +6,23 @@ from collections.abc import Iterator
 from typing import Any
 
 import equinox as eqx
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 
 from ...checks import Requirement, array_module, checked_symmetric, counted, finite_array, on_host, require
-from ...memory import memory_errors_in_words
+from ...compilation import jit
 from ...settings import usual_settings
 from ...symbolic.documents.display import DisplayMixin
 from ...symbolic.documents.document import Block, Table, Text
-from ...symbolic.documents.values import number
-from ...threads import threads_for
+from ...symbolic.documents.values import brief
 from ..data.examples import prior_of_paths
 from ..order_parameters.order_parameters import HasOrderParameters, OrderParameters, checked_order_parameters
 from ..specification.architecture import Architecture
 
 # A display shows the scores of at most this many heads per layer.
 _SHOWN = 12
-# A display shows at most this many components.
-_COMPONENTS = 5
 
 
 class KernelTaskAlignment(DisplayMixin, eqx.Module):
@@ -37,9 +33,8 @@ class KernelTaskAlignment(DisplayMixin, eqx.Module):
 
     def _view(self) -> Iterator[Block]:
         yield Text(f"**Kernel-task alignment** of {counted(len(self.cosines), 'component')}")
-        captured, pairs = np.cumsum(np.square(self.cosines)), zip(self.eigenvalues, self.cosines, strict=True)
-        rows = [(number(value), number(cosine, 3), number(captured[i], 3)) for i, (value, cosine) in enumerate(pairs)]
-        yield Table(tuple(rows[:_COMPONENTS]), ("largest eigenvalues", "|cosine| with the labels", "sum of squares"))
+        rows = [("eigenvalues", brief(self.eigenvalues)), ("cosines with the labels", brief(self.cosines, 4))]
+        yield Table((*rows, ("squares of the cosines, summed", brief(np.cumsum(np.square(self.cosines))))))
 
 
 def kernel_task_alignment(kernel: ArrayLike, labels: ArrayLike) -> KernelTaskAlignment:
@@ -60,10 +55,12 @@ def kernel_task_alignment(kernel: ArrayLike, labels: ArrayLike) -> KernelTaskAli
     kernel = checked_symmetric("kernel", kernel)
     numbers, message = on_host(labels), "labels are all zero, so their cosine with a component is not defined"
     labels = require(labels, [Requirement(message, array_module(numbers).any(numbers != 0))])
-    with memory_errors_in_words("kernel_task_alignment"), threads_for(len(labels)):
-        eigenvalues, components = jax.block_until_ready(jnp.linalg.eigh(kernel))
+    eigenvalues, components = _eigh(kernel)
     cosines = jnp.abs(components.T @ labels) / jnp.linalg.norm(labels)
     return KernelTaskAlignment(eigenvalues[::-1], cosines[::-1])
+
+
+_eigh = jit(jnp.linalg.eigh)
 
 
 @usual_settings()
@@ -98,28 +95,25 @@ def head_scores(
     return tuple(map(jnp.asarray, _head_scores(architecture, first, array_module(first))))
 
 
-def _head_scores(architecture: Architecture, first: Any, numbers: Any) -> tuple[Any, ...]:
-    paths = architecture.paths
+def _head_scores(architecture: Architecture, first: Any, numbers: Any) -> list[Any]:
+    paths, branches = architecture.paths, np.array(architecture.path_branches()) - 1
     magnitudes = numbers.sum(abs(first).reshape((paths, len(first) // paths) * 2), axis=(1, 3))
-    path_branches = np.array(architecture.path_branches()) - 1
     sums = []
     for layer in range(architecture.depth):
-        misses = ~architecture.branch_heads(layer + 1)[path_branches[:, layer]]
+        misses = ~architecture.branch_heads(layer + 1)[branches[:, layer]]
         sums.append(numbers.sum(magnitudes) - numbers.einsum("ah,ab,bh->h", misses, magnitudes, misses))
     largest = numbers.max(numbers.concatenate([numbers.zeros(1), *sums]))
-    return tuple(layer_sums / largest for layer_sums in sums)
+    return [layer_sums / largest for layer_sums in sums]
 
 
 def head_score_table(architecture: Architecture | None, point: OrderParameters) -> Iterator[Table]:
     """Yield a table of the scores of all heads, here and in the Gaussian-process limit, if there are any heads."""
     if architecture is None or not any(architecture.heads):
         return
-    firsts = np.asarray(point.first), prior_of_paths(architecture)
-    here, wide = (_head_scores(architecture, first, np) for first in firsts)
-    rows = tuple(
-        (f"layer {layer}", *(" ".join(f"{score:.3f}" for score in each[:_SHOWN]) for each in of_layer))
-        for layer, *of_layer in zip(range(1, architecture.depth + 1), here, wide, strict=True)
-        if len(of_layer[0])
-    )
-    first = f", the first {_SHOWN} of each layer" if max(architecture.heads) > _SHOWN else ""
-    yield Table(rows, (f"head scores{first}", "this solution", "Gaussian process"))
+    here, wide = (_head_scores(architecture, u1, np) for u1 in (np.asarray(point.first), prior_of_paths(architecture)))
+    rows = [
+        (f"layer {layer}", brief(scores, _SHOWN), brief(limit, _SHOWN))
+        for layer, (scores, limit) in enumerate(zip(here, wide, strict=True), 1)
+        if len(scores)
+    ]
+    yield Table(tuple(rows), ("head scores", "this solution", "Gaussian process"))

@@ -20,12 +20,13 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.scipy.linalg import cho_solve, solve_triangular
+from jax.scipy.linalg import solve_triangular
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 
 from ...checks import checked_whole_number, is_traced
 from ...compilation import jit_and_keep
+from ...saddle.problem import Coordinates
 from ...settings import usual_settings
 from ...symbolic.documents.display import DisplayMixin
 from ...symbolic.documents.document import Block, Table, Text
@@ -35,7 +36,7 @@ from ..evaluation.prediction import Prediction, prediction_at
 from ..evaluation.problem import Problem, as_problem
 from ..features.implicit import ImplicitFeatures
 from ..order_parameters.coordinates import gp_coordinates, log_volume
-from ..order_parameters.finite_width_law import finite_width_law
+from ..order_parameters.finite_width_law import Level, finite_width_law
 from ..order_parameters.order_parameters import HasOrderParameters, OrderParameters, gp_limit
 
 
@@ -59,21 +60,14 @@ class Fluctuations(DisplayMixin, eqx.Module):
     is_leading: bool = eqx.field(static=True, default=False)
 
     def _view(self) -> Iterator[Block]:
+        per_width = ", to leading order, standard deviations times $N_1^{1/2}$" if self.is_leading else ""
+        yield Text(f"**Fluctuations** about the saddle point{per_width or ', to next order in $1/N$'}")
+        rows = [("log evidence per width" if self.is_leading else "log evidence", number(self.log_evidence, 8))]
         names = [*(f"$U_{layer}$" for layer in range(1, len(self.mean.matrices) + 1)), "$u$"]
-        pairs = zip(names, jax.tree.leaves(self.mean), jax.tree.leaves(self.modes), strict=True)
-        order = (
-            "leading order at infinite width: standard deviations times $N_1^{1/2}$"
-            if self.is_leading
-            else "next order in $1/N$"
-        )
-        yield Text(f"**Fluctuations** of the order parameters, to {order}")
-        table = [("log evidence per width" if self.is_leading else "log evidence", number(self.log_evidence, 8))]
-        for name, mean, modes in pairs:
-            deviation = np.sqrt(np.sum(np.square(modes), axis=0))
-            diagonal = (np.diagonal(each) if np.ndim(each) else each for each in (mean, deviation))
-            words = ", standard deviation ".join(number(each, 4) for each in diagonal)
-            table.append((f"diagonal of {name}" if np.ndim(mean) else name, words))
-        yield Table(tuple(table))
+        for name, *values in zip(names, jax.tree.leaves(self.mean), jax.tree.leaves(self.deviation), strict=True):
+            mean, deviation = (number(np.diagonal(each) if each.ndim else each, 4) for each in values)
+            rows.append((f"diagonal of {name}", f"{mean}, standard deviation {deviation}"))
+        yield Table(tuple(rows))
         if self.prediction is not None:
             yield from self.prediction._view()
         elif self.ansatz:
@@ -127,16 +121,19 @@ def fluctuations(
     """
     problem = as_problem(problem)
     problem.require_labels()
-    data, architecture = problem.data, problem.architecture
+    data, architecture, levels = problem.data, problem.architecture, ()
     if test_features is not None or data.test_features is not None:
         test_features = problem.test_features(test_features)
     order_parameters = problem.point(order_parameters)
-    if not architecture.is_infinite and not finite_width_law(architecture).is_regular:
-        raise ValueError(
-            f"widths={tuple(map(float, architecture.widths))}: a layer has fewer units than partial paths, so the "
-            "exact posterior has no density at the saddle point; use sampling.sample_order_parameters"
-        )
-    found = _fluctuations(problem.canonical, order_parameters, test_features)
+    if not architecture.is_infinite:
+        law = finite_width_law(architecture)
+        if not law.is_regular:
+            raise ValueError(
+                f"widths={tuple(map(float, architecture.widths))}: a layer has fewer units than partial paths, so the "
+                "exact posterior has no density at the saddle point; use sampling.sample_order_parameters"
+            )
+        levels = law.levels
+    found = _fluctuations(problem.canonical, order_parameters, test_features, levels)
     if not is_traced(found) and jnp.isnan(found.log_evidence) and jnp.all(jnp.isfinite(order_parameters.first)):
         raise ValueError(
             "the Hessian of the action is not positive definite at these order parameters, so they are not a minimum. "
@@ -153,78 +150,78 @@ def prior_corrections(bound: BoundAction, order_parameters: OrderParameters) -> 
 
 
 @jit_and_keep
-def _fluctuations(problem: Problem, order_parameters, test_features) -> Fluctuations:
-    bound, coordinates = problem.bound, problem.coordinates(order_parameters)
+def _fluctuations(problem: Problem, order_parameters, test_features, levels: tuple[Level, ...]) -> Fluctuations:
+    bound, architecture, coordinates = problem.bound, problem.architecture, problem.coordinates(order_parameters)
 
-    def corrections(theta):
+    def action(theta):
+        point = problem.order_parameters(theta)
+        return bound.entropy(point) + problem.energy.value(point.first), point
+
+    def corrections(theta, point):
         """Return the terms of order one in minus twice the log density of the coordinates."""
-        return prior_corrections(bound, problem.order_parameters(theta)) - 2 * log_volume(bound.architecture, theta)
+        return prior_corrections(bound, point) - 2 * log_volume(architecture, theta)
 
-    def entropy(theta):
-        return bound.entropy(problem.order_parameters(theta))
+    def described(theta):
+        (value, point), slope = jax.value_and_grad(action, has_aux=True)(theta)
+        of_order_one = None if architecture.is_infinite else corrections(theta, point)
+        prediction = None if test_features is None else prediction_at(problem, point, test_features)
+        return _Described(value, slope, of_order_one, point, prediction)
 
-    def curvature_factor(function, theta):
-        """Return the Cholesky factor of half the Hessian, the inverse covariance of exp(-function/2)."""
-        return jnp.linalg.cholesky(jax.hessian(function)(theta) / 2)
+    def derivatives(direction):
+        """Return values, first and second derivatives along one direction, by forward over reverse mode."""
+        along = lambda at: jax.jvp(described, (at,), (direction,))  # noqa: E731
+        (here, first), (_, second) = jax.jvp(along, (coordinates,), (direction,))
+        return here, first, second
 
-    def log_integral(leading, theta, factor):
-        return -(leading(theta) + corrections(theta)) / 2 - jnp.sum(jnp.log(jnp.diagonal(factor)))
+    def whiten(directions, _):
+        """Differentiate along the columns of `directions`, and make them orthonormal in half the Hessian."""
+        here, first, second = jax.lax.map(derivatives, directions.T)
+        factor = jnp.linalg.cholesky(first.slope @ directions / 2)
+        here = jax.tree.map(lambda values: values[0], here)
+        return solve_triangular(factor, directions.T, lower=True).T, (directions, here, first, second)
 
-    def second(function, theta, direction):
-        """Return the second derivative of every output of `function` along `direction`."""
-
-        def first(at):
-            return jax.jvp(function, (at,), (direction,))[1]
-
-        return jax.jvp(first, (theta,), (direction,))[1]
-
-    def predicted(theta):
-        return prediction_at(problem, problem.order_parameters(theta), test_features)
-
-    def between(directions):
-        """Return the variance of the mean prediction, given independent deviations of the coordinates."""
-        _, along = jax.linearize(lambda theta: predicted(theta).mean, coordinates)
-        return jnp.sum(jax.lax.map(lambda direction: along(direction) ** 2, directions.T), axis=0)
-
-    factor = curvature_factor(problem.action, coordinates)
+    # The first pass gives the Hessian and hence the directions, the second one the derivatives along them. Both passes
+    # run one loop, because its compilation takes most of the time of a first call.
+    _, passes = jax.lax.scan(whiten, jnp.eye(len(coordinates)), length=2)
     # The columns are independent deviations: Sigma = directions directions^T.
-    directions = solve_triangular(factor, jnp.eye(len(coordinates)), lower=True).T
-
-    _, along = jax.linearize(problem.order_parameters, coordinates)
-    modes = jax.vmap(along)(directions.T)
-    if bound.architecture.is_infinite:
-        here = None if test_features is None else predicted(coordinates)
-        prediction = here
-        if here is not None:
+    directions, here, first, second = jax.tree.map(lambda each: each[1], passes)
+    # Variance of the mean prediction, given independent deviations of the coordinates.
+    between = 0.0 if test_features is None else jnp.sum(first.prediction.mean**2, axis=0)
+    limit, prediction = gp_limit(architecture), here.prediction
+    if architecture.is_infinite:
+        if prediction is not None:
             # At zero richness the variance is of order one, and this contribution to it of order 1/N.
-            of_means = jnp.where(bound.architecture.richness == 0, 0.0, between(directions))
-            prediction = replace(here, variance=here.variance + of_means)
-        of_prior = bound.entropy(gp_limit(bound.architecture))
-        log_evidence = (of_prior - problem.action(coordinates)) / 2
-        return Fluctuations(order_parameters, modes, prediction, log_evidence, is_leading=True)
+            between = jnp.where(architecture.richness == 0, 0.0, between)
+            prediction = replace(prediction, variance=prediction.variance + between)
+        log_evidence = (bound.entropy(limit) - here.action) / 2
+        return Fluctuations(order_parameters, first.order_parameters, prediction, log_evidence, is_leading=True)
 
-    def slope_of_curvature(direction):
-        return jax.grad(lambda theta: second(problem.action, theta, direction))(coordinates)
+    # The gradient of tr(S'' Sigma)/2 + corrections moves the mean away from the minimum, by `drift` in each direction.
+    drift = -(directions.T @ jnp.sum(second.slope, axis=0) / 2 + first.corrections) / 2
 
-    # The gradient of tr(S'' Sigma)/2 + corrections moves the mean away from the minimum.
-    slopes = jax.lax.map(slope_of_curvature, directions.T)
-    force = jnp.sum(slopes, axis=0) / 2 + jax.grad(corrections)(coordinates)
-    drift = -cho_solve((factor, True), force) / 2
+    def mean(value, slopes, bends):
+        return value + jnp.tensordot(drift, slopes, axes=1) + jnp.sum(bends, axis=0) / 2
 
-    def mean_of(function):
-        """Return the posterior mean of a function of the coordinates with values in pytrees."""
-        value, moved = jax.jvp(function, (coordinates,), (drift,))
-        spread = jax.lax.map(lambda direction: second(function, coordinates, direction), directions.T)
-        return jax.tree.map(lambda v, m, s: v + m + jnp.sum(s, axis=0) / 2, value, moved, spread)
-
-    prediction = None
-    if test_features is not None:
-        given = mean_of(predicted)
+    means = jax.tree.map(mean, here, first, second)
+    if prediction is not None:
         # Law of total variance: add the variance of the mean given the order parameters.
-        prediction = Prediction(given.mean, jnp.maximum(given.variance + between(directions), 0.0))
-    # Take the ratio of posterior to prior, in which common errors of the two Gaussian integrals cancel.
-    origin = gp_coordinates(bound.architecture)
-    log_ratio = log_integral(problem.action, coordinates, factor)
-    log_ratio -= log_integral(entropy, origin, curvature_factor(entropy, origin))
-    log_evidence = log_ratio + problem.energy.label_constant
-    return Fluctuations(mean_of(problem.order_parameters), modes, prediction, log_evidence)
+        prediction = Prediction(means.prediction.mean, jnp.maximum(means.prediction.variance + between, 0.0))
+    # Take the ratio of posterior to prior, in which common errors of the two Gaussian integrals cancel. The entropy of
+    # U_l given U_{l+1} is N_l (tr(B B^T + R R^T) - log det(B B^T)), so that half its Hessian at the limit is N_l, and
+    # 2 N_l for the logarithms of the diagonal of B.
+    of_posterior = here.action + here.corrections - 2 * jnp.sum(jnp.log(jnp.diagonal(directions)))
+    of_prior = bound.entropy(limit) + corrections(gp_coordinates(architecture), limit)
+    for level, width in zip(levels, reversed(architecture.widths), strict=True):
+        of_prior += level.coordinates * jnp.log(width) + level.columns * np.log(2.0)
+    log_evidence = (of_prior - of_posterior) / 2 + problem.energy.label_constant
+    return Fluctuations(means.order_parameters, first.order_parameters, prediction, log_evidence)
+
+
+class _Described(eqx.Module):
+    """Values at coordinates, which are differentiated together. `corrections` are None at infinite width."""
+
+    action: Float[Array, ""]
+    slope: Coordinates
+    corrections: Float[Array, ""] | None
+    order_parameters: OrderParameters
+    prediction: Prediction | None

@@ -18,11 +18,10 @@ from ...settings import usual_settings
 from ...symbolic.documents.display import DisplayMixin
 from ...symbolic.documents.document import Block, Table, Text, verbatim
 from ..data.classes import are_classes, mean_and_error, outputs_as_classes
-from ..data.data import Data
 from ..evaluation.observables import head_scores
 from ..evaluation.prediction import predict
 from ..evaluation.problem import Problem, as_problem, describe_cost
-from ..features.implicit import ImplicitFeatures
+from ..features.implicit import Features, ImplicitFeatures
 from ..network.pruning import Head
 from ..order_parameters.order_parameters import OrderParameters, gp_limit
 from .saddle import Saddle, solve
@@ -59,28 +58,23 @@ class HeadCosts(DisplayMixin):
     problem: str
 
     def _view(self) -> Iterable[Block]:
-        header = ["head left out", "log evidence lost", "score", "score of the Gaussian process"]
-        if self.measure:
-            header.insert(2, f"{self.measure} {'lost' if self.measure == 'expected accuracy' else 'gained'}")
-        heads, rows = _heads(map(len, self.scores)), []
+        heads = [Head(layer, i + 1) for layer, each in enumerate(self.scores, 1) for i in range(len(each))]
         yield Text(f"**Costs of {counted(len(heads), 'head')}**: {verbatim(self.problem)}")
-        columns = [np.concatenate(each) for each in (self.log_evidence, self.scores, self.infinite_width_scores)]
-        for i in np.argsort(columns[0]):
-            row = [verbatim(heads[i]), *(f"{column[i]:.3g}" for column in columns)]
-            if self.measure:
-                mean, error = (np.concatenate(each)[i] for each in (self.prediction, self.prediction_error))
-                row.insert(2, f"{mean:.2g} ± {error:.1g}")
-            rows.append(tuple(row))
-        yield Table(tuple(rows), tuple(header))
-        errors = np.concatenate(self.log_evidence_error)
-        known = np.max(errors, where=np.isfinite(errors), initial=0.0)
-        paired = "; ± is a standard error over test examples" if self.measure else ""
-        yield Text(f"Evidence to {known:.1g}, without finite-width corrections{paired}.")
-        yield Text("Remove heads: `bpkr.removable_heads(bpkr.rank_heads(costs.log_evidence), architecture.heads)`")
-
-
-def _heads(counts: Iterable[int]) -> list[Head]:
-    return [Head(layer, head + 1) for layer, count in enumerate(counts, 1) for head in range(count)]
+        columns = {
+            "log evidence lost": self.log_evidence,
+            "score": self.scores,
+            "score of the Gaussian process": self.infinite_width_scores,
+        }
+        columns = {name: np.concatenate(each) for name, each in columns.items()}
+        order = np.argsort(columns["log evidence lost"])
+        cells = [[verbatim(heads[i]) for i in order], *([f"{each[i]:.3g}" for i in order] for each in columns.values())]
+        header = ["head left out", *columns]
+        if self.measure:
+            mean, error = np.concatenate(self.prediction), np.concatenate(self.prediction_error)
+            change = "lost" if self.measure == "expected accuracy" else "gained"
+            header.insert(2, f"{self.measure} {change}, ± standard error")
+            cells.insert(2, [f"{mean[i]:.2g} ± {error[i]:.1g}" for i in order])
+        yield Table(tuple(zip(*cells, strict=True)), tuple(header))
 
 
 @usual_settings()
@@ -122,47 +116,54 @@ def head_costs(problem: Problem, saddle: Saddle, *, progress: bool = True, **opt
     problem = as_problem(problem)
     checked_instance("saddle", saddle, Saddle, "as bpkr.solve returns it; a Model with widths=math.inf has none")
     checked_flag("progress", progress)
-    architecture, point = problem.architecture, problem.point(saddle, "saddle")
-    limit = gp_limit(architecture)
-    heads = _heads(architecture.heads)
-    if not heads:
+    architecture, data, point = problem.architecture, problem.data, problem.point(saddle, "saddle")
+    if not any(architecture.heads):
         raise ValueError("no head can be left out, because the architecture has no heads")
-    branches, stays = np.array(architecture.path_branches()) - 1, {}
-    for head in heads:
-        through = architecture.branch_heads(head.layer)
+    limit, branches, stays = gp_limit(architecture), np.array(architecture.path_branches()) - 1, {}
+    for layer, count in enumerate(architecture.heads, 1):
+        through = architecture.branch_heads(layer)
         if np.any(np.sum(through, axis=1) > 1):
-            raise ValueError(f"{head} cannot be left out, because heads of this layer share a weight block")
-        # The paths that do not pass through the head.
-        stays[head] = ~through[branches[:, head.layer - 1], head.head - 1]
+            raise ValueError(f"{Head(layer, 1)} cannot be left out, because heads of this layer share a weight block")
+        for head in range(count):
+            # The paths that do not pass through the head.
+            stays[Head(layer, head + 1)] = ~through[branches[:, layer - 1], head]
     measure, quality = _expected(problem, point)
-    rows, failed = [], []
-    with Progress(
-        "heads left out", len(heads), "head", shown=progress, cost=describe_cost(architecture, problem.data)
-    ) as report:
-        for head in heads:
-            without = Problem(architecture, _of_paths(problem.data, stays[head]))
+    rows, failed, cost = [], [], describe_cost(architecture, data)
+    with Progress("heads left out", len(stays), "head", shown=progress, cost=cost) as report:
+        for head, staying in stays.items():
+            # Features of the other paths are zero: their order parameters keep the prior and cost no evidence.
+            features, test_features = (_restricted(each, staying) for each in (data.features, data.test_features))
+            without = Problem(architecture, replace(data, features=features, test_features=test_features))
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", ConvergenceWarning)
-                found = solve(without, initial=_start(point, limit, stays[head]), **options)
+                found = solve(without, initial=_start(point, limit, staying), **options)
                 found = found if found.converged else solve(without, **options)
-            if not found.converged:
+            row = [np.nan] * 4
+            if found.converged:
+                # S is minus twice the log evidence.
+                error = (saddle.action_error + found.action_error) / 2
+                lost = quality - _expected(without, found.order_parameters)[1]
+                predicted = mean_and_error(lost) if measure else (0.0, 0.0)
+                row = [float(saddle.log_evidence - found.log_evidence), float(error), *predicted]
+            else:
                 failed.append(f"{head}: {found.diagnosis}")
-                rows.append([np.nan] * 4)
-                report.update(1)
-                continue
-            lost = mean_and_error(quality - _expected(without, found.order_parameters)[1]) if measure else (0.0, 0.0)
-            # S is minus twice the log evidence.
-            error = (saddle.action_error + found.action_error) / 2
-            rows.append([float(saddle.log_evidence - found.log_evidence), float(error), *lost])
+            rows.append(row)
             report.update(1)
     if failed:
-        warnings.warn(f"{len(failed)} of {len(heads)} solves failed: {'; '.join(failed)}", ConvergenceWarning, 3)
+        warnings.warn(f"{len(failed)} of {len(stays)} solves failed: {'; '.join(failed)}", ConvergenceWarning, 3)
     layers = np.split(np.array(rows), np.cumsum(architecture.heads)[:-1])
     evidence, evidence_error, prediction, prediction_error = (tuple(layer[:, i] for layer in layers) for i in range(4))
-    predicted = (prediction, prediction_error) if measure else ((), ())
-    scores = (head_scores(architecture, each) for each in (point, limit))
     per_width = "; log evidence is per width N_1" if architecture.is_infinite else ""
-    return HeadCosts(evidence, evidence_error, *predicted, measure, *scores, f"{problem.description}{per_width}")
+    return HeadCosts(
+        log_evidence=evidence,
+        log_evidence_error=evidence_error,
+        prediction=prediction if measure else (),
+        prediction_error=prediction_error if measure else (),
+        measure=measure,
+        scores=head_scores(architecture, point),
+        infinite_width_scores=head_scores(architecture, limit),
+        problem=f"{problem.description}{per_width}",
+    )
 
 
 def _start(point: OrderParameters, limit: OrderParameters, stays: Bool[np.ndarray, " paths"]) -> OrderParameters:
@@ -170,26 +171,19 @@ def _start(point: OrderParameters, limit: OrderParameters, stays: Bool[np.ndarra
 
     Newton's method takes up to twice as many steps if it starts from the unrestricted solution.
     """
-
-    def of(ours: Array, prior: Array) -> Array:
+    matrices = []
+    for ours, prior in zip(point.matrices, limit.matrices, strict=True):
         # Rows of partial paths are in an order in which branches of the first layers vary slowest, and outputs fastest.
         rows = np.repeat(stays, len(point.first) // len(stays)).reshape(-1, len(ours)).any(axis=0)
-        return jnp.where(np.outer(rows, rows), ours, np.outer(~rows, ~rows) * prior)
+        matrices.append(jnp.where(np.outer(rows, rows), ours, np.outer(~rows, ~rows) * prior))
+    return OrderParameters(tuple(matrices), point.readout)
 
-    return OrderParameters(tuple(map(of, point.matrices, limit.matrices)), point.readout)
 
-
-def _of_paths(data: Data, stays: Bool[np.ndarray, " paths"]) -> Data:
-    """Set the features of all other paths to zero: their order parameters keep the prior and cost no evidence."""
-
-    def of(features: Any) -> Any:
-        if features is None:
-            return None
-        if isinstance(features, ImplicitFeatures):
-            return replace(features, readings=features.readings * stays)
-        return features * stays[:, None]
-
-    return replace(data, features=of(data.features), test_features=of(data.test_features))
+def _restricted(features: Features | None, stays: Bool[np.ndarray, " paths"]) -> Features | None:
+    """Set the features of all other paths to zero."""
+    if isinstance(features, ImplicitFeatures):
+        return replace(features, readings=features.readings * stays)
+    return None if features is None else features * stays[:, None]
 
 
 def _expected(problem: Problem, point: OrderParameters) -> tuple[str, Float[np.ndarray, " examples"]]:

@@ -6,8 +6,7 @@ The action is not convex, and a solve finds one minimum. No proof excludes other
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import replace
 from typing import Any
 
 import equinox as eqx
@@ -17,17 +16,14 @@ import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import PRNGKeyArray
 
-from ...checks import checked_flag, checked_key, checked_number, checked_whole_number, counted, refuse_traced
+from ...checks import checked_flag, checked_key, checked_number, checked_whole_number, refuse_traced
 from ...progress import Progress
 from ...saddle.diagnosis import ConvergenceWarning
 from ...saddle.solve import distinct
-from ...symbolic.documents.display import DisplayMixin
-from ...symbolic.documents.document import Block, Table, Text
-from ...symbolic.documents.values import number
 from ...workers import Workers, check_executor, run_tasks
 from ..data.data import Data
 from ..evaluation.problem import Problem, as_problem, describe_cost
-from ..order_parameters.coordinates import from_order_parameters, gp_coordinates, to_order_parameters
+from ..order_parameters.coordinates import gp_coordinates, to_order_parameters
 from ..specification.architecture import Architecture
 from .saddle import Saddle, solve
 
@@ -36,38 +32,6 @@ from .saddle import Saddle, solve
 _SAME = 1e-4
 # Continuation in the richness starts at this fraction of it, and takes this many steps.
 _LAZY, _RICHER = 1e-2, 8
-
-
-@dataclass(frozen=True, repr=False)
-class Minima(DisplayMixin):
-    """The result of a search.
-
-    - `saddles`: distinct minima, lowest action first.
-    - `starts`: number of solves that ended in each minimum.
-    - `failures`: number of solves that did not converge.
-    - `followed`: index in `saddles` of the end of continuation; None if one of its solves failed.
-    """
-
-    saddles: tuple[Saddle, ...]
-    starts: tuple[int, ...]
-    failures: int
-    followed: int | None
-
-    @property
-    def is_unique(self) -> bool:
-        """Whether all converged solves ended in the same minimum."""
-        return len(self.saddles) == 1
-
-    def _view(self) -> Iterator[Block]:
-        solves = sum(self.starts) + self.failures
-        yield Text(
-            f"**Minima**: {len(self.saddles)} found by {counted(solves, 'solve')}, {self.failures} not converged"
-        )
-        rows = [
-            (number(saddle.action, 12), str(starts), "yes" if place == self.followed else "no")
-            for place, (saddle, starts) in enumerate(zip(self.saddles, self.starts, strict=True))
-        ]
-        yield Table(tuple(rows), ("action", "starts that end there", "reached by continuation"))
 
 
 def search(
@@ -80,7 +44,7 @@ def search(
     executor: Workers = None,
     progress: bool = True,
     **options: Any,
-) -> Minima:
+) -> list[Saddle]:
     """Solve from the Gaussian-process limit, from random points, and by continuation.
 
     Continuation starts near the Gaussian process: from large widths, or with a richness from a small richness.
@@ -95,8 +59,15 @@ def search(
         progress: show a bar.
         options: keywords of `bpkr.solve`.
 
+    Returns:
+        The distinct minima, lowest action first. Their `stats` have two more entries: `reached`, the number of solves
+        that ended in the minimum, and `followed`, whether continuation did.
+
     Raises:
         ValueError: the data do not fit, or no solve converges.
+
+    Warns:
+        ConvergenceWarning: some solves did not converge.
     """
     refuse_traced("search", problem, data, key)
     checked_key("key", key)
@@ -110,26 +81,25 @@ def search(
     noise = spread * jax.random.normal(key, (starts, len(origin)), dtype=jnp.float64)
     # Begin with the longest task, continuation.
     tasks = [(None,), (origin,), *((coordinates,) for coordinates in noise)]
-    common = (problem, options)
     cost = describe_cost(architecture, problem.data)
     with Progress("minima", len(tasks), "starting point", shown=progress, cost=cost) as report:
         solved = {}
-        for number, saddle in run_tasks(executor, _solve_from, tasks, common):
+        for number, saddle in run_tasks(executor, _solve_from, tasks, (problem, options)):
             solved[number] = saddle
             report.update()
-    followed, *found = (solved[number] for number in range(len(tasks)))
-    converged = [saddle for saddle in [*found, followed] if saddle.converged]
+    converged = [number for number in range(len(tasks)) if solved[number].converged]
+    failed = f"{len(tasks) - len(converged)} of {len(tasks)} solves did not converge"
     if not converged:
-        raise ValueError(f"none of {len(tasks)} solves converged; the last: {found[-1].diagnosis}")
-    ends = [np.asarray(from_order_parameters(architecture, saddle.order_parameters)) for saddle in converged]
-    groups = distinct([float(saddle.action) for saddle in converged], ends, _SAME)
-    minima = [[converged[i] for i in group] for group in groups]
-    return Minima(
-        saddles=tuple(group[0] for group in minima),
-        starts=tuple(len(group) for group in minima),
-        failures=len(tasks) - len(converged),
-        followed=next((i for i, group in enumerate(minima) if any(s is followed for s in group)), None),
-    )
+        raise ValueError(f"{failed}; the last: {solved[len(tasks) - 1].diagnosis}")
+    if len(converged) < len(tasks):
+        warnings.warn(failed, ConvergenceWarning, stacklevel=2)
+    saddles, minima = [solved[number] for number in converged], []
+    ends = [np.asarray(saddle.coordinates) for saddle in saddles]
+    for group in distinct([float(saddle.action) for saddle in saddles], ends, _SAME):
+        first = saddles[group[0]]
+        counts = {"reached": len(group), "followed": 0 in [converged[i] for i in group]}
+        minima.append(replace(first, stats={**first.stats, **counts}))
+    return minima
 
 
 def _solve_from(problem: Problem, options, coordinates: ArrayLike | None) -> Saddle:
