@@ -163,6 +163,15 @@ def log_volume(roots: Architecture | PriorRoots, coordinates: Coordinates) -> Fl
     return total
 
 
+def log_volume_of_steps(roots: Architecture | PriorRoots, coordinates: Coordinates) -> Float[Array, ""]:
+    """Return log |dtheta/dstep| at a zero step of `moved`: each free entry in row i of B T, B r has a factor B_ii."""
+    total = jnp.zeros(())
+    for blocks, crossing in _parts(roots, coordinates):
+        rows, nested = crossing.shape
+        total += jnp.sum((np.arange(rows) + nested) * jnp.log(jnp.diagonal(blocks)))
+    return total
+
+
 def gp_coordinates(architecture: Architecture) -> Coordinates:
     """Return the coordinates of the Gaussian-process limit, which are zero."""
     shapes = _shapes(architecture.forms, architecture.overlap_sizes)

@@ -21,7 +21,7 @@ from ..data.classes import are_classes, mean_and_error, outputs_as_classes
 from ..data.data import Data
 from ..evaluation.observables import head_scores
 from ..evaluation.prediction import predict
-from ..evaluation.problem import Problem, as_problem, describe_cost
+from ..evaluation.problem import Problem, as_problem
 from ..features.implicit import ImplicitFeatures
 from ..network.pruning import Head
 from ..order_parameters.order_parameters import OrderParameters, gp_limit
@@ -136,9 +136,7 @@ def head_costs(problem: Problem, saddle: Saddle, *, progress: bool = True, **opt
         stays[head] = ~through[branches[:, head.layer - 1], head.head - 1]
     measure, quality = _expected(problem, point)
     rows, failed = [], []
-    with Progress(
-        "heads left out", len(heads), "head", shown=progress, cost=describe_cost(architecture, problem.data)
-    ) as report:
+    with Progress("heads left out", len(heads), "head", shown=progress, cost=problem.description) as report:
         for head in heads:
             without = Problem(architecture, _of_paths(problem.data, stays[head]))
             with warnings.catch_warnings():

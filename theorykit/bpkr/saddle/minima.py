@@ -26,7 +26,7 @@ from ...symbolic.documents.document import Block, Table, Text
 from ...symbolic.documents.values import number
 from ...workers import Workers, check_executor, run_tasks
 from ..data.data import Data
-from ..evaluation.problem import Problem, as_problem, describe_cost
+from ..evaluation.problem import Problem, as_problem
 from ..order_parameters.coordinates import from_order_parameters, gp_coordinates, to_order_parameters
 from ..specification.architecture import Architecture
 from .saddle import Saddle, solve
@@ -111,8 +111,7 @@ def search(
     # Begin with the longest task, continuation.
     tasks = [(None,), (origin,), *((coordinates,) for coordinates in noise)]
     common = (problem, options)
-    cost = describe_cost(architecture, problem.data)
-    with Progress("minima", len(tasks), "starting point", shown=progress, cost=cost) as report:
+    with Progress("minima", len(tasks), "starting point", shown=progress, cost=problem.description) as report:
         solved = {}
         for number, saddle in run_tasks(executor, _solve_from, tasks, common):
             solved[number] = saddle
