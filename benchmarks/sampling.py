@@ -2,8 +2,8 @@
 
     python benchmarks/sampling.py [--output FOLDER] [--only NAME ...] [--full] [--quick]
 
-The samplers are `exact`, independent proposals of order parameters; `gibbs`, block Gibbs on the weights; and `nuts`,
-NUTS on the weights, as in the paper. The cases are:
+The samplers are `exact`, NUTS on the order parameters; `gibbs`, block Gibbs on the weights; and `nuts`, NUTS on the
+weights, as in the paper. The cases are:
 
 - `rates`: effective samples (bulk) of U_1[11, 11] per second of drawing, without warm-up and compilation, on the hidden
   Markov chains at N = 10, T = 0.01; and the ratio to `nuts`. With two `workers`, two chains run in parallel, each on a
@@ -13,8 +13,7 @@ NUTS on the weights, as in the paper. The cases are:
   `nuts` only if --full is given. `deviation` is the difference from `exact` in standard errors of the difference.
 - `scaling`: seconds per draw and per evaluation of the density (with its gradient if the sampler uses it) for several
   widths, examples and depths. Samplers of weights take 30 draws after a warm-up of 30, which hardly adapts the step
-  size. `exact` takes 200 draws after a warm-up of 200, enough to fit a proposal distribution. A Gibbs draw is one
-  sweep over all blocks, without evaluations.
+  size. A Gibbs draw is one sweep over all blocks, without evaluations.
 
 Each case runs in a separate process, one after another, so run nothing else at the same time. Prints a table, and
 writes sampling.json and sampling.png into FOLDER (benchmarks/results by default). Cases that are not run again keep
@@ -89,8 +88,7 @@ def row(name: str, architecture: bpkr.Architecture, data, schedule: Schedule, ab
         tree = SAMPLERS[name](architecture, bpkr.Data(*data), **options, executor=pool)
     # Each chain has a separate worker, or all share one.
     seconds, stats = tree.attrs["seconds"] / workers, tree["sample_stats"]
-    counts = [int(stats[name].sum()) for name in ("n_steps", "proposals") if name in stats]
-    evaluations = sum(counts) if counts else None
+    evaluations = int(stats["n_steps"].sum()) if "n_steps" in stats else None
     first = tree["summary"]["U_1"][:, 0, 0]
     found = {key: float(first.sel(statistic=key)) for key in ("mean", "mcse_mean", "ess_bulk", "r_hat")}
     return {

@@ -105,10 +105,9 @@ def _architecture(spec) -> bpkr.Architecture:
 
 def _attention(spec, arrays, part: str = ""):
     """Return the attention maps of inputs. Layers have the heads `key_query_1`, ... and `lengths` count real tokens."""
-    masks = spec.get("mask"), arrays.get(f"{part}lengths")
-    masks = tuple(each for each in masks if each is not None)
     key_query = [arrays[name] for name in sorted(arrays) if name.startswith("key_query")]
-    return bpkr.attention(arrays[f"{part}inputs"], key_query=key_query, mask=masks or None)
+    masks = {"mask": spec.get("mask"), "real_tokens": arrays.get(f"{part}lengths")}
+    return bpkr.attention(arrays[f"{part}inputs"], key_query=key_query, **masks)
 
 
 def _features(spec, arrays, part: str = ""):

@@ -36,7 +36,7 @@ BPKR = (
     ("saddle",),
     ("model",),
     ("",),
-    ("sweeps", "training", "nonlinear"),
+    ("sweeps", "nonlinear"),
     ("sampling",),
 )
 DMFT = (("derivation",), ("weights",), ("map",), ("lyapunov", "network"), ("",), ("diagrams",))

@@ -3,13 +3,12 @@
 import sys
 import tomllib
 
-import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from tests.cli.terminal import run
 from tests.readme import FEATURES, safetensors
-from theorykit import bpkr, checkpoints, memory, progress
+from theorykit import checkpoints, progress
 from theorykit.extras import MissingLibrary, needed
 
 HEADS = 2
@@ -63,12 +62,6 @@ def test_progress_in_a_file_is_the_cost_and_the_end(monkeypatch, capsys):
         report._refresh("")
         report.update(2)
     assert capsys.readouterr().err.splitlines() == ["work: 2 pieces of much work", "work: done, 2 of 2 pieces, 00:05"]
-
-
-def test_attention_that_does_not_fit_in_memory_is_refused(monkeypatch):
-    monkeypatch.setattr(memory, "memory", lambda: 1e5)
-    with pytest.raises(ValueError, match=r"takes about 3\.07e\+05 bytes of the 1e\+05"):
-        bpkr.attention(jnp.ones((6, 40, 3)), key_query=[np.ones((2, 3, 3))])
 
 
 def test_a_missing_library_is_named_with_its_extra(monkeypatch):

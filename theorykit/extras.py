@@ -15,7 +15,6 @@ _EXTRAS = {
     "matplotlib": "plots",
     "msgspec": "cli",
     "numpyro": "sampling",
-    "optax": "training",
     "safetensors": "checkpoints",
     "tyro": "cli",
     "zarr": "zarr",

@@ -44,8 +44,7 @@ def lower(labels, *, readout="last", mask=None, outputs=1, lengths=None, width=2
     architecture = bpkr.Architecture((2,), width, temperature=0.1, outputs=outputs)
 
     def features(inputs, lengths):
-        given = tuple(each for each in (mask, lengths) if each is not None) or None
-        attention = bpkr.attention(inputs, key_query=KEY_QUERY, mask=given)
+        attention = bpkr.attention(inputs, key_query=KEY_QUERY, mask=mask, real_tokens=lengths)
         return bpkr.path_features(inputs, attention, architecture, readout, real_tokens=lengths)
 
     train, test = features(INPUTS, lengths), features(TEST_INPUTS, None if lengths is None else TEST_LENGTHS)

@@ -31,7 +31,7 @@ def folder(tmp_path_factory):
 
 def features(inputs, mask, real, **options):
     heads = {key: [ARRAYS[name] for name in names] for key, names in HEADS.items()}
-    attention = bpkr.attention(ARRAYS[inputs], **heads, mask=mask)
+    attention = bpkr.attention(ARRAYS[inputs], **heads, mask=mask, real_tokens=real)
     return bpkr.path_features(ARRAYS[inputs], attention, ARCHITECTURE, real_tokens=real, **options)
 
 
@@ -40,9 +40,9 @@ def test_masks_and_biases_are_those_of_bpkr(folder):
     config = DataConfig("data.npz", "y", inputs="x", mask=("causal", "lengths"), readout="mean", **HEADS, **of_test)
     data = read_data(config, ARCHITECTURE, folder)
     lengths, real = ARRAYS["lengths"], ARRAYS["real_test"]
-    expected = features("x", ("causal", lengths), lengths, readout="mean")
+    expected = features("x", "causal", lengths, readout="mean")
     np.testing.assert_array_equal(data.features, expected)
-    expected = features("x_test", ("causal", real), real, readout="mean")
+    expected = features("x_test", "causal", real, readout="mean")
     np.testing.assert_array_equal(data.test_features, expected)
 
 
@@ -55,11 +55,11 @@ def test_a_causal_mask_holds_for_test_examples_too(folder):
 
 def test_attention_itself_is_read(tmp_path):
     heads = {key: [ARRAYS[name] for name in names] for key, names in HEADS.items()}
-    maps = bpkr.attention(ARRAYS["x"], **heads, mask=ARRAYS["lengths"])
+    maps = bpkr.attention(ARRAYS["x"], **heads, real_tokens=ARRAYS["lengths"])
     np.savez(tmp_path / "data.npz", **ARRAYS, A1=maps[0], A2=maps[1])
     config = DataConfig("data.npz", "y", inputs="x", attention=("A1", "A2"), mask="lengths")
     data = read_data(config, ARCHITECTURE, tmp_path)
-    np.testing.assert_array_equal(data.features, features("x", ARRAYS["lengths"], ARRAYS["lengths"]))
+    np.testing.assert_array_equal(data.features, features("x", None, ARRAYS["lengths"]))
 
 
 def test_attention_and_masks_of_torch_are_read_with_their_layout(tmp_path):
@@ -88,7 +88,7 @@ def test_heads_of_a_checkpoint_act_after_their_norm(tmp_path):
     config = DataConfig("data.npz", "y", inputs="x", checkpoint="model.npz", layer=0, mask="lengths", readout="mean")
     data = read_data(config, one, tmp_path)
     heads = checkpoints.read_heads(arrays, layer=0, heads=3)
-    maps, lengths = heads.attention(ARRAYS["x"], mask=ARRAYS["lengths"]), ARRAYS["lengths"]
+    maps, lengths = heads.attention(ARRAYS["x"], real_tokens=ARRAYS["lengths"]), ARRAYS["lengths"]
     expected = bpkr.path_features(heads.normalise(ARRAYS["x"]), [maps], one, "mean", real_tokens=lengths)
     np.testing.assert_array_equal(data.features, expected)
     with pytest.raises(ValueError, match=r"but 2 layers of \[architecture\] have heads"):
@@ -98,7 +98,7 @@ def test_heads_of_a_checkpoint_act_after_their_norm(tmp_path):
     np.savez(tmp_path / "model.npz", **two)
     of_second = read_data(msgspec.structs.replace(config, prefix="b.", causal=False), one, tmp_path)
     heads = checkpoints.read_heads(two, layer=0, heads=3, prefix="b.", causal=False)
-    maps = heads.attention(ARRAYS["x"], mask=lengths)
+    maps = heads.attention(ARRAYS["x"], real_tokens=lengths)
     expected = bpkr.path_features(heads.normalise(ARRAYS["x"]), [maps], one, "mean", real_tokens=lengths)
     np.testing.assert_array_equal(of_second.features, expected)
     assert not np.allclose(of_second.features, data.features)

@@ -26,9 +26,9 @@ from theorykit.testing.layers import numerics
 def derived_anew(monkeypatch):
     """Actions and path features are made by the package as it is in the test, and forgotten after it."""
     monkeypatch.setattr(derivation, "_derive", lru_cache(derivation._derive.__wrapped__))
-    traced = paths._features.__wrapped__
+    traced = paths.unchecked_path_features.__wrapped__
     # JAX remembers what it has traced by the function
-    monkeypatch.setattr(paths, "_features", jit(lambda *arguments: traced(*arguments)))
+    monkeypatch.setattr(paths, "unchecked_path_features", jit(lambda *arguments: traced(*arguments)))
 
 
 def wrong_step(rule, change):

@@ -14,7 +14,7 @@ import lazy_loader
 # The names of __init__.pyi, each imported from its module at its first use.
 _named, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
 # Packages on top of the theory, which are imported at their first use.
-_ABOVE = ("nonlinear", "sampling", "sweeps", "training")
+_ABOVE = ("nonlinear", "sampling", "sweeps")
 
 
 def __getattr__(name: str) -> Any:

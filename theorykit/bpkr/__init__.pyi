@@ -10,7 +10,7 @@ from .evaluation.prediction import Prediction, kernel, path_kernels, predict
 from .evaluation.problem import Problem
 from .features.from_kernels import features_of_kernels
 from .model import Model
-from .network.attention_heads import AbstractHeads, KeyQueryHeads, ProjectionHeads, attention, heads
+from .network.attention import Heads, attention, heads
 from .network.network import Network, empirical_order_parameters, path_weights, sample_network
 from .network.paths import AttentionWarning, Readout, path_features
 from .network.pruning import Head, rank_heads, removable_heads, without_heads
@@ -25,7 +25,6 @@ from .specification.architecture import Architecture
 from .specification.layers import AbstractLayer, Attention, Dense, LayerSymbols, Skip
 
 __all__ = [
-    "AbstractHeads",
     "AbstractLayer",
     "AcceleratedSweeps",
     "Action",
@@ -41,7 +40,7 @@ __all__ = [
     "Fluctuations",
     "Head",
     "HeadCosts",
-    "KeyQueryHeads",
+    "Heads",
     "LabelsWarning",
     "LayerSymbols",
     "Minima",
@@ -52,7 +51,6 @@ __all__ = [
     "OrderParameters",
     "Prediction",
     "Problem",
-    "ProjectionHeads",
     "Readout",
     "Saddle",
     "Skip",

@@ -34,8 +34,7 @@ from .evaluation.action_terms import evaluate_infinite_width
 from .evaluation.observables import head_scores
 from .evaluation.prediction import Prediction, kernel, predict
 from .evaluation.problem import Problem
-from .network.attention_heads import AbstractHeads, KeyQueryHeads, heads
-from .network.masks import join_masks
+from .network.attention import Heads, heads
 from .network.paths import path_features
 from .order_parameters.order_parameters import gp_limit
 from .saddle.head_costs import HeadCosts, head_costs
@@ -400,10 +399,10 @@ class Model(DisplayMixin):
             counts = [count for count in Architecture(layers, 1.0, temperature=1.0).heads if count]
             seed = checked_whole_number("random_state", self.random_state if seed is None else seed, least=0)
             rng = np.random.default_rng(seed)
-            found = KeyQueryHeads([rng.normal(size=(count, features, features)) / features for count in counts])
+            found = heads(key_query=[rng.normal(size=(count, features, features)) / features for count in counts])
         elif isinstance(found, str):
             raise TypeError(f"heads must be 'random', or heads from bpkr.heads, got {found!r}")
-        elif not isinstance(found, AbstractHeads):
+        elif not isinstance(found, Heads):
             found = heads(key_query=found)
         architecture = Architecture(
             found.counts if layers is None else layers,
@@ -428,13 +427,14 @@ class Model(DisplayMixin):
 
     def _features(self, architecture: Architecture, found: Any, inputs: Any, attention: Any = None) -> Any:
         sequences, real = _sequences(inputs)
+        layout = self.layout
         if found is None and attention is None:
             raise ValueError("attention must be given for these inputs, because the model was fitted with attention")
         if found is not None:
             if attention is not None:
                 raise ValueError("attention was given, but the model was fitted with heads, which compute it")
-            attention = found(sequences, join_masks(self.mask, real, self.layout), layout=self.layout)
-        return path_features(sequences, attention, architecture, self.readout, real_tokens=real, layout=self.layout)
+            attention, layout = found(sequences, self.mask, real_tokens=real, layout=self.layout), None
+        return path_features(sequences, attention, architecture, self.readout, real_tokens=real, layout=layout)
 
 
 def _sequences(inputs: Any) -> tuple[Array, Bool[np.ndarray, "examples tokens"] | None]:

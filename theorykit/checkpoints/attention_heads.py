@@ -10,8 +10,7 @@ from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 
 from .. import bpkr
-from ..bpkr.network.attention_heads import array_rows
-from ..bpkr.network.masks import Isolated, Layout, Mask
+from ..bpkr.network.attention import Layout, Mask, array_rows
 from ..checks import Requirement, checked_array, checked_flag, counted, require
 from ..precision import require_float64
 from ..settings import usual_settings
@@ -112,7 +111,7 @@ class CheckpointHeads(DisplayMixin, eqx.Module):
         inputs: ArrayLike,
         *,
         mask: Mask | None = None,
-        isolated: Isolated = "refuse",
+        real_tokens: ArrayLike | None = None,
         layout: Layout | None = None,
         normalised: bool | None = None,
     ) -> Float[Array, "examples heads keys queries"]:
@@ -121,7 +120,7 @@ class CheckpointHeads(DisplayMixin, eqx.Module):
         Args:
             inputs: hidden states that enter the layer, (examples, tokens, features). The layer's norm, if any, is
                 applied to them.
-            mask, isolated, layout: see `bpkr.attention`. The causal mask of a causal model is added.
+            mask, real_tokens, layout: see `bpkr.attention`. A causal model has the causal mask, and takes no other.
             normalised: whether the inputs were recorded after the layer's norm, at the input of its attention module.
                 The norm is then skipped. By default inputs are taken as unnormalised, and raise an error if they are
                 clearly outputs of the norm.
@@ -133,8 +132,9 @@ class CheckpointHeads(DisplayMixin, eqx.Module):
             ValueError: the inputs have a wrong shape or look normalised, or `normalised` is True for a layer without a
                 norm before attention.
         """
-        given = mask if isinstance(mask, tuple) else () if mask is None else (mask,)
-        masks = ("causal", *given) if self.causal else given
+        if self.causal and not (mask is None or (isinstance(mask, str) and mask == "causal")):
+            raise ValueError("mask must be left out for a causal model; mark padding with real_tokens")
+        mask = "causal" if self.causal else mask
         if normalised is None:
             inputs = self.normalise(inputs)
         else:
@@ -148,8 +148,8 @@ class CheckpointHeads(DisplayMixin, eqx.Module):
             key=[self.key],
             query_bias=[self.query_bias],
             key_bias=[self.key_bias],
-            mask=masks or None,
-            isolated=isolated,
+            mask=mask,
+            real_tokens=real_tokens,
             layout=layout,
         )
         return maps

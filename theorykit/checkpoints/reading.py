@@ -295,7 +295,7 @@ def _norm(
 @checked_arguments
 def read_network_weights(
     checkpoint: _Given, *, heads: Count | None = None
-) -> tuple[tuple[Float[Array, "_ _"], ...], bpkr.AbstractHeads]:
+) -> tuple[tuple[Float[Array, "_ _"], ...], bpkr.Heads]:
     """Read all weights of a network in the layout "attention_paths", and its heads, for `bpkr.Network.of_weights`.
 
     This is the network of Tiberi et al., arXiv 2405.15926, as their published program saves it. The program divides

@@ -90,23 +90,26 @@ def _features(
     # A causal mask also fits the inputs of test examples.
     words = as_names(config.mask if mask is None and config.is_causal else mask)
     masks = tuple(word if word == CAUSAL else arrays[word] for word in words)
+    real = [part for part in masks if not isinstance(part, str) and part.ndim <= 2]
+    others = [part for part in masks if isinstance(part, str) or part.ndim > 2]
+    if len(real) > 1 or len(others) > 1:
+        raise ValueError(f"[data] `{prefix}mask` may have one array that states which tokens are real, and one mask")
+    options: dict[str, Any] = {"layout": config.attention_layout} if others else {}
+    options |= {"real_tokens": real[0]} if real else {}
+    options |= {"mask": others[0]} if others else {}
     given = config.given("key_query", "query", "key", "query_bias", "key_bias")
     if maps is not None:
         attention: Sequence[ArrayLike] = [arrays[name] for name in as_names(maps)]
     elif heads is not None:
         # `attention` normalises the inputs itself.
-        attention = [heads.attention(inputs, mask=masks or None, layout=config.attention_layout)]
+        attention = [heads.attention(inputs, **options)]
         inputs = heads.normalise(inputs)
     elif given or any(architecture.heads):
-        options = {"mask": masks, "layout": config.attention_layout} if masks else {}
         products = {key: [arrays[array] for array in as_names(getattr(config, key))] for key in given}
         attention = bpkr.attention(inputs, **products, **options)
     else:
         attention = ()
-    real = [part for part in masks if not isinstance(part, str) and part.ndim <= 2]
-    if len(real) > 1:
-        raise ValueError(f"[data] `{prefix}mask` has {len(real)} arrays that state which tokens are real; use one")
-    if (maps is not None or not attention) and len(real) < len(masks):
+    if (maps is not None or not attention) and others:
         why = f"next to `{prefix}attention`" if attention else "because no layer of [architecture] has heads"
         raise ValueError(f"[data] `{prefix}mask` may only state which tokens are real, {why}")
     of_features: dict[str, Any] = {"real_tokens": real[0]} if real else {}

@@ -48,8 +48,8 @@ class NumericFunction(Function, metaclass=_NumericClass):
 
     # JAX code that acts on arrays and broadcasts.
     implementation: Callable
-    # For each argument, the derivative as a function of expressions. Without them, JAX differentiates.
-    slopes: tuple[Callable[..., Expr], ...] = ()
+    # For each argument, the derivative as a function of expressions, or None to differentiate with JAX.
+    slopes: tuple[Callable[..., Expr] | None, ...] = ()
     # The function that makes the class, and its arguments, for pickling.
     definition: tuple[Callable, tuple[Any, ...]] | None = None
     # Order of the derivative with respect to each argument, in classes that JAX differentiates.
@@ -57,8 +57,8 @@ class NumericFunction(Function, metaclass=_NumericClass):
 
     def fdiff(self, argindex=1):
         """Return the given derivative, or the derivative by JAX if none was given."""
-        slope = self.slopes[argindex - 1] if self.slopes else type(self).derivative(argindex)
-        return slope(*self.args)
+        slope = self.slopes[argindex - 1] if self.slopes else None
+        return (slope or type(self).derivative(argindex))(*self.args)
 
     @classmethod
     def derivative(cls, index: int = 1) -> _NumericClass:

@@ -173,7 +173,7 @@ def random_inputs(rng: np.random.Generator, examples: Count = EXAMPLES) -> np.nd
 
 
 @checked_arguments
-def random_heads(architecture: bpkr.Architecture, rng: np.random.Generator) -> bpkr.AbstractHeads:
+def random_heads(architecture: bpkr.Architecture, rng: np.random.Generator) -> bpkr.Heads:
     """Draw heads with random key-query products for every layer with heads.
 
     Args:

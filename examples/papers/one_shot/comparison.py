@@ -15,8 +15,8 @@ from jax.typing import ArrayLike
 from jaxtyping import Bool
 
 from theorykit import bpkr
-from theorykit.bpkr.sampling import NoUTurn, Schedule, deviations, sample_order_parameters, sample_weights_by_gibbs
-from theorykit.bpkr.sampling.results import entry_estimates, of_posterior_mean, worst_diagnostics
+from theorykit.bpkr.sampling import Schedule, deviations, sample_order_parameters, sample_weights_by_gibbs
+from theorykit.bpkr.sampling.results import entry_estimates, of_posterior_mean
 from theorykit.bpkr.sweeps import order_parameters_of
 from theorykit.bpkr.sweeps.datasets import axes, path_coordinates
 from theorykit.workers import Workers
@@ -119,7 +119,6 @@ def check(
         # The random numbers must be independent of the weight sampler's.
         key=jax.random.fold_in(jax.random.key(seed), 1),
         schedule=Schedule(settings.chains, settings.check_warmup, settings.check_draws),
-        no_u_turn=NoUTurn(target_accept=0.8),
         folder=folder,
         executor=executor,
         progress=progress,
@@ -132,7 +131,10 @@ def check(
 
 
 def _diagnostics(tree: xr.DataTree) -> Mapping[str, Any]:
-    return {**{name: tree.attrs[name] for name in ("mixed", "diagnosis")}, **worst_diagnostics(tree)}
+    summary = tree["summary"].to_dataset()
+    r_hat = summary.sel(statistic="r_hat").max().to_array().max()
+    ess = summary.sel(statistic=["ess_bulk", "ess_tail"]).min().to_array().min()
+    return {**{name: tree.attrs[name] for name in ("mixed", "diagnosis")}, "r_hat": float(r_hat), "ess": float(ess)}
 
 
 def _of_seed(

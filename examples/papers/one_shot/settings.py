@@ -3,10 +3,10 @@
 from dataclasses import dataclass, field
 from typing import Literal
 
-from theorykit.bpkr.training import TrainingSettings
 from theorykit.checks import check_fields, checked_number, checked_whole_number
 
 from ..tasks.one_shot import OneShotTask
+from ..training import TrainingSettings
 
 UNSEEN = ("digits", "mnist", "fashion-mnist")
 

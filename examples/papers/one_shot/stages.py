@@ -11,12 +11,11 @@ import msgspec
 import xarray as xr
 
 from theorykit import bpkr, store
-from theorykit.bpkr.training import initial_network, label_network, train
-from theorykit.bpkr.training.gradient_descent import Trained
 from theorykit.checks import checked_arguments
 from theorykit.progress import Progress
 from theorykit.workers import Workers, check_executor
 
+from ..training import Trained, initial_network, label_network, train
 from .comparison import check, order_parameters
 from .pruning import pruning
 from .settings import OneShot, Variant
@@ -32,7 +31,7 @@ def run(settings: OneShot, stages: Path, *, executor: Workers = None, progress: 
     """Run all variants. Return a tree of labelled datasets with a node per variant, which has a node per stage.
 
     - `training`: the training history.
-    - `network`: the trained weights, queries and keys; see `training.network_from`.
+    - `network`: the trained weights, queries and keys; see `label_network`.
     - `theory`: the theory over seed, width and temperature.
     - `kernel`: principal components of the kernel.
     - `order_parameters`: U_1 from theory, from sampling, and from the trained network.
@@ -150,7 +149,7 @@ def _resume_later_stage(
 
 
 def theory_of_heads(
-    heads: bpkr.AbstractHeads,
+    heads: bpkr.Heads,
     settings: OneShot,
     made: Sources,
     folder: Path,

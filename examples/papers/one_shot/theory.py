@@ -24,7 +24,7 @@ _AT_ONCE = 200  # examples whose attention is in memory
 _TOLERANCE = 1e-6  # ten times below the tolerance of the published solver
 
 
-def examples_of_seed(heads: bpkr.AbstractHeads, sources: Sources, settings: OneShot, seed: int) -> bpkr.Data:
+def examples_of_seed(heads: bpkr.Heads, sources: Sources, settings: OneShot, seed: int) -> bpkr.Data:
     """Draw training examples with `seed`, and then test examples of each distribution in turn, as path features."""
     architecture = bpkr.Architecture(heads.counts, 1, temperature=1.0)
     keys = jax.random.split(jax.random.key(seed), 1 + len(sources.tests))
@@ -44,7 +44,7 @@ def accuracies(mean: ArrayLike, data: bpkr.Data, distributions: Sequence[str]) -
 
 
 def path_examples(
-    architecture: bpkr.Architecture, heads: bpkr.AbstractHeads, source: Episodes, examples: int, *, key: PRNGKeyArray
+    architecture: bpkr.Architecture, heads: bpkr.Heads, source: Episodes, examples: int, *, key: PRNGKeyArray
 ):
     """Compute path features (examples, paths, features) and labels (examples,) of sequences from `source`."""
     counts = [min(_AT_ONCE, examples - start) for start in range(0, examples, _AT_ONCE)]
@@ -57,7 +57,7 @@ def path_examples(
 
 
 def theory_of_seed(
-    heads: bpkr.AbstractHeads,
+    heads: bpkr.Heads,
     sources: Sources,
     settings: OneShot,
     seed: int,
@@ -95,9 +95,7 @@ def theory_of_seed(
     return xr.merge([solved.drop_vars(["mean", "variance"]), accuracy.rename("accuracy"), limit]).drop_attrs()
 
 
-def _gp_limit(
-    heads: bpkr.AbstractHeads, data: bpkr.Data, distributions: Sequence[str], temperature: float
-) -> xr.Dataset:
+def _gp_limit(heads: bpkr.Heads, data: bpkr.Data, distributions: Sequence[str], temperature: float) -> xr.Dataset:
     # The entropy vanishes in the limit, so the energy alone gives the evidence.
     architecture = bpkr.Architecture(heads.counts, 1, temperature=temperature)
     limit = bpkr.gp_limit(architecture)
@@ -131,7 +129,7 @@ def choose_temperatures(theory: xr.Dataset) -> xr.Dataset:
 
 
 def kernel_components(
-    heads: bpkr.AbstractHeads, sources: Sources, settings: OneShot, theory: xr.Dataset, widths: Sequence[int]
+    heads: bpkr.Heads, sources: Sources, settings: OneShot, theory: xr.Dataset, widths: Sequence[int]
 ) -> xr.Dataset:
     """Align principal kernel components with the labels, for the first seed, at `widths` and in the limit."""
     seed = int(theory["seed"][0])

@@ -13,11 +13,12 @@ from jax.scipy.linalg import block_diag
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from theorykit.bpkr.training import Examples
 from theorykit.checks import checked_instance, checked_key, checked_number, checked_whole_number
 from theorykit.compilation import jit
 from theorykit.precision import require_float64
 from theorykit.settings import usual_settings
+
+from . import Examples
 
 Layer = Literal[1, 2]
 

@@ -12,7 +12,6 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
-from theorykit.bpkr.training import Examples
 from theorykit.checks import (
     Requirement,
     checked_array,
@@ -26,6 +25,7 @@ from theorykit.checks import (
 from theorykit.precision import require_float64
 from theorykit.settings import usual_settings
 
+from . import Examples
 from .images import ImageSet, cut_into_patches
 
 _IMAGES = 3  # two labelled images, and the image in question

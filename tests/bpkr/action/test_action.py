@@ -131,8 +131,8 @@ def test_an_action_and_what_is_made_of_it_show_themselves():
     assert repr(verification).startswith("2 steps were checked") and "Holds: error" in repr(verification.evidence[1])
     compiled = bpkr.compile_action(derived)
     assert "kernel" in repr(compiled) and len(repr(compiled).splitlines()) <= 15
-    assert repr(compiled.kernel).splitlines()[2].startswith("Phi       P x ")
-    assert "def kernel" in compiled.kernel._repr_markdown_()
+    assert repr(compiled.kernel_energy).splitlines()[2].startswith("K ")
+    assert "def kernel_energy" in compiled.kernel_energy._repr_markdown_()
 
 
 def test_a_page_of_an_action_is_that_of_its_architecture():

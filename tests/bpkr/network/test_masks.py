@@ -1,7 +1,5 @@
 """Masks, padding and readout positions: against attention among the real tokens alone, and with bad input."""
 
-import warnings
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -13,7 +11,7 @@ from theorykit import bpkr
 from theorykit.testing import random_inputs
 from theorykit.testing.problems import EXAMPLES, INPUT_FEATURES, TOKENS
 
-from ..cases import READOUTS, SEEDS, TWO_LAYERS, assert_close, random_key_queries, refused
+from ..cases import READOUTS, SEEDS, TWO_LAYERS, assert_close, changed, random_key_queries, refused
 
 G = 3
 ARCHITECTURE = TWO_LAYERS.architecture()
@@ -50,12 +48,39 @@ KEYS, QUERIES = np.arange(TOKENS)[:, None], np.arange(TOKENS)[None, :]
 CAUSAL = np.broadcast_to(KEYS <= QUERIES, (EXAMPLES, TOKENS, TOKENS))
 REAL = np.arange(TOKENS) < LENGTHS[:, None]
 AMONG_REAL = np.broadcast_to(REAL[:, :, None], (EXAMPLES, TOKENS, TOKENS))
+NO_MASK = np.ones((1, 1, 1, TOKENS), dtype=bool)  # as in PyTorch
 # the same mask in every form that it has
 FORMS = {
-    "none": (np.ones_like(CAUSAL), [None, np.ones((1, 1, 1, 1), dtype=bool), np.zeros((1, 1, 1, 1))]),
-    "causal": (CAUSAL, ["causal", CAUSAL[:, None], CAUSAL[:1, None], np.where(CAUSAL, 0, -np.inf)[:, None]]),
-    "padding": (AMONG_REAL, [LENGTHS, REAL, REAL.astype(int), np.where(REAL, 0, -3e38)[:, None, :, None]]),
-    "both": (CAUSAL & AMONG_REAL, [("causal", LENGTHS), (REAL, CAUSAL[:1, None]), (CAUSAL & AMONG_REAL)[:, None]]),
+    "none": (
+        np.ones_like(CAUSAL),
+        [{}, {"mask": NO_MASK, "layout": "torch"}, {"mask": np.zeros((TOKENS, TOKENS))}],
+    ),
+    "causal": (
+        CAUSAL,
+        [
+            {"mask": "causal"},
+            {"mask": CAUSAL[:, None]},
+            {"mask": CAUSAL[0]},
+            {"mask": np.where(CAUSAL, 0, -np.inf)[:1, None]},
+        ],
+    ),
+    "padding": (
+        AMONG_REAL,
+        [
+            {"real_tokens": LENGTHS},
+            {"real_tokens": REAL},
+            {"real_tokens": REAL.astype(int)},
+            {"mask": np.where(REAL, 0, -3e38)[:, None, :, None]},
+        ],
+    ),
+    "both": (
+        CAUSAL & AMONG_REAL,
+        [
+            {"mask": "causal", "real_tokens": LENGTHS},
+            {"mask": CAUSAL[:1, None], "real_tokens": REAL},
+            {"mask": (CAUSAL & AMONG_REAL)[:, None]},
+        ],
+    ),
 }
 
 
@@ -64,8 +89,8 @@ def test_every_form_of_a_mask_is_the_softmax_over_the_keys_that_it_allows(name):
     rng = np.random.default_rng(0)
     inputs, parameters, (allowed, forms) = random_inputs(rng), random_projections(rng), FORMS[name]
     explicit = explicit_layers(inputs, parameters, allowed)
-    for mask in forms:
-        found = bpkr.attention(inputs, **parameters, mask=mask)
+    for masks in forms:
+        found = bpkr.attention(inputs, **parameters, **masks)
         for ours, theirs in zip(found, explicit, strict=True):
             assert_close(ours, theirs, 1e-12)
 
@@ -88,7 +113,7 @@ def test_padding_changes_nothing(seed, readout):
     """Each example alone, without its padding, has the same path features."""
     rng = np.random.default_rng(seed)
     inputs, parameters = random_inputs(rng), random_projections(rng)
-    attention = bpkr.attention(inputs, **parameters, mask=LENGTHS)
+    attention = bpkr.attention(inputs, **parameters, real_tokens=LENGTHS)
     features = bpkr.path_features(inputs, attention, ARCHITECTURE, readout, real_tokens=LENGTHS)
     for example, length in enumerate(LENGTHS):
         alone = inputs[example : example + 1, :length]
@@ -106,14 +131,15 @@ def test_the_masked_network_is_the_sum_over_its_paths(seed, readout):
     network = bpkr.sample_network(
         ARCHITECTURE, heads, input_features=INPUT_FEATURES, readout=readout, key=jax.random.key(seed)
     )
-    attention = heads(inputs, ("causal", real), isolated="self")
+    attention = heads(inputs, "causal", real_tokens=real)
     features = bpkr.path_features(inputs, attention, ARCHITECTURE, readout, real_tokens=real)
     outputs = network.path_outputs(features).sum(axis=1)
+    assert_close(network(inputs, "causal", real_tokens=real), outputs, 1e-12)
     if readout == "last":  # the one that a causal network reads whose padding is on the left
         alone = [inputs[[example], TOKENS - length :] for example, length in enumerate(LENGTHS)]
         # together: an output alone may be small by cancellation
         assert_close(np.concatenate([network(each, "causal") for each in alone]), outputs, 1e-12)
-    unpadded = heads(inputs, LENGTHS)
+    unpadded = heads(inputs, real_tokens=LENGTHS)
     features = bpkr.path_features(inputs, unpadded, ARCHITECTURE, readout, real_tokens=LENGTHS)
     expected = network.path_outputs(features).sum(axis=1)
     assert_close(network(inputs, real_tokens=LENGTHS), expected, 1e-12)
@@ -122,8 +148,8 @@ def test_the_masked_network_is_the_sum_over_its_paths(seed, readout):
 def test_a_position_is_read_in_each_example():
     rng = np.random.default_rng(0)
     inputs, parameters = random_inputs(rng), random_projections(rng)
-    attention = bpkr.attention(inputs, **parameters, mask=LENGTHS)
-    with refused("attention[0] of example 1: real tokens attend to padding"):
+    attention = bpkr.attention(inputs, **parameters, real_tokens=LENGTHS)
+    with refused("attention[0]: real tokens attend to padding"):
         bpkr.path_features(inputs, bpkr.attention(inputs, **parameters), ARCHITECTURE, real_tokens=LENGTHS)
 
     def features(readout):
@@ -131,8 +157,11 @@ def test_a_position_is_read_in_each_example():
 
     np.testing.assert_array_equal(features(LENGTHS - 1), features("last"))
     np.testing.assert_array_equal(features(np.zeros(EXAMPLES, dtype=int)), features("first"))
-    with refused("readout[1] is token 1, which is padding according to real_tokens"):
+    with refused("readout[1] must be the number of a real token, from 0 to 3, got 1"):
         features(np.ones(EXAMPLES, dtype=int))
+    for position in (TOKENS, -1, 0.5):
+        with refused(f"readout[0] must be the number of a real token, from 0 to 3, got {position:g}"):
+            bpkr.path_features(inputs, attention, ARCHITECTURE, np.full(EXAMPLES, position))
 
 
 def test_attention_that_is_shared_is_that_of_every_example():
@@ -164,25 +193,19 @@ def test_transposed_attention_is_refused_unless_it_is_meant():
     found = bpkr.path_features(inputs, as_torch, ARCHITECTURE, layout="torch")
     np.testing.assert_array_equal(found, bpkr.path_features(inputs, attention, ARCHITECTURE))
     assert np.max(np.abs(meant - found)) > 1e-3
-    with refused("attention[0] is transposed: it sums to one over queries, but a softmax sums to one over keys; leave"):
+    with refused("attention[0] is transposed: it sums to one over queries"):
         bpkr.path_features(inputs, attention, ARCHITECTURE, layout="torch")
 
 
-def test_attention_that_is_no_softmax_warns_unless_it_is_meant():
+def test_attention_may_be_any_numbers():
     rng = np.random.default_rng(0)
     inputs = random_inputs(rng)
-    numbers, ones = rng.normal(size=(TOKENS, TOKENS)), np.ones((TOKENS, TOKENS))
-    for matrix, warns in ((np.eye(TOKENS), False), (np.eye(TOKENS, k=1), True), (numbers, True), (ones, True)):
+    for matrix in (np.eye(TOKENS), np.eye(TOKENS, k=1), rng.normal(size=(TOKENS, TOKENS)), np.ones((TOKENS, TOKENS))):
         maps = [np.broadcast_to(matrix, (heads, TOKENS, TOKENS)) for heads in TWO_LAYERS.heads]
-        for layout in (None, "torch"):
-            with warnings.catch_warnings(record=True) as caught:
-                warnings.simplefilter("always")
-                bpkr.path_features(inputs, maps, ARCHITECTURE, layout=layout)
-            told = [each for each in caught if not issubclass(each.category, ResourceWarning)]
-            assert [each.category for each in told] == [bpkr.AttentionWarning] * len(maps) * warns
-        with warnings.catch_warnings():
-            warnings.simplefilter("error")
-            bpkr.path_features(inputs, maps, ARCHITECTURE, layout="keys-first")
+        meant = bpkr.path_features(inputs, maps, ARCHITECTURE, layout="keys-first")
+        np.testing.assert_array_equal(bpkr.path_features(inputs, maps, ARCHITECTURE), meant)
+        of_torch = [each.swapaxes(1, 2) for each in maps]
+        np.testing.assert_array_equal(bpkr.path_features(inputs, of_torch, ARCHITECTURE, layout="torch"), meant)
 
 
 def attended_to(mask, examples=EXAMPLES, **options):
@@ -203,26 +226,16 @@ def test_masks_of_torch_have_queries_before_keys():
         np.testing.assert_array_equal(attended(mask, layout="torch"), expected)
         with refused("its axes are in the other order"):
             attended(mask)
-    # a token without a key attends to itself
-    alone = attended(("causal", np.flip(REAL, axis=1)), isolated="self")
-    np.testing.assert_array_equal(alone[1, :, :, :3], np.broadcast_to(np.eye(TOKENS)[:, :3], (2, TOKENS, 3)))
     # a mask that is not triangular
     some = np.ones((1, 1, TOKENS, TOKENS), dtype=bool)
     some[..., 2, 0] = False
     np.testing.assert_array_equal(attended(some, layout="torch"), attended(some.swapaxes(2, 3)))
     assert attended(some)[0, 0, 2, 0] == 0 < attended(some)[0, 0, 0, 2]
-    # a prefix that sees all of itself, and blocks that do
-    prefix = causal | (np.arange(TOKENS) < 2)
-    blocks = np.kron(np.tri(2), np.ones((TOKENS // 2, TOKENS // 2))) > 0
-    for mask in (prefix, np.where(prefix, 0.0, lowest), blocks):
-        with refused("its axes are in the other order"):
-            attended(mask)
-        np.testing.assert_array_equal(attended(mask, layout="torch"), attended(mask.T))
     # True marks what is forbidden, as in torch.nn.MultiheadAttention
     with refused("or True marks forbidden keys"):
         attended(~causal, layout="torch")
     # only the future, because it is meant
-    with refused('layout="keys-first" and an array'):
+    with refused('with layout="keys-first"'):
         attended(causal.T, layout="torch")
     meant = attended(causal, layout="keys-first")
     np.testing.assert_array_equal(meant[0, 0] > 0, causal)
@@ -232,35 +245,53 @@ def test_masks_of_torch_have_queries_before_keys():
         jax.block_until_ready(compiled(additive))
 
 
-def test_masks_of_transformers_say_which_keys_are_real():
-    expected = attended(LENGTHS)
+def test_masks_of_keys_alone_need_the_layout_of_their_library():
+    expected = attended(None, real_tokens=LENGTHS)
     of_keys = np.where(REAL, 0.0, np.finfo(np.float32).min)[:, None, None, :]
-    for layout in (None, "torch"):
-        np.testing.assert_array_equal(attended(of_keys, layout=layout), expected)
-        np.testing.assert_array_equal(attended(REAL[:, None, None, :], layout=layout, isolated="self"), expected)
-    for mask, layout in ((of_keys, "keys-first"), (of_keys.swapaxes(2, 3), "torch")):
-        with refused("is the same for all keys, so it forbids nothing or everything"):
-            attended(mask, layout=layout, isolated="self")
+    for mask in (of_keys, REAL[:, None, None, :]):
+        np.testing.assert_array_equal(attended(mask, layout="torch"), expected)
+        np.testing.assert_array_equal(attended(mask.swapaxes(2, 3)), expected)
+        for wrong, layout in ((mask, None), (mask, "keys-first"), (mask.swapaxes(2, 3), "torch")):
+            with refused("mask leaves query 1 of example 1, head 0, counted from 0, without any key"):
+                attended(wrong, layout=layout)
 
 
-@pytest.mark.slow
-def test_booleans_of_as_many_examples_as_tokens_have_two_meanings():
-    flags = np.arange(TOKENS) < np.array([4, 1, 3, 2])[:, None]
-    for mask, options in ((flags, {}), (flags.astype(int), {"layout": "torch"}), (np.tri(TOKENS, dtype=bool), {})):
-        with refused("is ambiguous"):
-            attended(mask, TOKENS, **options)
-    expected = attended(np.array([4, 1, 3, 2]), TOKENS)
-    # both pieces of advice
-    np.testing.assert_array_equal(attended(flags[:, None, :, None], TOKENS), expected)
-    np.testing.assert_array_equal(attended(flags[:, None, None, :], TOKENS, layout="torch"), expected)
-    causal = np.tri(TOKENS, dtype=bool)
-    np.testing.assert_array_equal(attended(causal[None, None], TOKENS, layout="torch"), attended("causal", TOKENS))
-    # all the same
-    np.testing.assert_array_equal(attended(np.ones_like(flags), TOKENS), attended(None, TOKENS))
-    # `real_tokens` of a network have one meaning
-    rng = np.random.default_rng(0)
-    inputs, heads = jnp.array(random_inputs(rng)[:TOKENS]), bpkr.heads(**random_projections(rng))
-    network = bpkr.sample_network(ARCHITECTURE, heads, input_features=INPUT_FEATURES, key=jax.random.key(0))
-    by_length = network(inputs, real_tokens=np.array([4, 1, 3, 2]))
-    for options in ({}, {"layout": "torch", "mask": np.ones((1, 1, TOKENS, TOKENS), dtype=bool)}):
-        np.testing.assert_array_equal(network(inputs, real_tokens=flags, **options), by_length)
+def test_as_many_examples_as_tokens_change_no_meaning():
+    lengths, causal = np.array([4, 1, 3, 2]), np.tri(TOKENS, dtype=bool)
+    flags = np.arange(TOKENS) < lengths[:, None]
+    np.testing.assert_array_equal(
+        attended(None, TOKENS, real_tokens=flags), attended(None, TOKENS, real_tokens=lengths)
+    )
+    np.testing.assert_array_equal(attended(causal.T, TOKENS), attended("causal", TOKENS))
+
+
+def test_masks_that_do_not_fit_are_refused():
+    for shape in ((EXAMPLES,), (EXAMPLES, TOKENS), (TOKENS + 1, TOKENS), (2, TOKENS, TOKENS), (EXAMPLES, 3, 1, 1)):
+        with refused(f"got an array of bool of shape {shape}"):
+            attended(np.ones(shape, dtype=bool))
+    with pytest.raises(TypeError, match="mask must be booleans, or floats"):
+        attended(np.ones((TOKENS, TOKENS), dtype=int))
+    for number in (np.nan, np.inf):
+        with refused("adds NaN or infinity to scores"):
+            attended(np.full((TOKENS, TOKENS), number))
+    with refused("mask leaves query 2 of example 1, head 0, counted from 0, without any key"):
+        attended(changed(np.ones((EXAMPLES, 1, TOKENS, TOKENS), dtype=bool), np.s_[1, :, :, 2], False))
+    for shape in ((TOKENS,), (EXAMPLES, TOKENS + 1), (TOKENS, EXAMPLES)):
+        with refused(f"got an array of bool of shape {shape}"):
+            attended(None, real_tokens=np.ones(shape, dtype=bool))
+    for number in (0, TOKENS + 1, 2.5):
+        with refused(f"real_tokens[2] must be a whole number from 1 to the 4 tokens of inputs, got {number:.1f}"):
+            attended(None, real_tokens=changed(LENGTHS.astype(float), 2, number))
+    for row in ([0, 0, 0, 0], [1, 2, 0, 0]):
+        with refused("real_tokens[3] must be True or False for each token, and True for at least one"):
+            attended(None, real_tokens=changed(REAL.astype(int), 3, row))
+
+
+def test_padding_on_the_left_attends_to_itself():
+    """No token that is real is before it, and its row of attention must be a softmax."""
+    real = np.flip(REAL, axis=1)
+    found = attended("causal", real_tokens=real)
+    np.testing.assert_array_equal(found[1, :, :, :3], np.broadcast_to(np.eye(TOKENS)[:, :3], (2, TOKENS, 3)))
+    np.testing.assert_allclose(found.sum(axis=2), 1, rtol=1e-15)
+    with refused("without any key to attend to; mark padding with real_tokens"):
+        attended((CAUSAL & real[:, :, None])[:, None])

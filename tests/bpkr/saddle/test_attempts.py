@@ -19,8 +19,8 @@ def solved(**options):
 def temperatures(temperature, square):
     """The temperatures of continuation for labels whose squares add up to `square`."""
     architecture = eqx.tree_at(lambda architecture: architecture.temperature, VALLEY.architecture, temperature)
-    labels = np.full(len(VALLEY.labels), np.sqrt(square / len(VALLEY.labels)))
-    return bpkr.Problem(architecture, bpkr.Data(np.asarray(VALLEY.features), labels)).temperatures()
+    features = np.asarray(VALLEY.features)[:10]
+    return bpkr.Problem(architecture, bpkr.Data(features, np.full(10, np.sqrt(square / 10)))).temperatures()
 
 
 @pytest.mark.slow

@@ -1,15 +1,21 @@
 """Three samplers of one posterior: they agree with each other, with importance sampling, and with the prior."""
 
 import functools
+from concurrent.futures import ThreadPoolExecutor
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from scipy import stats
+from scipy.special import digamma, polygamma
 
 from theorykit import bpkr
 from theorykit.bpkr import sampling
-from theorykit.bpkr.sampling import Schedule
+from theorykit.bpkr.sampling import NoUTurn, Schedule
+from theorykit.bpkr.sampling.chains import run_chains
+from theorykit.bpkr.sampling.no_u_turn import NoUTurnSampler
 from theorykit.bpkr.sampling.posterior import split_weights
 from theorykit.bpkr.sampling.results import entry_estimates, output_estimates
 from theorykit.bpkr.sampling.sample import sampler_of
@@ -116,3 +122,40 @@ def test_the_density_of_the_weights_is_that_of_its_parts(name):
     residual = np.asarray(outputs).reshape(labels.shape) - labels
     expected = -np.sum(np.asarray(white) ** 2) / 2 - np.sum(residual**2) / (2 * architecture.temperature)
     np.testing.assert_allclose(posterior.log_density(white), expected, rtol=1e-12)
+
+
+class LogGamma(eqx.Module):
+    """Logarithms of independent gamma variables: skewed, with exponential tails to one side."""
+
+    shapes: jax.Array
+
+    def start(self, key):
+        return jax.random.normal(key, self.shapes.shape)
+
+    def log_density(self, coordinates):
+        return jnp.sum(self.shapes * coordinates - jnp.exp(coordinates))
+
+    def record(self, coordinates):
+        return {"x": coordinates}
+
+
+def test_draws_of_nuts_have_the_density_and_do_not_depend_on_the_executor():
+    """The mean and the variance of log-gamma variables are polygamma functions."""
+    shapes, schedule = np.array([2.0, 5.0, 20.0]), Schedule(chains=2, warmup=300, draws=1500)
+    options = {"key": jax.random.key(0), "settings": {"sampler": "test"}, "progress": False}
+    posterior = LogGamma(jnp.asarray(shapes))
+
+    def make():
+        return NoUTurnSampler(posterior, NoUTurn(), schedule.warmup)
+
+    found = run_chains(make, schedule, **options)
+    np.testing.assert_allclose(found["lp"], jax.vmap(jax.vmap(posterior.log_density))(found["x"]), rtol=1e-12)
+    values = found["x"].reshape(-1, 3)
+    deviations = (values.mean(axis=0) - digamma(shapes)) / np.sqrt(polygamma(1, shapes) / len(values))
+    assert np.max(np.abs(deviations)) < 6  # draws are a little correlated
+    np.testing.assert_allclose(values.var(axis=0), polygamma(1, shapes), rtol=0.15)
+    for column, shape in zip(values[::3].T, shapes, strict=True):
+        assert stats.kstest(column, stats.loggamma(shape).cdf).pvalue > 1e-4
+    with ThreadPoolExecutor(2) as pool:
+        in_threads = run_chains(make, schedule, **options, executor=pool)
+    np.testing.assert_array_equal(in_threads["x"], found["x"])

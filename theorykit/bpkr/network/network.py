@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -12,24 +11,18 @@ import jax.numpy as jnp
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 
-from ...checks import Count, Key, checked_arguments, checked_sequence, counted, finite_array, require
-from ...memory import check_fits
+from ...checks import Count, Key, checked_arguments, checked_sequence, finite_array
 from ...precision import require_float64
 from ...symbolic.documents.display import DisplayMixin
 from ...symbolic.documents.document import Block, Table, Text, verbatim
-from ...symbolic.documents.values import number
 from ..data.data import checked_features
 from ..order_parameters.order_parameters import OrderParameters, from_overlaps
 from ..specification import layer_functions
 from ..specification.activations import apply_to
 from ..specification.architecture import Architecture, nonlinear_layers, require_finite_widths
 from ..specification.layers import activation_of
-from .attention_heads import AbstractHeads, array_rows, within_precision
-from .masks import Layout, Mask, checked_real_tokens, join_masks
-from .paths import Readout, chosen_readout, over_examples, readout_weights, stack_heads
-
-# Peak memory in arrays of the size of the weights while a network is drawn.
-_COPIES = 4
+from .attention import Heads, Layout, Mask, array_rows, checked_real_tokens
+from .paths import Readout, chosen_readout, over_examples, readout_weights
 
 
 class Network(DisplayMixin, eqx.Module):
@@ -49,13 +42,13 @@ class Network(DisplayMixin, eqx.Module):
     embedding: Float[Array, "_ _"]
     weights: tuple[Float[Array, "_ _"], ...]
     readout_weights: Float[Array, "_ _"]
-    heads: AbstractHeads
+    heads: Heads
     readout: Readout = eqx.field(static=True)
 
     @classmethod
     @checked_arguments
     def of_weights(
-        cls, architecture: Architecture, weights: Any, heads: AbstractHeads, *, readout: Readout | None = None
+        cls, architecture: Architecture, weights: Any, heads: Heads, *, readout: Readout | None = None
     ) -> Network:
         """Make a network from given weights.
 
@@ -68,18 +61,15 @@ class Network(DisplayMixin, eqx.Module):
         Raises:
             ValueError: a shape or the heads do not fit the architecture.
         """
-        require_float64()
         readout = chosen_readout(architecture, readout, architecture.read_tokens)
         weights = checked_sequence("weights", weights, "arrays: embedding, layers, readout", architecture.depth + 2)
         weights = [finite_array(f"weights[{i}]", value, "rows columns") for i, value in enumerate(weights)]
         embedding, *layers, last = weights
-        counts, features = tuple(count for count in architecture.heads if count), embedding.shape[1]
-        if heads.counts != counts:
-            raise ValueError(f"heads of {heads.counts} do not fit an architecture whose layers have {counts} heads")
-        if counts and heads.input_features != features:
+        features, counts = embedding.shape[1], tuple(count for count in architecture.heads if count)
+        if heads.counts != counts or (counts and heads.input_features != features):
             raise ValueError(
-                f"heads for {counted(heads.input_features, 'feature')} do not fit input_features={features}, the "
-                "columns of the embedding, weights[0]"
+                f"heads must be {counts} per layer on {features} features, as architecture and weights[0] need, got "
+                f"{heads.counts}"
             )
         shapes, needed = tuple(array.shape for array in weights), weight_shapes(architecture, features)
         if shapes != needed:
@@ -87,13 +77,9 @@ class Network(DisplayMixin, eqx.Module):
         return cls(architecture.with_arrays(), embedding, tuple(layers), last, heads, readout)
 
     def _view(self) -> Iterator[Block]:
-        numbers, depth = f"{self.parameter_count:,} numbers", counted(self.architecture.depth, "layer")
-        heads, widths = (", ".join(map(number, each)) or "none" for each in (self.heads.counts, self.widths))
-        activation = self.architecture.embedding
-        function = "" if activation.is_linear else f" after {verbatim(activation.name)}"
-        readout = verbatim(self.readout)
-        yield Text(f"**Network** of {depth}{function}, {numbers}: heads {heads}, widths {widths}, readout {readout}")
-        rows = [row for row in array_rows(self) if row[0].startswith(("embedding", "weights", "readout", "heads"))]
+        activation, numbers = verbatim(self.architecture.embedding.name), f"{self.parameter_count:,} parameters"
+        yield Text(f"**Network** with embedding {activation} and readout {verbatim(self.readout)}, {numbers}")
+        rows = [row for row in array_rows(self) if not row[0].startswith("architecture")]
         yield Table(tuple(rows), ("array", "shape", "root mean square"))
 
     @property
@@ -119,25 +105,22 @@ class Network(DisplayMixin, eqx.Module):
 
         Args:
             inputs: (examples, tokens, features).
-            mask, layout: as in `bpkr.attention`.
-            real_tokens: as in `bpkr.path_features`. Only these tokens are read, and no token attends to other tokens.
+            mask, real_tokens, layout: as in `bpkr.attention`. Only real tokens are read.
 
         Returns:
             The outputs (examples,), or (examples, outputs) if there are several.
         """
         inputs = finite_array("inputs", inputs, "examples tokens features")
-        tokens, read_tokens = inputs.shape[1], self.architecture.read_tokens
-        if inputs.shape[2] != self.embedding.shape[1] or (self.readout == "all" and tokens != read_tokens):
-            needed = read_tokens if self.readout == "all" else "tokens"
+        examples, tokens, _ = inputs.shape
+        needed = self.architecture.read_tokens if self.readout == "all" else tokens
+        if inputs.shape[1:] != (needed, self.embedding.shape[1]):
             raise ValueError(
                 f"inputs must have shape (examples, {needed}, {self.embedding.shape[1]}), as embedding and readout "
                 f"take them, got {inputs.shape}"
             )
-        real = None if real_tokens is None else checked_real_tokens("real_tokens", real_tokens, *inputs.shape[:2])
-        attention = self.heads(inputs, join_masks(mask, real, layout), layout=layout)
-        outputs = self.unchecked(inputs, attention, readout_weights(self.readout, tokens, real))
-        beyond = "lead to outputs beyond the range of double precision; rescale the inputs, or the weights"
-        return require(outputs, [within_precision(inputs, beyond, jnp.all(jnp.isfinite(outputs)))])
+        real = None if real_tokens is None else checked_real_tokens("real_tokens", real_tokens, examples, tokens)
+        attention = self.heads(inputs, mask, real_tokens=real, layout=layout)
+        return self.unchecked(inputs, attention, readout_weights(self.readout, tokens, real))
 
     def unchecked(
         self,
@@ -147,40 +130,37 @@ class Network(DisplayMixin, eqx.Module):
     ) -> Float[Array, "examples *outputs"]:
         """Compute the output without checks, for compiled loops. `read` is from `readout_weights`."""
         architecture = self.architecture
-        forms, numbers = architecture.forms, architecture.layer_numbers()
+        numbers = architecture.layer_numbers()
 
         def of_example(tokens, mixings, read):
             hidden = apply_to(architecture.embedding, self.embedding @ tokens.T / jnp.sqrt(tokens.shape[1]))  # Eq. (1)
-            for kind, form, weights in zip(architecture.layers, forms, self.weights, strict=True):
+            for kind, form, weights in zip(architecture.layers, architecture.forms, self.weights, strict=True):
                 hidden = layer_functions.forward(form, numbers, hidden, weights, mixings.get(form.symbols.index))
                 hidden = apply_to(activation_of(kind), hidden)
             by_token = self.readout_weights.reshape(read.shape[1], architecture.outputs, -1)
             scale = jnp.sqrt(len(hidden)) * architecture.root_power
             return jnp.einsum("tcn,nt->c", by_token, hidden @ read) / scale  # Eq. (4)
 
-        mixings = stack_heads(forms, architecture.heads, attention)
-        outputs = over_examples(of_example, mixings, read)(inputs, mixings, read)
+        outputs = over_examples(of_example, architecture, inputs, attention, read)
         return outputs[:, 0] if architecture.outputs == 1 else outputs
 
-    @checked_arguments
-    def path_outputs(self, features: Any) -> Float[Array, "examples paths *outputs"]:
+    def path_outputs(self, features: ArrayLike) -> Float[Array, "examples paths *outputs"]:
         """Return the contribution of each path to the output, the terms of the sum in Eq. (5), given path features."""
         architecture = self.architecture
         if not architecture.is_linear:
             raise ValueError("the network has nonlinear hidden units, so its output is not a sum over path features")
         features = checked_features(architecture, features)
-        _, paths, columns = features.shape
-        if columns != self.embedding.shape[1]:
-            raise ValueError(f"features must have {self.embedding.shape[1]} columns, as network needs, got {columns}")
+        if features.shape[2] != self.embedding.shape[1]:
+            raise ValueError(f"features must have {self.embedding.shape[1]} columns, got shape {features.shape}")
         embedding = self.embedding / jnp.sqrt(architecture.prior_variances[0])
-        weights = _path_readings(path_weights(self)[0], embedding, paths)
-        outputs = jnp.einsum("epi,pci->epc", features, weights) / architecture.root_power
+        readings = _path_readings(path_weights(self)[0], embedding, features.shape[1])
+        outputs = jnp.einsum("epi,pci->epc", features, readings) / architecture.root_power
         return outputs[..., 0] if architecture.outputs == 1 else outputs
 
 
 @checked_arguments
 def sample_network(
-    architecture: Architecture, heads: AbstractHeads, *, input_features: Count, readout: Readout | None = None, key: Key
+    architecture: Architecture, heads: Heads, *, input_features: Count, readout: Readout | None = None, key: Key
 ) -> Network:
     """Draw the weights of a network from their Gaussian prior, except for the queries and keys, which are given.
 
@@ -203,24 +183,15 @@ def sample_network(
         >>> network.embedding.shape, network.weights[0].shape  # (width, features), (width, heads x width below)
         ((10, 3), (10, 20))
     """
-    shapes = weight_shapes(architecture, input_features)
-    sizes = [math.prod(shape) for shape in shapes]
-    blocks = [columns // before for (_, columns), (before, _) in zip(shapes[1:-1], shapes[:-2], strict=True)]
-    # Memory for random numbers, for the weights made from them, and for the covariances of weight blocks.
-    size = 8 * _COPIES * (sum(sizes) + sum(count**2 for count in blocks))
-    check_fits(f"a network of widths {', '.join(f'{rows:,}' for rows, _ in shapes[:-1])}", size, "take smaller widths")
-    keys = jax.random.split(key, len(shapes))
     require_float64()
+    shapes = weight_shapes(architecture, input_features)
+    keys = jax.random.split(key, len(shapes))
     white = [jax.random.normal(one, shape) for one, shape in zip(keys, shapes, strict=True)]
     return network_of_whitened(architecture, white, heads, readout=readout)
 
 
 def network_of_whitened(
-    architecture: Architecture,
-    white: Sequence[Float[Array, "_ _"]],
-    heads: AbstractHeads,
-    *,
-    readout: Readout | None = None,
+    architecture: Architecture, white: Sequence[Float[Array, "_ _"]], heads: Heads, *, readout: Readout | None = None
 ) -> Network:
     """Make the network with whitened weights `white`, which have the shapes of `weight_shapes`.
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Literal, get_args
 
 import jax
@@ -20,9 +19,7 @@ from ...checks import (
     counted,
     finite_array,
     in_order_of_names,
-    is_traced,
     on_host,
-    real_array,
     require,
     shown,
 )
@@ -32,15 +29,14 @@ from ..features.implicit import ImplicitFeatures, PathFeatures
 from ..features.token_kernels import rules_for
 from ..specification import layer_functions
 from ..specification.architecture import Architecture, checked_architecture
-from ..specification.layer_form import LayerForm
-from .masks import Layout, checked_real_tokens
+from .attention import Layout, checked_real_tokens
 
 Readout = Literal["first", "last", "mean", "all"]
 """Which token the readout reads: the first, the last, the mean over tokens, or all with separate weights per token."""
 
 
 class AttentionWarning(UserWarning):
-    """Warns of attention that may be unintended, such as maps that are not a softmax or that attend to padding."""
+    """Warns of attention that may be unintended, such as attention to padding."""
 
 
 # Accept this much attention to padding, because masks in half precision leak.
@@ -77,9 +73,9 @@ def path_features(
             as many `read_tokens`. The default is "last", or "all" if the architecture reads several tokens.
         real_tokens: which tokens are not padding, as booleans (examples, tokens), or as the number (examples,) of real
             tokens, counted from the first. "first", "last" and "mean" then use only real tokens.
-        layout: "torch" if the last two axes of attention are (queries, keys). By default they are (keys, queries), and
-            attention that sums to one over queries but not over keys raises an error. If it sums to one over neither,
-            as in maps recorded with dropout, there is an `AttentionWarning`. "keys-first" accepts all of these.
+        layout: "torch" if the last two axes of attention are (queries, keys); otherwise they are (keys, queries).
+            Attention that sums to one over queries but not over keys raises an error, because it looks like a softmax
+            in the other order; "keys-first" accepts it.
 
     Example:
         >>> import numpy as np
@@ -96,75 +92,60 @@ def path_features(
     parts = attention if isinstance(attention, (list, tuple)) else ()
     maps = {f"attention[{i}]": layer for i, layer in enumerate(parts)}
     check_aligned(inputs=inputs, **maps, real_tokens=real_tokens, readout=readout)
-    if layout is not None:
-        checked_choice("layout", layout, get_args(Layout))
     inputs = finite_array("inputs", inputs, "examples tokens features")
     checked_architecture(architecture)
     real = None if real_tokens is None else checked_real_tokens("real_tokens", real_tokens, *inputs.shape[:2])
     read = _checked_readout(chosen_readout(architecture, readout, inputs.shape[1]), inputs.shape, real)
     layers = _checked_attention(attention, inputs.shape, architecture, layout, real)
+    # Numbers are arrays, so that one compilation serves all values.
+    found = unchecked_path_features(inputs, layers, architecture.with_arrays(), read)
     if architecture.is_linear:
-        return unchecked_path_features(inputs, layers, architecture, read)
-    readings = _readings(inputs, layers, architecture.with_arrays(), read)
+        return found
     tokens = jnp.sqrt(architecture.prior_variances[0] / inputs.shape[2]) * inputs
     above = architecture.prior_variances[1 : len(architecture.activations)]
     variances = jnp.asarray(above, dtype=jnp.float64).reshape(-1)
     rules = rules_for(architecture.activations, variances, tokens)
-    return ImplicitFeatures(tokens, readings, variances, architecture.activations, rules)
+    return ImplicitFeatures(tokens, found, variances, architecture.activations, rules)
 
 
+@jit_and_keep
 def unchecked_path_features(
     inputs: Float[Array, "examples tokens features"],
-    attention: Sequence[Float[Array, "... _ keys queries"]],
+    attention: tuple[Float[Array, "... _ keys queries"], ...],
     architecture: Architecture,
     read: Float[Array, "... tokens read"],
-) -> Float[Array, "examples paths features"]:
-    """Compute `path_features` without checks. `read` is from `readout_weights`."""
-    # Numbers are arrays, so that one compilation serves all values.
-    return _features(inputs, tuple(attention), architecture.with_arrays(), read)
-
-
-@jit_and_keep
-def _features(inputs, attention, architecture: Architecture, read) -> Float[Array, "examples paths features"]:
-    scale = jnp.sqrt(architecture.prior_variances[0] / inputs.shape[2])
-    return scale * _along_paths(lambda tokens, reading: reading.T @ tokens, inputs, attention, architecture, read)
-
-
-@jit_and_keep
-def _readings(inputs, attention, architecture: Architecture, read) -> Float[Array, "examples tokens paths"]:
-    return _along_paths(lambda tokens, reading: reading, inputs, attention, architecture, read)
-
-
-def _along_paths(
-    of_reading: Callable[[Array, Array], Array], inputs, attention, architecture: Architecture, read
 ) -> Array:
-    """Apply of_reading(tokens, how every path reads them (tokens x paths)) to every example, Eq. (7)."""
-    forms, numbers = architecture.forms, architecture.layer_numbers()
-    mixings = stack_heads(forms, architecture.heads, attention)
+    """Compute path features (examples, paths, features) without checks, Eq. (7). `read` is from `readout_weights`.
+
+    With nonlinear hidden units, return how paths read the tokens (examples, tokens, paths).
+    """
+    numbers = architecture.layer_numbers()
 
     def of_example(tokens, mixings, reading):
-        for form in reversed(forms):
+        for form in reversed(architecture.forms):
             reading = layer_functions.reading(form, numbers, reading, mixings.get(form.symbols.index))
-        return of_reading(tokens, reading)
+        return reading.T @ tokens if architecture.is_linear else reading
 
-    return over_examples(of_example, mixings, read)(inputs, mixings, read)
+    found = over_examples(of_example, architecture, inputs, attention, read)
+    return jnp.sqrt(architecture.prior_variances[0] / inputs.shape[2]) * found if architecture.is_linear else found
 
 
 def over_examples(
-    of_example: Callable[..., Array], mixings: Mapping[int, Array], read: Float[Array, "... tokens read"]
-) -> Callable[..., Array]:
-    """Map a function of (tokens, mixings, read) over examples. Parts that examples share are computed once."""
+    of_example: Callable[..., Array],
+    architecture: Architecture,
+    inputs: Float[Array, "examples tokens features"],
+    attention: Sequence[Float[Array, "... _ keys queries"]],
+    read: Float[Array, "... tokens read"],
+) -> Array:
+    """Map of_example(tokens, mixings, read) over examples. Parts that all examples share are computed once.
+
+    `mixings` has Omega_l, the heads' attention stacked vertically, by the number of the layer.
+    """
+    indices = [form.symbols.index for form, count in zip(architecture.forms, architecture.heads, strict=True) if count]
+    stacked = [layer.reshape(*layer.shape[:-3], -1, layer.shape[-1]) for layer in attention]
+    mixings = dict(zip(indices, stacked, strict=True))
     axes = {index: 0 if mixing.ndim == 3 else None for index, mixing in mixings.items()}
-    return jax.vmap(of_example, in_axes=(0, axes, 0 if read.ndim == 3 else None))
-
-
-def stack_heads(
-    forms: Sequence[LayerForm], heads: Sequence[int], attention: Sequence[Float[Array, "... _ keys queries"]]
-) -> Mapping[int, Float[Array, "... _ queries"]]:
-    """Return Omega_l, the heads' attention stacked vertically, by layer number for every layer that has heads."""
-    indices = [form.symbols.index for form, count in zip(forms, heads, strict=True) if count]
-    layers = zip(indices, attention, strict=True)
-    return {index: layer.reshape(*layer.shape[:-3], -1, layer.shape[-1]) for index, layer in layers}
+    return jax.vmap(of_example, in_axes=(0, axes, 0 if read.ndim == 3 else None))(inputs, mixings, read)
 
 
 @jit
@@ -202,95 +183,67 @@ def _checked_readout(readout: Readout | ArrayLike, shape: tuple[int, ...], real:
     examples, tokens, _ = shape
     if isinstance(readout, str):
         return readout_weights(checked_choice("readout", readout, get_args(Readout)), tokens, real)
-    if is_traced(readout):
-        raise TypeError(f"readout must not be traced, got {shown(readout)}")
-    real_array("readout", readout)
-    positions = np.asarray(readout)
-    if not np.issubdtype(positions.dtype, np.integer) or positions.shape != (examples,):
-        raise ValueError(
-            f"readout must be one of {', '.join(map(repr, get_args(Readout)))}, or whole numbers ({examples},), one "
-            f"position per example, got {shown(readout)}"
-        )
-    for example in np.flatnonzero((positions < 0) | (positions >= tokens)):
-        raise ValueError(f"readout[{example}] must be one of the {tokens} tokens, from 0, got {positions[example]}")
-    read = jax.nn.one_hot(positions, tokens)[..., None]
-    if real is None:
-        return read
-    is_real, padding = on_host(real)[np.arange(examples), positions], "which is padding according to real_tokens"
+    positions = finite_array("readout", readout, "examples")
+    if positions.shape != (examples,):
+        raise ValueError(f"readout must have one position per example, ({examples},), got {shown(readout)}")
+    is_read = positions[:, None] == np.arange(tokens)
+    fit = on_host(jnp.any(is_read if real is None else is_read & real, axis=1))
+    message = f"must be the number of a real token, from 0 to {tokens - 1}"
 
     def known() -> str:
-        example = int(np.argmin(is_real))
-        return f"readout[{example}] is token {positions[example]}, {padding}"
+        example = int(np.argmin(fit))
+        return f"readout[{example}] {message}, got {positions[example]:g}"
 
-    return require(read, [Requirement(f"readout is a token {padding}", is_real, known)])
+    read = jnp.asarray(is_read, dtype=jnp.float64)[..., None]
+    return require(read, [Requirement(f"each entry of readout {message}", fit, known)])
 
 
 def _checked_attention(
     attention: Any, shape: tuple[int, ...], architecture: Architecture, layout: Layout | None, real: Array | None
 ) -> tuple[Float[Array, "... _ keys queries"], ...]:
-    counts = tuple(heads for heads in architecture.heads if heads)
+    if layout is not None:
+        checked_choice("layout", layout, get_args(Layout))
     attention = checked_sequence("attention", attention, "arrays, one per layer that has heads")
+    counts = tuple(heads for heads in architecture.heads if heads)
     if len(attention) != len(counts):
         raise ValueError(
             f"attention has {counted(len(attention), 'layer')}, but the architecture has {len(counts)} with heads, "
             f"{counts}; give one array (examples, heads, keys, queries) for each, as bpkr.attention returns them"
         )
-    examples, tokens, _ = shape
-    order, layers = "queries keys" if layout == "torch" else "keys queries", []
+    order, other = ("queries keys", "keys-first") if layout == "torch" else ("keys queries", "torch")
+    layers = []
     for i, (layer, heads) in enumerate(zip(attention, counts, strict=True)):
-        name, shared = f"attention[{i}]", (heads, tokens, tokens)
+        name, shared = f"attention[{i}]", (heads, shape[1], shape[1])
         axes = f"examples heads {order}" if np.ndim(layer) == 4 else f"heads {order}"
         layer = finite_array(name, in_order_of_names(name, layer, axes))
-        if layer.shape not in ((examples, *shared), shared):
-            are_other = layer.shape[-3] != heads if layer.ndim >= 3 else False
+        if layer.shape not in ((shape[0], *shared), shared):
             raise ValueError(
-                f"{name} must have shape {(examples, *shared)}, or {shared} if it is the same for all examples, got "
-                f"{layer.shape}{f': layers={counts} of the architecture are the numbers of heads' if are_other else ''}"
+                f"{name} must have shape {(shape[0], *shared)}, or {shared} if it is the same for all examples, with "
+                f"the heads of the architecture, got {layer.shape}"
             )
-        layer, conditions = jnp.swapaxes(layer, -1, -2) if layout == "torch" else layer, []
+        layer = jnp.swapaxes(layer, -1, -2) if layout == "torch" else layer
+        is_softmax, is_transposed, to_padding = map(on_host, _judge(layer, real))
+        requirements = []
         if layout != "keys-first":
-            # Require that a softmax is over keys, because libraries use (..., queries, keys).
-            least, over_keys, over_queries = map(on_host, _sums(layer))
-            if not is_traced(over_keys) and over_keys > _ONE and (over_queries > _ONE or least < 0):
-                warnings.warn(
-                    f"{name} is not a softmax: sums over keys differ from one by up to {over_keys:.2g}, and sums over "
-                    f"queries by up to {over_queries:.2g}. Maps recorded in training mode include dropout; record them "
-                    'in evaluation mode. If this is intended, as for gates and graphs, pass layout="keys-first"',
-                    AttentionWarning,
-                    stacklevel=4,
-                )
-            advice = 'pass layout="torch" if its axes are (queries, keys), or layout="keys-first" if this is intended'
-            if layout == "torch":
-                advice = "leave out layout, because its axes are (keys, queries) already"
             message = (
-                f"{name} is transposed: it sums to one over queries, but a softmax sums to one over keys; {advice}"
+                f"{name} is transposed: it sums to one over queries, but a softmax sums to one over keys; pass "
+                f'layout="{other}" if its axes are in the other order, or keys before queries and layout="keys-first" '
+                "if this is intended"
             )
-            conditions.append(Requirement(message, (least < 0) | (over_queries >= _ONE) | (over_keys <= _ONE)))
+            requirements.append(Requirement(message, is_softmax | ~is_transposed))
         if real is not None:
-            conditions.append(_ignores_padding(name, layer, real))
-        layers.append(require(layer, conditions))
+            message = f"{name}: real tokens attend to padding; pass the same real_tokens to bpkr.attention"
+            requirements.append(Requirement(message, to_padding <= _LEAK))
+        layers.append(require(layer, requirements))
     return tuple(layers)
 
 
 @jit
-def _sums(layer: Float[Array, "... heads keys queries"]) -> tuple[Array, Array, Array]:
-    """Return the smallest entry, and the largest deviations from one of sums over keys and over queries."""
-    sums = (jnp.max(jnp.abs(jnp.sum(layer, axis=axis) - 1)) for axis in (-2, -1))
-    return jnp.min(layer), *sums
-
-
-def _ignores_padding(name: str, layer: Float[Array, "... heads keys queries"], real: Array) -> Requirement:
-    worst = on_host(_most_to_padding(layer, real))
-    attend, advice = "real tokens attend to padding", "pass the same real tokens to bpkr.attention as the mask"
-
-    def known() -> str:
-        example = int(np.argmax(worst > _LEAK))
-        return f"{name} of example {example}: {attend}, by up to {worst[example]:.3g}; {advice}"
-
-    return Requirement(f"{name}: {attend}; {advice}", worst <= _LEAK, known)
-
-
-@jit
-def _most_to_padding(layer: Float[Array, "... heads keys queries"], real: Array) -> Float[Array, " examples"]:
+def _judge(layer: Float[Array, "... heads keys queries"], real: Array | None) -> tuple[Array, Array, Array]:
+    """Return whether sums over keys, and over queries, are one, and the largest attention to padding."""
+    over_keys, over_queries = (jnp.max(jnp.abs(jnp.sum(layer, axis=axis) - 1)) <= _ONE for axis in (-2, -1))
+    is_transposed = over_queries & (jnp.min(layer) >= 0)
+    if real is None:
+        return over_keys, is_transposed, jnp.zeros(())
     to_padding = jnp.where(~real[:, None, :, None] & real[:, None, None, :], jnp.abs(layer), 0.0)
-    return jnp.max(to_padding, axis=(1, 2, 3))
+    return over_keys, is_transposed, jnp.max(to_padding)

@@ -27,7 +27,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from ...checks import checked_array, checked_key, counted
+from ...checks import checked_key, counted
 from ...precision import require_float64
 from ...settings import usual_settings
 from ...symbolic.documents.display import DisplayMixin
@@ -104,10 +104,6 @@ class FiniteWidthLaw(DisplayMixin, eqx.Module):
     @usual_settings()
     def log_prior(self, coordinates: Coordinates) -> Float[Array, ""]:
         """Return the normalised log density of the coordinates."""
-        return self.unchecked_log_prior(self._checked(coordinates))
-
-    def unchecked_log_prior(self, coordinates: Coordinates) -> Float[Array, ""]:
-        """Return `log_prior` without checks, for compiled loops."""
         total = jnp.zeros(())
         for degrees, (logarithmic, *normals) in zip(self._degrees(), self._split(coordinates), strict=True):
             diagonal, constants = jax.nn.softplus(logarithmic), jax.scipy.special.gammaln(degrees / 2)
@@ -130,32 +126,15 @@ class FiniteWidthLaw(DisplayMixin, eqx.Module):
             drawn.append(jax.random.normal(normal_key, (level.coordinates - level.columns,)))
         return jnp.concatenate(drawn)
 
-    def factors(self, coordinates: Coordinates) -> tuple[Float[Array, "_ _"], ...]:
-        """Return (C_1, ..., C_{L+1}), with U_l = C_l C_l^T. The number of columns of C_l is the rank of U_l."""
-        return self._factors(self._checked(coordinates))
-
-    def _factors(self, coordinates: Coordinates) -> tuple[Float[Array, "_ _"], ...]:
+    @usual_settings()
+    def order_parameters(self, coordinates: Coordinates) -> OrderParameters:
+        """Return the order parameters at `coordinates`; singular if a layer has fewer units than partial paths."""
         parts = []
         for level, (diagonal, below, crossing) in zip(self.levels, self._split(coordinates), strict=True):
             places = np.arange(level.columns)
             blocks = jnp.zeros((level.rows, level.columns)).at[places, places].set(jax.nn.softplus(diagonal))
             parts.append((blocks.at[np.tril_indices(level.rows, -1, level.columns)].set(below), crossing))
-        return tuple(reversed(factors(self.architecture, parts, reversed(self.architecture.widths))))
-
-    def order_parameters(self, coordinates: Coordinates) -> OrderParameters:
-        """Return the order parameters at `coordinates`; singular if a layer has fewer units than partial paths."""
-        return self.unchecked_order_parameters(self._checked(coordinates))
-
-    def unchecked_order_parameters(self, coordinates: Coordinates) -> OrderParameters:
-        """Return `order_parameters` without checks, for compiled loops."""
-        return of_factors(self._factors(coordinates))
-
-    def _checked(self, coordinates: Coordinates) -> Coordinates:
-        require_float64()
-        array = jnp.asarray(checked_array("coordinates", coordinates))
-        if array.shape != (self.dimension,):
-            raise ValueError(f"coordinates must have shape {(self.dimension,)}, got {array.shape}")
-        return array
+        return of_factors(reversed(factors(self.architecture, parts, reversed(self.architecture.widths))))
 
     def _degrees(self) -> Iterator[Float[Array, " columns"]]:
         """Yield degrees of freedom of the squared diagonals of B."""
@@ -164,7 +143,10 @@ class FiniteWidthLaw(DisplayMixin, eqx.Module):
 
     def _split(self, coordinates: Coordinates) -> Iterator[tuple[Array, Array, Array]]:
         """Yield the diagonal of B, the entries below the diagonal, and R, for each order parameter."""
-        start = 0
+        require_float64()
+        if jnp.shape(coordinates) != (self.dimension,):
+            raise ValueError(f"coordinates must have shape {(self.dimension,)}, got {jnp.shape(coordinates)}")
+        coordinates, start = jnp.asarray(coordinates), 0
         for level in self.levels:
             piece = coordinates[start : start + level.coordinates]
             diagonal, below, crossing = jnp.split(piece, [level.columns, level.columns + level.entries_below])

@@ -263,12 +263,17 @@ def _solved(problem: Problem, start: Coordinates, solver: Any, tolerance: float,
     codes, attempts, spent = optx.RESULTS, [first], _work(first)
     newton = Newton(atol=tolerance) if len(start) <= _NEWTON_SIZE else None
 
+    def steps_left() -> int:
+        return max_steps - int(spent["steps"])
+
     def attempted(problem: Problem, start: Coordinates, solver: Any, tolerance: float, most: int) -> Saddle:
-        saddle = _attempt(problem, start, solver, tolerance, max(1, min(most, max_steps - int(spent["steps"]))))
+        saddle = _attempt(problem, start, solver, tolerance, min(most, steps_left()))
         spent.update({name: spent[name] + count for name, count in _work(saddle).items()})
         return saddle
 
     def end_of(problem: Problem, begin: Coordinates) -> Coordinates:
+        if steps_left() <= 0:
+            return begin
         rough = attempted(problem, begin, None, _ROUGH, _ROUGH_STEPS)
         return _end_point(rough, begin)
 
@@ -281,7 +286,7 @@ def _solved(problem: Problem, start: Coordinates, solver: Any, tolerance: float,
         yield _end_point(min(attempts, key=_distance), start), max_steps
 
     for begin, most in starts():
-        if int(spent["steps"]) >= max_steps:
+        if steps_left() <= 0:
             break
         attempts.append(attempted(problem, begin, newton, tolerance, most))
         if attempts[-1].converged:
@@ -290,8 +295,7 @@ def _solved(problem: Problem, start: Coordinates, solver: Any, tolerance: float,
     result = best.result
     if not best.converged and bool(jnp.isfinite(best.gradient_norm)):
         # The result of the best attempt may refer to the small budget of that attempt.
-        is_spent = int(spent["steps"]) >= max_steps
-        result = codes.nonlinear_max_steps_reached if is_spent else codes.nonlinear_divergence
+        result = codes.nonlinear_max_steps_reached if steps_left() <= 0 else codes.nonlinear_divergence
     stats = {**best.stats, **spent, "attempts": jnp.array(len(attempts))}
     return eqx.tree_at(lambda saddle: (saddle.stats, saddle.result), best, (stats, result))
 

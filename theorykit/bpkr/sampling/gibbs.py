@@ -10,7 +10,6 @@ is the design matrix of the block. Blocks are whitened, so that their prior is N
 """
 
 from collections.abc import Callable, Mapping
-from typing import ClassVar
 
 import equinox as eqx
 import jax
@@ -20,7 +19,6 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from ..evaluation.formulas import flat_features
 from ..network.network import read_paths
-from .chains import AbstractSampler
 from .posterior import WeightPosterior, White, read, split_weights
 
 
@@ -29,10 +27,8 @@ class _State(eqx.Module):
     key: PRNGKeyArray
 
 
-class Gibbs(AbstractSampler):
+class Gibbs(eqx.Module):
     """Sweep over embedding, layers and readout. The state has the whitened weights and the key of the next draw."""
-
-    lockstep: ClassVar[bool] = True
 
     posterior: WeightPosterior
 
@@ -64,11 +60,9 @@ class Gibbs(AbstractSampler):
             white = (*white[:block], drawn, *white[block + 1 :])
         return _State(white, key)
 
-    def record(self, state: _State) -> Mapping[str, Array]:
-        return self.posterior.record(_coordinates(state.white))
-
-    def stats(self, state: _State) -> Mapping[str, Array]:
-        return {"lp": self.posterior.log_density(_coordinates(state.white))}
+    def draw(self, state: _State) -> Mapping[str, Array]:
+        coordinates = jnp.concatenate([block.ravel() for block in state.white])
+        return {**self.posterior.record(coordinates), "lp": self.posterior.log_density(coordinates)}
 
     def _layer(self, block: int, white: White, readings: Array, key: PRNGKeyArray) -> Float[Array, "rows columns"]:
         def first(own):
@@ -105,7 +99,3 @@ class Gibbs(AbstractSampler):
         factor = jnp.linalg.cholesky(gram + temperature * jnp.eye(labels.size))
         representer = cho_solve((factor, True), (labels - outputs(prior) - noise).ravel())
         return prior + transposed(representer.reshape(labels.shape))
-
-
-def _coordinates(white: White) -> Float[Array, " weights"]:
-    return jnp.concatenate([block.ravel() for block in white])

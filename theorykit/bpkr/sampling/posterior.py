@@ -46,34 +46,20 @@ class OrderParameterPosterior(eqx.Module):
     problem: Problem
     test_features: Features
 
-    @property
-    def dimension(self) -> int:
-        """The number of coordinates."""
-        return self.law.dimension
-
     def start(self, key: PRNGKeyArray) -> Coordinates:
         """Draw from the prior."""
         return self.law.sample(key)
 
     def log_density(self, coordinates: Coordinates) -> Float[Array, ""]:
-        """Return log p(coordinates) + log p(y | coordinates), whose integral is the evidence."""
-        first = self.law.unchecked_order_parameters(coordinates).first
-        return self.law.unchecked_log_prior(coordinates) + self._log_likelihood(first)
-
-    def log_densities(self, points: Float[Array, "points coordinates"]) -> Float[Array, " points"]:
-        """Return `log_density` at each of several points."""
-        firsts = jax.vmap(lambda point: self.law.unchecked_order_parameters(point).first)(points)
-        # Loop over likelihoods, because LAPACK is not faster on a batch of small matrices.
-        return jax.vmap(self.law.unchecked_log_prior)(points) + jax.lax.map(self._log_likelihood, firsts)
-
-    def _log_likelihood(self, first: Float[Array, "paths paths"]) -> Float[Array, ""]:
-        """Return log N(y; 0, K(U_1) + T I)."""
+        """Return log p(coordinates) + log N(y; 0, K(U_1) + T I), whose integral is the evidence."""
+        first = self.law.order_parameters(coordinates).first
         energy = self.problem.energy
-        return energy.label_constant - _value(energy, first) / 2
+        log_likelihood = energy.label_constant - _value(energy, first) / 2
+        return self.law.log_prior(coordinates) + log_likelihood
 
     def record(self, coordinates: Coordinates) -> Mapping[str, Array]:
         """Return U_l, u, and, given these, the mean and variance of the output on test examples."""
-        point = self.law.unchecked_order_parameters(coordinates)
+        point = self.law.order_parameters(coordinates)
         if not len(self.test_features):
             return _named(point)
         prediction = prediction_at(self.problem, point, self.test_features)
@@ -114,14 +100,9 @@ class WeightPosterior(eqx.Module):
     shapes: tuple[tuple[int, int], ...] = eqx.field(static=True)
     keeps_weights: bool = eqx.field(static=True)
 
-    @property
-    def dimension(self) -> int:
-        """The number of weights."""
-        return sum(map(math.prod, self.shapes))
-
     def start(self, key: PRNGKeyArray) -> Coordinates:
         """Draw from the prior."""
-        return jax.random.normal(key, (self.dimension,))
+        return jax.random.normal(key, (sum(map(math.prod, self.shapes)),))
 
     def path_weights(self, white: White) -> tuple[Float[Array, "_ _"], ...]:
         """Return (w^(1), ..., w^(L+1)), Eq. (6), starting above the last nonlinear layer."""

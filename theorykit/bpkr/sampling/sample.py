@@ -16,27 +16,21 @@ from ...checks import Key, checked_arguments, checked_whole_number, refuse_trace
 from ...extras import needed
 from ...workers import Workers, check_executor
 from ..evaluation.problem import as_problem
-from ..network.attention_heads import AbstractHeads
+from ..network.attention import Heads
 from ..network.network import checked_whole_widths, network_of_whitened, weight_shapes
 from ..order_parameters.finite_width_law import finite_width_law
 from ..specification.architecture import require_finite_widths
-from .chains import AbstractSampler, run_chains
+from .chains import run_chains
 from .gibbs import Gibbs
-from .independence import IndependenceSampler, NoUTurnSampler
+from .no_u_turn import NoUTurnSampler
 from .posterior import OrderParameterPosterior, WeightPosterior, split_weights
 from .results import label_draws
 from .settings import DEFAULT_SCHEDULES, NoUTurn, Schedule
 
 # Part of the settings of a run. Increase it if the draws of a sampler change for the same arguments.
-_VERSION = 6
-_NAMES = {
-    "exact": "NUTS and independent proposals on the order parameters",
-    "gibbs": "block Gibbs on the weights",
-    "nuts": "NUTS on the weights",
-}
-_ON_ORDER_PARAMETERS, _ON_WEIGHTS = NoUTurn(target_accept=0.65), NoUTurn(target_accept=0.8)
-# An error message lists at most this many differences.
-_NAMED = 5
+_VERSION = 7
+_NAMES = {"exact": "NUTS on the order parameters", "gibbs": "block Gibbs on the weights", "nuts": "NUTS on the weights"}
+_NO_U_TURN = NoUTurn()
 
 
 @checked_arguments
@@ -46,17 +40,16 @@ def sample_order_parameters(
     *,
     key: Key,
     schedule: Schedule = DEFAULT_SCHEDULES["exact"],
-    no_u_turn: NoUTurn = _ON_ORDER_PARAMETERS,
+    no_u_turn: NoUTurn = _NO_U_TURN,
     folder: Path | str | None = None,
     executor: Workers = None,
     progress: bool = True,
 ) -> xr.DataTree:
-    """Draw from the exact posterior of the order parameters at the widths of the architecture, however small.
+    """Draw from the exact posterior of the order parameters at the widths of the architecture, however small, by NUTS.
 
     Layers may have fewer units than partial paths, in which case order parameters are singular. For nonlinear hidden
     units the posterior is not exact, because the likelihood given the order parameters assumes Gaussian equivalence;
-    the attribute `ansatz` states this. Warm-up runs NUTS and fits a proposal distribution to its draws. After warm-up
-    we run independence Metropolis with NUTS steps in between. The fewer proposals are accepted, the more NUTS steps.
+    the attribute `ansatz` states this.
 
     Args:
         problem: the architecture with its data, or the architecture alone.
@@ -73,7 +66,7 @@ def sample_order_parameters(
 
         - `posterior` (chain, draw, ...): U_l, u and, for test examples, `mean` and `variance` of the output given the
           order parameters. The posterior mean of `mean` is exactly the mean output of the network.
-        - `sample_stats` (chain, draw): statistics of the sampler, such as `diverging`, `energy` and `proposals`.
+        - `sample_stats` (chain, draw): statistics of the sampler, such as `diverging`, `energy` and `n_steps`.
         - `summary`: for every variable of `posterior`, along `statistic`, its mean and standard deviation, the standard
           error of the mean, bulk and tail effective sample size, and split R-hat.
         - attributes: `mixed` (0 or 1), `diagnosis` and `problem` in words, `seconds` of drawing, and `settings`.
@@ -97,7 +90,7 @@ def sample_weights(
     *,
     key: Key,
     schedule: Schedule = DEFAULT_SCHEDULES["nuts"],
-    no_u_turn: NoUTurn = _ON_WEIGHTS,
+    no_u_turn: NoUTurn = _NO_U_TURN,
     folder: Path | str | None = None,
     executor: Workers = None,
     progress: bool = True,
@@ -157,18 +150,18 @@ def check_can_be_sampled(approach: str, architecture: bpkr.Architecture) -> None
 
 def sampler_of(
     approach: str, problem: bpkr.Problem, schedule: Schedule, no_u_turn: NoUTurn | None = None
-) -> AbstractSampler:
+) -> NoUTurnSampler | Gibbs:
     """Create the sampler of an approach. A sampler cannot be pickled, so every process creates one."""
     architecture, data = problem.architecture, problem.data
     tests = data.features[:0] if data.test_features is None else data.test_features
     if approach == "exact":
         law = finite_width_law(architecture)
         posterior = OrderParameterPosterior(law, problem.canonical, tests)
-        return IndependenceSampler(NoUTurnSampler(posterior, no_u_turn, warmup=schedule.warmup))
-    labels = architecture.root_power * data.labels.reshape(len(data.labels), -1)
-    shapes = weight_shapes(architecture, data.features.shape[2])
-    posterior = WeightPosterior(architecture, data.features, labels, tests, shapes, schedule.keep_weights)
-    return Gibbs(posterior) if approach == "gibbs" else NoUTurnSampler(posterior, no_u_turn, warmup=schedule.warmup)
+    else:
+        labels = architecture.root_power * data.labels.reshape(len(data.labels), -1)
+        shapes = weight_shapes(architecture, data.features.shape[2])
+        posterior = WeightPosterior(architecture, data.features, labels, tests, shapes, schedule.keep_weights)
+    return Gibbs(posterior) if approach == "gibbs" else NoUTurnSampler(posterior, no_u_turn, schedule.warmup)
 
 
 def _run(
@@ -185,18 +178,17 @@ def _run(
     check_executor(executor)
     needed("arviz_stats", "sampling")
     problem.require_labels()
-    architecture, data = problem.architecture, problem.data
-    check_can_be_sampled(approach, architecture)
+    check_can_be_sampled(approach, problem.architecture)
     settings = store.settings_of(
         "sampling",
         _VERSION,
         sampler=_NAMES[approach],
-        **({} if approach == "exact" else {"keep_weights": schedule.keep_weights}),
-        **({} if approach == "gibbs" else {"no_u_turn": no_u_turn}),
-        architecture=architecture,
-        features=data.features,
-        labels=data.labels,
-        test_features=data.test_features,
+        keep_weights=schedule.keep_weights,
+        no_u_turn=no_u_turn,
+        architecture=problem.architecture,
+        features=problem.data.features,
+        labels=problem.data.labels,
+        test_features=problem.data.test_features,
         # Leave out `draws`, because a run can be continued for more draws.
         chains=schedule.chains,
         warmup=schedule.warmup,
@@ -206,9 +198,8 @@ def _run(
     # Workers may run in another directory, so make the path absolute.
     folder = None if folder is None else folder.absolute()
     make = partial(sampler_of, approach, problem, schedule, no_u_turn)
-    where = {"folder": folder, "executor": executor, "progress": progress}
-    drawn = run_chains(make, schedule, key=key, settings=settings, **where)
-    tree = label_draws(architecture, drawn, settings)
+    drawn = run_chains(make, schedule, key=key, settings=settings, folder=folder, executor=executor, progress=progress)
+    tree = label_draws(problem.architecture, drawn, settings)
     tree.attrs["problem"] = problem.description
     return tree
 
@@ -217,7 +208,7 @@ def _run(
 def network_of(
     architecture: bpkr.Architecture,
     tree: xr.DataTree,
-    heads: AbstractHeads,
+    heads: Heads,
     *,
     chain: int,
     draw: int,
@@ -232,19 +223,15 @@ def network_of(
         chain, draw: number of the chain and of the draw, counted from 0.
         readout: the readout that gave the features in sampling.
     """
-    try:
-        there = json.loads(tree.attrs["settings"])
-    except (KeyError, TypeError, ValueError):
-        raise ValueError("tree must be a result of sample_weights or sample_weights_by_gibbs") from None
-    there = {name: value for name, value in there.items() if name.startswith("architecture")}
-    found = store.differences(there, store.describe(architecture=architecture.with_arrays()))
-    if found:
-        raise ValueError(f"tree has draws from another architecture, which differs in {'; '.join(found[:_NAMED])}")
     posterior = tree["posterior"].to_dataset()
-    for name, number in (("chain", chain), ("draw", draw)):
-        checked_whole_number(name, number, least=0, most=posterior.sizes[name] - 1)
     if "weights" not in posterior:
         raise ValueError("tree has no weights; run sample_weights with keep_weights=True in the schedule")
+    there = json.loads(tree.attrs["settings"])
+    here = store.describe(architecture=architecture.with_arrays())
+    if any(there.get(name) != value for name, value in here.items()):
+        raise ValueError("tree has draws from another architecture")
+    for name, number in (("chain", chain), ("draw", draw)):
+        checked_whole_number(name, number, least=0, most=posterior.sizes[name] - 1)
     white = posterior["weights"].sel(chain=chain, draw=draw).values
     # The entries that do not belong to the other weights belong to the embedding.
     embedding, *others = weight_shapes(architecture, 1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -30,19 +31,24 @@ _MEANINGS = {
     "min_hessian_eigenvalue": "smallest eigenvalue of the Hessian of S, per largest width",
     "units_per_path": "smallest ratio of hidden units to partial paths; the theory does not hold below one",
 }
-# With a richness, these are divided by the width at infinite width.
-_PER_WIDTH = ("action", "entropy", "energy", "log_evidence")
 
 
 @checked_arguments
-def label(architecture: bpkr.Architecture, point: bpkr.OrderParameters | bpkr.Saddle, **numbers: Any) -> xr.Dataset:
+def label(
+    architecture: bpkr.Architecture,
+    point: bpkr.OrderParameters | bpkr.Saddle | None,
+    *,
+    along: Sequence[str] = (),
+    **numbers: Any,
+) -> xr.Dataset:
     """Label order parameters, and any further numbers, in one dataset.
 
     Args:
         architecture: the architecture that was solved.
-        point: order parameters, or the result of `bpkr.solve`, whose numbers are then labelled too.
+        point: order parameters; or the result of `bpkr.solve`, whose numbers are then labelled too; or None.
+        along: names of leading axes of all arrays, such as ("chain", "draw") of samples.
         numbers: further variables by name: numbers, text, or arrays over test examples, (test_examples,) or
-            (test_examples, outputs). A pair (axes, values) names other axes, as in `xarray.Dataset`.
+            (test_examples, outputs). A pair (axes, values) names all axes, as in `xarray.Dataset`.
 
     Returns:
         A dataset with these variables:
@@ -60,14 +66,12 @@ def label(architecture: bpkr.Architecture, point: bpkr.OrderParameters | bpkr.Sa
     refuse_traced("label", architecture, point, reason="returns an xarray dataset")
     if isinstance(point, bpkr.Saddle):
         saddle, point = point, point.order_parameters
-        quantities = {name: float(getattr(saddle, name)) for name in list(_MEANINGS)[:4]}
-        if architecture.is_infinite:
-            quantities = {f"{name}_per_width": value for name, value in quantities.items()}
+        suffix = "_per_width" if architecture.is_infinite else ""
         stats = {name: np.asarray(value).item() for name, value in saddle.stats.items()}
         numbers = {
-            **quantities,
-            "gradient_norm": float(saddle.gradient_norm),
-            "min_hessian_eigenvalue": float(saddle.min_hessian_eigenvalue),
+            **{f"{name}{suffix}": getattr(saddle, name) for name in ("action", "entropy", "energy", "log_evidence")},
+            "gradient_norm": saddle.gradient_norm,
+            "min_hessian_eigenvalue": saddle.min_hessian_eigenvalue,
             "converged": bool(saddle.converged),
             "result": "converged" if saddle.converged else optx.RESULTS[saddle.result],
             # Store Booleans as 0 or 1, because a Boolean cannot be missing.
@@ -75,15 +79,18 @@ def label(architecture: bpkr.Architecture, point: bpkr.OrderParameters | bpkr.Sa
             **_labelled_head_scores(architecture, point),
             **numbers,
         }
-    variables: dict[str, Any] = {f"U_{layer}": (axes(layer), each) for layer, each in enumerate(point.matrices, 1)}
-    variables["u"] = readout_axes(architecture), point.readout
+    if point is not None:
+        numbers = {**{f"U_{i}": each for i, each in enumerate(point.matrices, 1)}, "u": point.readout, **numbers}
+    own = {f"U_{layer}": axes(layer) for layer in range(1, architecture.depth + 1)} | {"u": readout_axes(architecture)}
+    variables = {}
     for name, value in numbers.items():
-        variables[name] = value if isinstance(value, tuple) else of_test_examples(value)
-    variables = {name: (dims, np.asarray(values)) for name, (dims, values) in variables.items()}
-    labelled = xr.Dataset(variables, coords=path_coordinates(architecture))
-    for name in set(_MEANINGS) & set(labelled):
-        labelled[name].attrs["long_name"] = _MEANINGS[name]
-    return labelled
+        if not isinstance(value, tuple):
+            dims = (*along, *own.get(name, ("test_example", "output")))
+            value = dims[: np.ndim(value)], value
+        variables[name] = value[0], np.asarray(value[1]), {"long_name": _MEANINGS[name]} if name in _MEANINGS else {}
+    used = {axis for dims, _, _ in variables.values() for axis in dims}
+    coordinates = {axis: labels for axis, labels in path_coordinates(architecture).items() if axis in used}
+    return xr.Dataset(variables, coords=coordinates)
 
 
 def of_test_examples(values: Any) -> tuple[tuple[str, ...], np.ndarray]:

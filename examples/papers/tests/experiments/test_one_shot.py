@@ -25,9 +25,9 @@ from papers.one_shot.pruning import Outputs, _stays
 from papers.one_shot.sources import sources
 from papers.tasks.published_images import OmniglotSplit
 from papers.tasks.strokes import stroke_characters
+from papers.training import TrainingSettings
 from theorykit import bpkr
 from theorykit.bpkr.sampling import MixingWarning
-from theorykit.bpkr.training import TrainingSettings
 
 VARIANT = one_shot.Variant("L2H32", (3, 2), 4)
 SETTINGS = one_shot.OneShot(
@@ -294,7 +294,7 @@ def test_a_finished_run_is_read_and_more_seeds_extend_it(result, folder, monkeyp
 @pytest.mark.slow
 def test_a_network_of_other_heads_does_not_go_on_from_this_one(result, folder):
     other = replace(SETTINGS, variants=(replace(VARIANT, heads=(2, 2)),))
-    with pytest.raises(FileExistsError, match=r"another training, which differs in architecture"):
+    with pytest.raises(FileExistsError, match=r"another training, which differs in network.architecture"):
         one_shot.run(other, folder)
 
 

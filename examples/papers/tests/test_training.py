@@ -8,8 +8,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from papers import training
+from papers.tasks import Examples
+from papers.training import TrainingSettings, initial_network, label_network, train
 from theorykit import bpkr
-from theorykit.bpkr.training import Examples, TrainingSettings, gradient_descent, initial_network, train
 
 FEATURES, TOKENS = 6, 4
 ARCHITECTURE = bpkr.Architecture((2, bpkr.Skip(bpkr.Attention(2), 0.5)), 8, temperature=0.1)
@@ -90,19 +92,19 @@ def test_stopped_training_goes_on_exactly_and_finished_training_is_read(tmp_path
     assert eqx.tree_equal(whole.network, resumed.network)
     assert whole.history.identical(resumed.history)
     with monkeypatch.context() as patch:
-        patch.setattr(gradient_descent, "_step", None)
+        patch.setattr(training, "_step", None)
         again = trained(folder=tmp_path / "parts")
     assert eqx.tree_equal(whole.network, again.network) and whole.history.identical(again.history)
     assert eqx.tree_equal(trained().network, whole.network)
 
 
 def test_a_killed_run_keeps_its_last_validation(tmp_path, monkeypatch):
-    step, left, first = gradient_descent._step, iter(range(30)), replace(SETTINGS, steps=20)
+    step, left, first = training._step, iter(range(30)), replace(SETTINGS, steps=20)
     with monkeypatch.context() as patch:
-        patch.setattr(gradient_descent, "_step", lambda *given: (next(left), step(*given))[1])
+        patch.setattr(training, "_step", lambda *given: (next(left), step(*given))[1])
         with pytest.raises(StopIteration):
             trained(folder=tmp_path)
-        patch.setattr(gradient_descent, "_step", None)
+        patch.setattr(training, "_step", None)
         kept = trained(folder=tmp_path, settings=first)
     assert eqx.tree_equal(kept.network, trained(settings=first).network)
 
@@ -151,3 +153,13 @@ def test_the_initial_network_has_the_stated_variances():
     for projections in (*network.heads.query, *network.heads.key):
         assert projections.shape == (4, 30, 50)
         np.testing.assert_allclose(np.var(projections) * 50, 1, atol=0.1)
+
+
+def test_the_weights_of_a_network_are_labelled():
+    architecture = bpkr.Architecture((2, bpkr.Dense(), 3), (6, 7, 8, 9), temperature=0.1, outputs=2)
+    network = initial_network(architecture, 3, 5, readout="first", key=jax.random.key(0))
+    weights = label_network(network)
+    layers = [weights[name].values for name in ("embedding", "values_1", "values_2", "values_3", "readout")]
+    heads = bpkr.heads(**{name: [weights[f"{name}_{layer}"].values for layer in (1, 2)] for name in ("query", "key")})
+    again = bpkr.Network.of_weights(architecture, layers, heads, readout=weights.attrs["readout"])
+    assert eqx.tree_equal(network, again)

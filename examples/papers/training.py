@@ -11,19 +11,18 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 import xarray as xr
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, PRNGKeyArray
 
-from ... import bpkr, store
-from ...checks import Key, Positive, check_fields, checked_arguments, checked_whole_number, shown
-from ...extras import Lazy
-from ...precision import require_float64
-from ...progress import Progress
-from ...settings import usual_settings
-from ..network.network import path_weights, read_paths
-from ..network.paths import readout_weights, unchecked_path_features
+from theorykit import bpkr, store
+from theorykit.bpkr.network.network import path_weights, read_paths
+from theorykit.bpkr.network.paths import readout_weights, unchecked_path_features
+from theorykit.checks import Positive, check_fields, checked_whole_number
+from theorykit.progress import Progress
+from theorykit.settings import usual_settings
 
-optax = Lazy("optax", "training a network")
+from .tasks import Examples
 
 # Part of the settings of a run. Increase it whenever training steps change for the same arguments.
 _VERSION = 2
@@ -31,8 +30,6 @@ _VERSION = 2
 _HISTORY = ("step", "loss", "validation_error", "validation_accuracy")
 # The number of each step is folded into a random key, for which JAX uses 32 bits.
 _Number = Annotated[int, partial(checked_whole_number, least=1, most=2**32 - 1)]
-# JAX cannot index arrays with more features.
-_Features = Annotated[int, partial(checked_whole_number, least=1, most=2**31)]
 
 
 @dataclass(frozen=True)
@@ -58,13 +55,6 @@ class TrainingSettings:
         check_fields(self)
 
 
-class Examples(eqx.Module):
-    """Sequences `inputs` (examples, tokens, features), and their `labels` +1 or -1 (examples,)."""
-
-    inputs: Float[Array, "examples tokens features"]
-    labels: Float[Array, " examples"]
-
-
 @dataclass(frozen=True)
 class Trained:
     """The result of `train`."""
@@ -78,14 +68,13 @@ class Trained:
         return int(self.history["validation_accuracy"].idxmax("step"))
 
 
-@checked_arguments
 def initial_network(
     architecture: bpkr.Architecture,
-    head_dimension: _Features,
-    input_features: _Features,
+    head_dimension: int,
+    input_features: int,
     *,
     readout: bpkr.Readout = "mean",
-    key: Key,
+    key: PRNGKeyArray,
 ) -> bpkr.Network:
     """Draw a network to train, with weights from their prior.
 
@@ -109,15 +98,14 @@ def initial_network(
 
 
 @usual_settings()
-@checked_arguments
 def train(
     network: bpkr.Network,
     training: Any,
     validation: Any,
     *,
-    key: Key,
+    key: PRNGKeyArray,
     settings: TrainingSettings | None = None,
-    folder: Path | str | None = None,
+    folder: Path | None = None,
     progress: bool = True,
 ) -> Trained:
     """Train all weights of `network`, including queries and keys, on fresh examples in every step.
@@ -138,21 +126,6 @@ def train(
         `step`: mean training `loss` since the last validation, `validation_error` (mean square) and
         `validation_accuracy` (of signs).
     """
-    require_float64()
-    features, outputs = network.embedding.shape[1], len(network.readout_weights)
-    labels = (2,) if outputs == 1 else (2, outputs)
-    for name, stream in (("training", training), ("validation", validation)):
-        if not callable(stream) or isinstance(stream, type):
-            raise TypeError(f"{name} must be a function of a number of examples and a key, got {shown(stream)}")
-        # Compute only the shapes of two examples.
-        examples = eqx.filter_eval_shape(lambda stream=stream: stream(2, key=key))
-        if not isinstance(examples, Examples):
-            raise TypeError(f"{name} must return Examples, got {shown(examples)}")
-        if examples.inputs.shape[::2] != (2, features) or examples.labels.shape != labels:
-            raise ValueError(
-                f"{name} returns inputs of shape {examples.inputs.shape} and labels of shape {examples.labels.shape} "
-                f"for 2 examples, but the network needs (2, tokens, {features}) and {labels}"
-            )
     settings = TrainingSettings() if settings is None else settings
     described = store.settings_of(
         "training",
@@ -252,9 +225,7 @@ def _all_weights(network: bpkr.Network) -> list:
     return [network.embedding, *network.weights, network.readout_weights]
 
 
-def _outputs(
-    network: bpkr.Network, inputs: Float[Array, "examples tokens features"]
-) -> Float[Array, "examples *outputs"]:
+def _outputs(network: bpkr.Network, inputs: Float[Array, "examples tokens features"]) -> Array:
     """Return the outputs as a sum over paths. Weights do not depend on tokens, so they are multiplied first.
 
     Networks with nonlinear hidden units are not a sum over paths, and are evaluated layer by layer.
@@ -268,3 +239,21 @@ def _outputs(
     embedding = network.embedding / jnp.sqrt(architecture.prior_variances[0])
     outputs = read_paths(path_weights(network)[0], embedding, features) / architecture.root_power
     return outputs[:, 0] if architecture.outputs == 1 else outputs
+
+
+def label_network(network: bpkr.Network) -> xr.Dataset:
+    """Label every weight: `embedding`, `values_l` and `readout`, and `query_l` and `key_l` of each layer with heads.
+
+    Parameters of layers are left out, because they belong to the architecture.
+    """
+    arrays = {
+        "embedding": (("unit_1", "feature"), network.embedding),
+        "readout": (("output", f"unit_{len(network.weights) + 1}"), network.readout_weights),
+    }
+    for layer, weights in enumerate(network.weights, 1):
+        arrays[f"values_{layer}"] = ((f"unit_{layer + 1}", f"head_unit_{layer}"), weights)
+    for name, layers in (("query", network.heads.query), ("key", network.heads.key)):
+        for layer, values in enumerate(layers, 1):
+            arrays[f"{name}_{layer}"] = (f"head_{layer}", f"head_feature_{layer}", "feature"), values
+    labelled = {name: (dimensions, np.asarray(values)) for name, (dimensions, values) in arrays.items()}
+    return xr.Dataset(labelled, attrs={"readout": network.readout})
