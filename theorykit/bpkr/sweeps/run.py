@@ -124,22 +124,28 @@ def sweep(
     require_float64()
     refuse_traced("sweep", problem)
     check_executor(executor)
-    # Workers may run in another directory, so make the path absolute.
-    folder = None if folder is None else Path(folder).absolute()
     if seeds is None:
         refuse_traced("sweep", data)
         architecture, data = architecture_and_data(problem, data)
-        sources = {0: _source(architecture, data, folder, options)}
+        axes, sets = _checked_axes(architecture, width, temperature, richness), {0: data}
     else:
         if not isinstance(problem, bpkr.Architecture) or not callable(data):
             raise TypeError("seeds need an architecture, and data that is a function of a seed and returns bpkr.Data")
         if not seeds or len(set(seeds)) < len(seeds):
             raise ValueError(f"seeds must be at least one number without repetitions, got {list(seeds)}")
         architecture = problem
-        sources = {
-            seed: _source(architecture, data(seed), folder and folder / f"seed={seed}", options) for seed in seeds
-        }
-    axes = _checked_axes(architecture, width, temperature, richness)
+        axes = _checked_axes(architecture, width, temperature, richness)
+        sets = {seed: data(seed) for seed in seeds}
+    sources = {}
+    for seed, given in sets.items():
+        # A problem has checked its data.
+        if not isinstance(problem, bpkr.Problem):
+            given = check_data(architecture, given)
+            if given.classes is None:
+                warn_of_class_numbers(given.labels, stacklevel=3)
+        # Workers may run in another directory, so make the path absolute.
+        place = None if folder is None else Path(folder, "" if seeds is None else f"seed={seed}").absolute()
+        sources[seed] = _source(architecture, given, place, options)
     widths, temperatures, values = axes["width"], axes["temperature"], axes.get("richness", (None,))
     # A chain starts from the Gaussian-process limit and goes down in temperature. Chains can be solved in parallel.
     chains = [
@@ -149,13 +155,14 @@ def sweep(
         for value in values
     ]
     points = {(seed, place): sources[seed].read(place) for seed, chain in chains for place in chain}
-    known = [{place: points[seed, place] for place in chain if points[seed, place]} for seed, chain in chains]
+    kept = {key: point for key, point in points.items() if point is not None}
+    known = [{place: kept[seed, place] for place in chain if (seed, place) in kept} for seed, chain in chains]
     tasks = [(*task, found) for task, found in zip(chains, known, strict=True) if len(found) < len(task[1])]
-    sizes = {**axes, "data set": sources if seeds else (0,)}
-    size = " x ".join(counted(len(each), name) for name, each in sizes.items() if name != "data set" or len(each) > 1)
+    sizes = {"data set": sources, **axes} if seeds else axes
+    size = " x ".join(counted(len(each), name) for name, each in sizes.items())
     cost = f"{size}; {data_line(next(iter(sources.values())).data)}"
     with Progress("saddle points", len(points), "point", shown=progress, cost=cost) as report:
-        report.update(sum(map(len, known)))
+        report.update(len(kept))
         # Workers report only complete chains.
         solve = _solve_chain if executor is not None else partial(_solve_chain, advance=report.update)
         for number, solved in run_tasks(executor, solve, tasks, (sources,)):
@@ -302,23 +309,20 @@ class _Source:
 def _source(
     architecture: bpkr.Architecture, data: bpkr.Data, folder: Path | None, options: Mapping[str, Any]
 ) -> _Source:
-    """Check the data of a data set; raise an error for the folder of another sweep."""
-    checked = check_data(architecture, data)
-    if checked.classes is None:
-        warn_of_class_numbers(checked.labels, stacklevel=4)
+    """Describe the run by its settings; raise an error for the folder of another sweep."""
     numbers = architecture.with_arrays()
     settings = store.settings_of(
         "sweep",
         _VERSION,
         **{name: getattr(numbers, name) for name in _OF_ARCHITECTURE if getattr(numbers, name) is not None},
-        **{name: getattr(checked, name) for name in _OF_DATA},
+        **{name: getattr(data, name) for name in _OF_DATA},
         tolerance=options.get("tolerance", _TOLERANCE),
     )
     if folder is not None:
         # All points in a folder belong to the same sweep, so it is enough to check one.
         for point in itertools.islice((folder / "points").glob("width=*.nc"), 1):
             store.read_kept(point, settings)
-    return _Source(architecture, checked, options, settings, folder)
+    return _Source(architecture, data, options, settings, folder)
 
 
 def _solve_chain(
