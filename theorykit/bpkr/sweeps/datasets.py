@@ -19,7 +19,7 @@ from ..order_parameters.order_parameters import checked_order_parameters
 
 _MEANINGS = {
     "action": "action S, undivided",
-    "entropy": "entropy, part of S",
+    "entropy": "entropy, part of S, with the opposite sign to the paper: lowest at the prior means",
     "energy": "energy, part of S",
     "log_evidence": "log evidence (log marginal likelihood of the labels), to leading order in the widths",
     "log_evidence_corrected": "log evidence (log marginal likelihood of the labels), to next order in the widths",

@@ -179,14 +179,8 @@ def sweep(
         [[[points[seed, GridPoint(each, at, value)] for seed in sources] for each in widths] for at in temperatures]
         for value in values
     ]
-    rules = {
-        "data_vars": "all",
-        "coords": "minimal",
-        "compat": "override",
-        "join": "outer",
-        "combine_attrs": "override",
-    }
-    result = xr.combine_nested(nested, concat_dim=["richness", "temperature", "width", "seed"], **rules)
+    rules = {"data_vars": "all", "coords": "minimal", "compat": "override", "combine_attrs": "override"}
+    result = xr.combine_nested(nested, ["richness", "temperature", "width", "seed"], join="outer", **rules)
     has_labels = any(isinstance(each, tuple) for each in widths)
     coordinates = {**axes, "width": list(map(_width_label, widths)) if has_labels else list(widths)}
     coordinates |= {} if seeds is None else {"seed": list(sources)}
