@@ -200,8 +200,8 @@ def grid() -> list[dict]:
     result = sweep(
         architecture,
         bpkr.Data(features, labels),
-        widths=ONE_SHOT_WIDTHS,
-        temperatures=TEMPERATURES,
+        width=ONE_SHOT_WIDTHS,
+        temperature=TEMPERATURES,
         tolerance=TOLERANCE,
     )
     taken = time.perf_counter() - start

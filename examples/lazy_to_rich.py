@@ -58,9 +58,9 @@ data = bpkr.Data(features(training.inputs), training.labels, features(test.input
 
 # %%
 finite = sweeps.sweep(
-    arch, data, widths=WIDTHS[:-1], temperatures=[TEMPERATURE], richness=RICHNESS[1:], progress=False
+    arch, data, width=WIDTHS[:-1], temperature=[TEMPERATURE], richness=RICHNESS[1:], progress=False
 ).isel(temperature=0)
-limit = sweeps.sweep(arch, data, widths=[math.inf], temperatures=[TEMPERATURE], richness=RICHNESS, progress=False).isel(
+limit = sweeps.sweep(arch, data, width=[math.inf], temperature=[TEMPERATURE], richness=RICHNESS, progress=False).isel(
     temperature=0, width=0
 )
 for gamma in RICHNESS:

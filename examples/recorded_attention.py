@@ -119,7 +119,7 @@ def architecture_of(attention: dict[str, list[jnp.ndarray]]) -> bpkr.Architectur
 def sweep(attention: dict[str, list[jnp.ndarray]]) -> xr.Dataset:
     architecture = architecture_of(attention)
     data = even_or_odd(attention, architecture)
-    return sweeps.sweep(architecture, data, widths=WIDTHS, temperatures=TEMPERATURES, progress=False)
+    return sweeps.sweep(architecture, data, width=WIDTHS, temperature=TEMPERATURES, progress=False)
 
 
 def at_best(result: xr.Dataset) -> xr.Dataset:

@@ -355,37 +355,45 @@ def network(spec, arrays):
     return found | {"outputs": network(arrays["inputs"]), "pruned_outputs": pruned(arrays["inputs"])}
 
 
+def _with_padding(arrays, part):
+    """Return the inputs with tokens of NaN after the `lengths`, if any, of the examples."""
+    inputs, lengths = arrays[f"{part}inputs"], arrays.get(f"{part}lengths")
+    if lengths is None:
+        return inputs
+    is_real = np.arange(inputs.shape[1]) < lengths[:, None]
+    return np.where(is_real[..., None], inputs, np.nan)
+
+
 @kind
 def model(spec, arrays):
     """The estimator: fitted, and its predictions."""
     settings = dict(spec)
     settings["widths"] = math.inf if isinstance(spec["widths"], str) else spec["widths"]
     model = bpkr.Model(heads=[arrays["key_query"]], **settings)
-    model.fit(arrays["inputs"], arrays["labels"], arrays.get("lengths"))
-    tested = arrays["test_inputs"], arrays.get("test_lengths")
-    distribution = model.predict_distribution(*tested)
+    model.fit(_with_padding(arrays, ""), arrays["labels"])
+    tested = _with_padding(arrays, "test_")
+    distribution = model.predict_distribution(tested)
     found = {
-        "predicted": model.predict(*tested),
-        "score": model.score(arrays["test_inputs"], arrays["test_labels"], arrays.get("test_lengths")),
+        "predicted": model.predict(tested),
+        "score": model.score(tested, arrays["test_labels"]),
         "mean": distribution.mean,
         "variance": distribution.variance,
         "log_evidence": model.log_evidence_,
         "scores": _joined(model.head_scores()),
         "path_weights": model.path_weights(),
-        "kernel": model.kernel(*tested),
+        "kernel": model.kernel(tested),
     }
     if not hasattr(model, "classes_") or "richness" in spec:
         return found
-    return found | {"classes": model.classes_, "probabilities": model.predict_proba(*tested)}
+    return found | {"classes": model.classes_, "probabilities": model.predict_proba(tested)}
 
 
 @kind
 def sweep(spec, arrays):
     """A table of solves at several widths and temperatures."""
-    grid = {name: spec[name] for name in ("temperatures", "richnesses") if name in spec}
-    grid["richness"] = grid.pop("richnesses", None)
-    widths = [math.inf if isinstance(each, str) else each for each in spec["all_widths"]]
-    found = sweeps.sweep(_problem(spec, arrays), widths=widths, progress=False, **grid)
+    grid = {"temperature": spec["temperatures"], "richness": spec.get("richnesses")}
+    width = [math.inf if isinstance(each, str) else each for each in spec["all_widths"]]
+    found = sweeps.sweep(_problem(spec, arrays), width=width, progress=False, **grid)
     return {name: found[name].values for name in spec["results"]}
 
 

@@ -40,12 +40,10 @@ def raises(call, *words):
 INPUTS = RNG.normal(size=(24, 10, 3))
 TEXT = np.where(INPUTS[:, 0, 0] > 0, "rise", "fall")
 MISSING = [*TEXT[:2].tolist(), None, *TEXT[3:].tolist()]
-RAGGED = np.empty(24, dtype=object)
-RAGGED[:] = [each[:count] for each, count in zip(INPUTS, [3, 5] * 12, strict=True)]
 
 
-def fit(inputs=INPUTS, labels=TEXT, lengths=None, **settings):
-    return bpkr.Model(**{"layers": (2,), "temperature": 0.3, **settings}).fit(inputs, labels, lengths)
+def fit(inputs=INPUTS, labels=TEXT, **settings):
+    return bpkr.Model(**{"layers": (2,), "temperature": 0.3, **settings}).fit(inputs, labels)
 
 
 MODEL = {
@@ -55,10 +53,10 @@ MODEL = {
     "too few labels": (lambda: fit(labels=TEXT[1:]), "labels", "23", "24"),
     "a missing label": (lambda: fit(labels=MISSING), "labels[2]", "None"),
     "a single class": (lambda: fit(labels=["rise"] * 24), "labels", "'rise'"),
-    "sequences of different lengths": (lambda: fit(RAGGED), "inputs", "3 to 5 tokens"),
+    "sequences of different features": (lambda: fit([*INPUTS[:23], INPUTS[23, :, :2]]), "inputs", "[2, 3]"),
     "NaN in the inputs": (lambda: fit(changed(INPUTS, (3, 1, 2), NAN)), "inputs", "nan", "(3, 1, 2)"),
     "text in the inputs": (lambda: fit(INPUTS.astype(str)), "inputs"),
-    "a length above the number of tokens": (lambda: fit(lengths=np.full(24, 11)), "lengths", "11"),
+    "an example of padding alone": (lambda: fit(changed(INPUTS, 3, NAN)), "real_tokens[3]"),
     "layers as one number": (lambda: fit(layers=4), "layers", "4"),
     "a width of zero": (lambda: fit(widths=0), "widths", "0"),
     "a negative temperature": (lambda: fit(temperature=-0.3), "temperature", "-0.3"),
@@ -132,9 +130,9 @@ NETWORKS = {
     "an indefinite order parameter": (lambda: at(np.diag([1.0, 1.0, 1.0, -0.5])), "U_1", "-0.5"),
     "an order parameter against a skip": (lambda: bpkr.head_scores(WITH_SKIP, TWICE), "U_1", "skip"),
     "a negative readout": (lambda: at(readout=-1.0), "u", "-1"),
-    "a sweep that repeats widths": (lambda: sweep(widths=(10, 10.0), temperatures=(1.0,)), "widths", "10"),
-    "a sweep without temperatures": (lambda: sweep(widths=(10,), temperatures=()), "temperatures"),
-    "an unknown option": (lambda: sweep(widths=(10,), temperatures=(1.0,), tolerence=1e-6), "tolerence"),
+    "a sweep that repeats widths": (lambda: sweep(width=(10, 10.0), temperature=(1.0,)), "width", "10"),
+    "a sweep without temperatures": (lambda: sweep(width=(10,), temperature=()), "temperature"),
+    "an unknown option": (lambda: sweep(width=(10,), temperature=(1.0,), tolerence=1e-6), "tolerence"),
 }
 
 # Attention, masks and layouts.
@@ -336,7 +334,7 @@ def test_single_precision_is_an_error_that_says_what_to_call():
 def test_existing_files_are_kept(tmp_path):
     path = tmp_path / "mine"
     path.write_text("mine")
-    raises(lambda: sweep(widths=(10,), temperatures=(1.0,), folder=path), "mine")
+    raises(lambda: sweep(width=(10,), temperature=(1.0,), folder=path), "mine")
     assert path.read_text() == "mine"
 
 

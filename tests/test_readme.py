@@ -20,7 +20,7 @@ def run(code: str, folder: Path, monkeypatch) -> dict:
 
 @pytest.mark.slow
 def test_fifteen_lines_lead_from_sequences_to_accuracy_over_width(tmp_path, monkeypatch):
-    found = run(FROM_SEQUENCES, tmp_path, monkeypatch)["runs"].dataset
+    found = run(FROM_SEQUENCES, tmp_path, monkeypatch)["found"]
     narrow, wide = (float(found["test_accuracy"].sel(width=width).mean()) for width in (5, float("inf")))
     assert narrow > wide + 0.02
 

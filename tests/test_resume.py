@@ -40,7 +40,7 @@ FLIPS = 2
 
 
 def swept(folder: Path, *, problem: bpkr.Architecture = ARCHITECTURE, data: bpkr.Data = DATA, **options: Any) -> Result:
-    grid = {"widths": (5, 20), "temperatures": (0.1, 1.0)}
+    grid = {"width": (5, 20), "temperature": (0.1, 1.0)}
     return sweeps.sweep(problem, data, **grid, **options, folder=folder, progress=False)
 
 

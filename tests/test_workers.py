@@ -15,10 +15,8 @@ from theorykit import bpkr
 from theorykit.bpkr import sweeps
 from theorykit.workers import local_workers
 
-# A file that tells the next process that its worker has been killed once.
-KILLED = "TESTS_WORKER_WAS_KILLED"
 # Each process compiles what it computes, so take what needs no solve.
-GRID = {"widths": (math.inf,), "temperatures": (0.5, 1.0), "progress": False}
+GRID = {"width": (math.inf,), "temperature": (0.5, 1.0), "progress": False}
 
 
 def random_data(seed: int) -> bpkr.Data:
@@ -27,28 +25,34 @@ def random_data(seed: int) -> bpkr.Data:
     return bpkr.Data(whole.features, whole.labels)
 
 
-def swept(data=random_data, **options) -> xr.Dataset:
-    return sweeps.sweep_seeds(problems.ARCHITECTURE, data, range(2), **GRID, **options).drop_vars("seconds")
+def swept(**options) -> xr.Dataset:
+    return sweeps.sweep(problems.ARCHITECTURE, random_data, seeds=range(2), **GRID, **options).drop_vars("seconds")
 
 
-def data_or_death(seed: int) -> bpkr.Data:
-    """Return the data of a seed, but kill this process the first time that seed 1 is asked for."""
-    if seed == 1 and not os.path.exists(os.environ[KILLED]):
-        open(os.environ[KILLED], "x").close()
-        os.kill(os.getpid(), signal.SIGKILL)
-    return random_data(seed)
+def die(*_) -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+class SecondTaskKills:
+    """An executor whose second task kills its worker."""
+
+    def __init__(self, pool):
+        self.pool, self.submitted = pool, 0
+
+    def submit(self, function, *arguments):
+        self.submitted += 1
+        return self.pool.submit(die if self.submitted == 2 else function, *arguments)
 
 
 @pytest.mark.parametrize("workers", [1, *slow([2])])
-def test_a_killed_worker_is_reported_and_others_resume(workers, tmp_path, monkeypatch, compiled_as_by_workers):
-    monkeypatch.setenv(KILLED, str(tmp_path / "killed"))
+def test_a_killed_worker_is_reported_and_others_resume(workers, tmp_path, compiled_as_by_workers):
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1
     with local_workers(1, cores) as pool, pytest.raises(ConnectionError, match="with a folder, the same call resumes"):
-        swept(data_or_death, executor=pool, folder=tmp_path / "run")
+        swept(executor=SecondTaskKills(pool), folder=tmp_path / "run")
     finished = {path: path.stat().st_mtime_ns for path in (tmp_path / "run").rglob("*") if path.is_file()}
     assert finished, "the first seed was done before the worker was lost"
     with local_workers(workers, cores) as pool:
-        found = swept(data_or_death, executor=pool, folder=tmp_path / "run")
+        found = swept(executor=pool, folder=tmp_path / "run")
     assert all(path.stat().st_mtime_ns == written for path, written in finished.items())
     xr.testing.assert_identical(found, swept())
 
@@ -80,7 +84,7 @@ class Mine(bpkr.AbstractLayer):
 if __name__ == "__main__":
     data = bpkr.Data(np.random.default_rng(0).normal(size=(6, 1, 3)), np.linspace(-1, 1, 6))
     kinds = [bpkr.Architecture((kind,), 20.0, temperature=0.3) for kind in (Mine(), bpkr.Dense())]
-    options = {"widths": (10,), "temperatures": (0.3,), "progress": False}
+    options = {"width": (10,), "temperature": (0.3,), "progress": False}
     with local_workers(1) as executor:
         theirs, ours = (sweeps.sweep(kind, data, **options, executor=executor).action.item() for kind in kinds)
     print(abs(theirs - ours) < 1e-12)

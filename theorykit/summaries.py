@@ -20,6 +20,7 @@ TITLES = {
     "test_error": "test error (mean square)",
     "test_r_squared": "test $R^2$",
     "log_evidence": "log evidence",
+    "log_evidence_corrected": "log evidence to next order in the widths",
     "action": "action",
     "log_evidence_per_width": "log evidence per width",
 }
@@ -46,9 +47,8 @@ def summary(result: Any) -> View:
     The commands `theorykit solve`, `sweep` and `compare` print the same tables.
 
     Args:
-        result: a dataset returned by `sweeps.label_saddle`, `sweeps.sweep`, `sweeps.sweep_seeds` or
-            `bpkr.sampling.compare`, or read from their files; the draws of a sampler; or an object with a `summary()`
-            method, such as a `bpkr.Saddle`.
+        result: a dataset returned by `sweeps.label`, `sweeps.sweep` or `bpkr.sampling.compare`, or read from their
+            files; the draws of a sampler; or an object with a `summary()` method, such as a `bpkr.Saddle`.
 
     Raises:
         TypeError: `result` has none of these types.
@@ -63,7 +63,7 @@ def summary(result: Any) -> View:
         >>> rng = np.random.default_rng(0)
         >>> data = bpkr.Data(rng.normal(size=(20, 2, 5)), rng.choice([-1.0, 1.0], size=20))
         >>> arch = bpkr.Architecture(layers=(2,), widths=10, temperature=0.1)
-        >>> theorykit.summary(sweeps.sweep(arch, data, widths=[10, 1000], temperatures=[0.1, 1.0], progress=False))
+        >>> theorykit.summary(sweeps.sweep(arch, data, width=[10, 1000], temperature=[0.1, 1.0], progress=False))
         log evidence
         width  T=0.1   T=1
         10     -91.02  -36.47
@@ -142,7 +142,9 @@ def _sweep(result: xr.Dataset) -> Iterator[Block]:
             yield from _sweep(result.sel(richness=value))
         return
     result = with_temperatures(result)
-    for name in dict.fromkeys((select_shown(result), "log_evidence", "log_evidence_per_width")):
+    does_hold, ranking = holds(result), evidence_name(result)
+    does_hold = does_hold.all("seed") if "seed" in does_hold.dims else does_hold
+    for name in dict.fromkeys((select_shown(result), ranking, "log_evidence_per_width")):
         if name not in result:
             continue
         points, form = with_errors(result, name), ".4f" if name == "test_accuracy" else ".4g"
@@ -156,22 +158,28 @@ def _sweep(result: xr.Dataset) -> Iterator[Block]:
         header = ["width", *(temperature_name(value) for value in result["temperature"].values)]
         rows = [[_width_name(width)] for width in result["width"].values.tolist()]
         for i, row in enumerate(rows):
-            for at in (points.isel(width=i, temperature=j) for j in range(result.sizes["temperature"])):
+            for j in range(result.sizes["temperature"]):
+                at = points.isel(width=i, temperature=j)
                 has_error = f"{name}_error" in at and at[f"{name}_error"] > 0
                 cell = with_error(at[name], at[f"{name}_error"]) if has_error else f"{at[name].item():{form}}"
-                row.append(verbatim(f"{cell}{'' if at['converged'].item() else '*'}"))
-        if name != "log_evidence" and "best_temperature" in result:
+                cell = "-" if at[name].isnull() else cell
+                mark = "*" if not at["converged"] else "" if does_hold.isel(width=i, temperature=j) else "!"
+                row.append(verbatim(f"{cell}{mark}"))
+        if name != ranking and "best_temperature" in result:
             header.append("best $T$")
             rows = [[*row, f"{best:g}"] for row, best in zip(rows, result["best_temperature"].values, strict=True)]
         # The evidence at infinite width with a richness is per width, and has another table: converged points lack it.
-        at_widths = (result.isel(width=i) for i in range(len(rows)))
-        has_score = [not at["converged"].all() or at[name].notnull().any() for at in at_widths]
+        is_known = result[name].notnull() | ~result["converged"].astype(bool) | ~holds(result)
+        has_score = [is_known.isel(width=i).any() for i in range(len(rows))]
         lines = [row for row, has in zip(rows, has_score, strict=True) if has]
         yield Table(tuple(map(tuple, lines)), tuple(header))
     if not result["converged"].values.all():
         yield Text(r"\* not a solution: not converged, or failed")
-    if "log_evidence" in result and result["converged"].size > 1 and result["log_evidence"].notnull().any():
-        best = best_place(result, "log_evidence")
+    if not does_hold.all():
+        yield Text("! the theory does not hold: a layer has fewer units than partial paths")
+    can_rank = result["converged"].astype(bool) & holds(result) & result.get(ranking, xr.DataArray(np.nan)).notnull()
+    if result["converged"].size > 1 and can_rank.any():
+        best = best_place(result, ranking)
         at = "" if np.isnan(best["temperature"]) else f", $T$ = {best['temperature']:g}"
         yield Text(f"Highest evidence: width {_width_name(best['width'])}{at}.")
 
@@ -180,15 +188,34 @@ def _width_name(width: Any) -> str:
     return width if isinstance(width, str) else f"{width:g}"
 
 
+def holds(result: xr.Dataset) -> xr.DataArray:
+    """Return where the theory holds in a sweep: no layer has fewer units than partial paths, in any seed."""
+    if "units_per_path" not in result:
+        return xr.ones_like(result["converged"], dtype=bool)
+    # The Gaussian process has no units.
+    return ~(result["units_per_path"] < 1)
+
+
+def evidence_name(result: xr.Dataset) -> str:
+    """Return the evidence that ranks points: to next order in the widths if all points at which it could be have it."""
+    if "log_evidence_corrected" not in result:
+        return "log_evidence"
+    is_known = result["log_evidence_corrected"].notnull()
+    is_needed = result["log_evidence"].notnull() & result["converged"].astype(bool) & holds(result)
+    return "log_evidence_corrected" if is_known.where(is_needed, True).all() else "log_evidence"
+
+
 def best_place(result: xr.Dataset, name: str) -> dict[str, Any]:
     """Return width, temperature and richness with the best mean of `name` over seeds.
 
-    Raises `ValueError` if there are no values.
+    Points that are not solutions, or at which the theory does not hold, are left out. Raises `ValueError` if no point
+    is left.
     """
     kept = ("width", "temperature", "richness")
-    values = result[name].mean([axis for axis in result[name].dims if axis not in kept])
+    values = result[name].where(result["converged"].astype(bool) & holds(result))
+    values = values.mean([axis for axis in values.dims if axis not in kept])
     if not values.notnull().any():
-        raise ValueError(f"{name} has no value at any width and temperature")
+        raise ValueError(f"{name} has no value at any width and temperature at which the theory holds")
     is_loss = name in ("test_error", "test_log_loss", "action")
     at = values.argmin(...) if is_loss else values.argmax(...)
     return {axis: values[axis].values[index.item()].item() for axis, index in at.items()}

@@ -6,6 +6,7 @@ python docs/site/first_figure.py
 import doctest
 from pathlib import Path
 
+from theorykit import plots
 from theorykit.plots.style import save, use_style
 
 DOCS = Path(__file__).parents[1]
@@ -16,13 +17,13 @@ def main() -> None:
     session: dict = {}
     for example in doctest.DocTestParser().get_examples((DOCS / "quickstart.md").read_text()):
         exec(compile(example.source, "quickstart.md", "single"), session)
-        if "runs" in session:
+        if "found" in session:
             with use_style():
-                figure = session["runs"].plot().get_figure()
+                figure = plots.draw_scores_over_width(session["found"]).get_figure()
                 figure.set_size_inches(6, 3.5)
                 save(figure, DOCS / "model.png")
             return
-    raise ValueError("the quickstart has no runs")
+    raise ValueError("the quickstart has no sweep")
 
 
 if __name__ == "__main__":

@@ -76,7 +76,7 @@ def sample(network: str, seed: int) -> tuple[bpkr.Architecture, bpkr.Data]:
 def solve(network: str, seed: int) -> xr.Dataset:
     """Solve one data set at every width, and compare the kernel with the labels."""
     architecture, data = sample(network, seed)
-    grid = {"widths": [*options.widths, math.inf], "temperatures": [TEMPERATURE]}
+    grid = {"width": [*options.widths, math.inf], "temperature": [TEMPERATURE]}
     solved = sweep(architecture, data, **grid, folder=partial / f"{network}-{seed}", progress=False)
     solved = solved.isel(temperature=0, drop=True).drop_dims(["test_example", "class", "predicted_class"])
     cosines, training = [], bpkr.Problem(architecture, bpkr.Data(data.features))

@@ -7,10 +7,10 @@ import pickle
 import subprocess
 import sys
 import warnings
+from dataclasses import replace
 from functools import cache
 
 import jax
-import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 import pytest
@@ -19,11 +19,9 @@ from sklearn.ensemble import VotingClassifier
 from sklearn.metrics import accuracy_score, r2_score
 from sklearn.model_selection import GridSearchCV, KFold, cross_val_predict, cross_val_score
 
-import theorykit
-from tests.readme import safetensors
-from theorykit import bpkr, checkpoints
+from theorykit import bpkr
 from theorykit.bpkr import sweeps
-from theorykit.bpkr.sweeps.runs import Runs
+from theorykit.plots import sweep as drawing
 
 TRAINING, TEST, TOKENS, FEATURES = 24, 12, 3, 4
 RNG = np.random.default_rng(0)
@@ -34,6 +32,11 @@ TEXT, TEST_TEXT = (np.where(each > 0, "up", "down") for each in (NUMBERS, TEST_N
 THREE, TEST_THREE = (np.array(["a", "b", "c"])[np.digitize(each, [-0.5, 0.5])] for each in (NUMBERS, TEST_NUMBERS))
 KEY_QUERY = [RNG.normal(size=(2, FEATURES, FEATURES)) / FEATURES]
 SETTINGS = {"layers": (2,), "widths": 20, "temperature": 0.1, "heads": KEY_QUERY}
+
+
+def padded(inputs, lengths):
+    """The inputs with padding, tokens of NaN after the first `lengths` of every example."""
+    return inputs if lengths is None else np.where((np.arange(TOKENS) < lengths[:, None])[..., None], inputs, np.nan)
 
 
 def lower(labels, *, readout="last", mask=None, outputs=1, lengths=None, width=20.0):
@@ -60,7 +63,7 @@ def lower(labels, *, readout="last", mask=None, outputs=1, lengths=None, width=2
     ],
 )
 def test_every_number_is_that_of_the_functions_below(labels, outputs, settings, lengths):
-    model = bpkr.Model(**SETTINGS, **settings).fit(INPUTS, labels, lengths)
+    model = bpkr.Model(**SETTINGS, **settings).fit(padded(INPUTS, lengths), labels)
     architecture, data, test = lower(labels, outputs=outputs, lengths=lengths, **settings)
     problem = bpkr.Problem(architecture, data)
     saddle = bpkr.solve(problem)
@@ -68,24 +71,24 @@ def test_every_number_is_that_of_the_functions_below(labels, outputs, settings, 
     np.testing.assert_array_equal(model.path_weights(), saddle.order_parameters.first)
     for mine, theirs in zip(model.head_scores(), bpkr.head_scores(architecture, saddle), strict=True):
         np.testing.assert_array_equal(mine, theirs)
-    given = (TEST_INPUTS, None if lengths is None else TEST_LENGTHS)
+    given = padded(TEST_INPUTS, None if lengths is None else TEST_LENGTHS)
     np.testing.assert_array_equal(model.kernel(), bpkr.kernel(problem, saddle))
-    np.testing.assert_array_equal(model.kernel(*given), bpkr.kernel(problem, saddle, test))
-    prediction, mine = bpkr.predict(problem, saddle, test), model.predict_distribution(*given)
+    np.testing.assert_array_equal(model.kernel(given), bpkr.kernel(problem, saddle, test))
+    prediction, mine = bpkr.predict(problem, saddle, test), model.predict_distribution(given)
     np.testing.assert_array_equal(mine.mean, prediction.mean)
     np.testing.assert_array_equal(mine.variance, prediction.variance)
     assert model.derivation() is problem.bound.action and model.n_features_in_ == FEATURES
-    predicted = model.predict(*given)
+    predicted = model.predict(given)
     if data.classes is None:
         np.testing.assert_array_equal(predicted, prediction.mean)
         assert not hasattr(model, "classes_")
         with pytest.raises(AttributeError, match="predict_proba needs classes"):
-            model.predict_proba(*given)
+            model.predict_proba(given)
         return
     np.testing.assert_array_equal(predicted, data.classes.decode(prediction.mean))
     assert tuple(model.classes_) == data.classes.names
     expected = data.classes.probabilities(prediction.mean, prediction.variance + 0.1)
-    np.testing.assert_array_equal(model.predict_proba(*given), expected)
+    np.testing.assert_array_equal(model.predict_proba(given), expected)
 
 
 def test_scores_are_those_of_scikit_learn():
@@ -97,6 +100,9 @@ def test_scores_are_those_of_scikit_learn():
     of_pairs = bpkr.Model(**SETTINGS).fit(INPUTS, pairs)
     expected = r2_score(test_pairs, of_pairs.predict(TEST_INPUTS))
     assert of_pairs.score(TEST_INPUTS, test_pairs) == pytest.approx(expected, rel=1e-12)
+    for labels in (TEST_NUMBERS[:1], np.full(TEST, 0.3)):
+        with pytest.warns(bpkr.LabelsWarning, match="R.2 is not defined"):
+            assert np.isnan(of_numbers.score(TEST_INPUTS[: len(labels)], labels))
 
 
 def test_the_infinite_width_is_the_gaussian_process():
@@ -107,13 +113,13 @@ def test_the_infinite_width_is_the_gaussian_process():
     assert model.saddle_ is None and "Gaussian process" in repr(model)
     with pytest.raises(ValueError, match=r"widths\[0\] must be finite .* got inf"):
         bpkr.Architecture((2,), math.inf, temperature=0.1)
-    grid = {"widths": [math.inf], "temperatures": [0.1], "progress": False}
+    grid = {"width": [math.inf], "temperature": [0.1], "progress": False}
     (evidence,) = sweeps.sweep(problem, **grid)["log_evidence"].values.ravel()
     assert model.log_evidence_ == evidence
 
 
 @pytest.mark.slow
-def test_heads_come_as_arrays_as_an_object_at_random_and_from_a_checkpoint(tmp_path):
+def test_heads_come_as_arrays_as_an_object_and_at_random():
     arrays = bpkr.Model(**SETTINGS).fit(INPUTS, TEXT)
     as_object = bpkr.Model(**{**SETTINGS, "heads": bpkr.heads(key_query=KEY_QUERY), "layers": None}).fit(INPUTS, TEXT)
     assert arrays.log_evidence_ == as_object.log_evidence_
@@ -121,23 +127,47 @@ def test_heads_come_as_arrays_as_an_object_at_random_and_from_a_checkpoint(tmp_p
         bpkr.Model(layers=(2,), random_state=seed).fit(INPUTS, TEXT).log_evidence_ for seed in (1, 1, 2)
     )
     assert first == again != other
-    weights = {"h.0.attn.c_attn.weight": RNG.normal(size=(FEATURES, 3 * FEATURES)).astype(np.float32)}
-    weights |= {"h.0.attn.c_attn.bias": np.zeros(3 * FEATURES, dtype=np.float32)}
-    weights |= {"h.0.ln_1.weight": np.ones(FEATURES), "h.0.ln_1.bias": np.zeros(FEATURES)}
-    (tmp_path / "model.safetensors").write_bytes(safetensors(weights))
-    heads = checkpoints.read_heads(tmp_path / "model.safetensors", layer=0, heads=2, layout="gpt2")
-    model = bpkr.Model(heads=heads, widths=20, temperature=0.1).fit(INPUTS, TEXT, LENGTHS)
-    architecture = bpkr.Architecture((2,), 20, temperature=0.1)
-    maps = [heads.attention(INPUTS, real_tokens=LENGTHS)]
-    features = bpkr.path_features(heads.normalise(INPUTS), maps, architecture, "last", real_tokens=LENGTHS)
-    assert model.log_evidence_ == bpkr.solve(architecture, bpkr.Data.of_classes(features, TEXT)).log_evidence
+
+
+def test_attention_can_be_given_instead_of_heads():
+    maps, test_maps = (bpkr.attention(each, key_query=KEY_QUERY) for each in (INPUTS, TEST_INPUTS))
+    settings = {name: value for name, value in SETTINGS.items() if name not in ("layers", "heads")}
+    model, other = bpkr.Model(**settings).fit(INPUTS, TEXT, maps), fitted()
+    assert model.architecture_.heads == (2,) and model.heads_ is None
+    assert model.log_evidence_ == other.log_evidence_
+    np.testing.assert_array_equal(model.predict_proba(TEST_INPUTS, test_maps), other.predict_proba(TEST_INPUTS))
+    assert model.score(TEST_INPUTS, TEST_TEXT, test_maps) == other.score(TEST_INPUTS, TEST_TEXT)
+    traced = jax.jit(lambda inputs: other.predict_distribution(inputs).mean)(TEST_INPUTS)
+    np.testing.assert_allclose(traced, other.predict_distribution(TEST_INPUTS).mean, rtol=1e-9)
+    as_torch = [np.swapaxes(layer, 2, 3) for layer in maps]
+    assert bpkr.Model(**settings, layout="torch").fit(INPUTS, TEXT, as_torch).log_evidence_ == other.log_evidence_
+    found = model.sweep(INPUTS, TEXT, maps, width=[20], test=(TEST_INPUTS, TEST_TEXT, test_maps), progress=False)
+    assert found["log_evidence"].item() == pytest.approx(other.log_evidence_, rel=1e-9)
+    with pytest.raises(ValueError, match="attention must be given for these inputs"):
+        model.predict(TEST_INPUTS)
+    with pytest.raises(ValueError, match="fitted with heads"):
+        other.predict(TEST_INPUTS, test_maps)
+    with pytest.raises(ValueError, match="transposed"):
+        model.fit(INPUTS, TEXT, as_torch)
+
+
+def test_costs_of_heads_are_those_of_the_problem_with_test_examples():
+    model = fitted()
+    alone = model.head_costs(progress=False)
+    expected = bpkr.head_costs(model.problem_, model.saddle_, progress=False)
+    np.testing.assert_array_equal(alone.log_evidence[0], expected.log_evidence[0])
+    assert alone.measure == ""
+    found = model.head_costs(TEST_INPUTS, TEST_TEXT, progress=False)
+    np.testing.assert_allclose(found.log_evidence[0], alone.log_evidence[0], rtol=1e-12)
+    assert found.measure == "expected accuracy" and (found.prediction_error[0] > 0).all()
+    right = model.predict_proba(TEST_INPUTS)  # includes the labels' noise, which an expected accuracy does not
+    assert np.abs(found.prediction[0]).max() < 1 and right.shape == (TEST, 2)
 
 
 def test_a_sweep_of_seeds_is_that_of_models_and_its_best_fits_a_model():
     model = bpkr.Model(layers=(2,), random_state=3)
-    grid = {"widths": [20, math.inf], "temperatures": [0.1, 1.0]}
-    runs = model.sweep(INPUTS, TEXT, test=(TEST_INPUTS, TEST_TEXT), **grid, seeds=2, progress=False)
-    found = runs.dataset
+    grid = {"width": [20, math.inf], "temperature": [0.1, 1.0]}
+    found = model.sweep(INPUTS, TEXT, test=(TEST_INPUTS, TEST_TEXT), **grid, seeds=2, progress=False)
     assert found["seed"].values.tolist() == [3, 4]
     one = clone(model).set_params(widths=20, temperature=0.1, random_state=4).fit(INPUTS, TEXT)
     at = found.sel(seed=4, width=20, temperature=0.1)
@@ -147,34 +177,23 @@ def test_a_sweep_of_seeds_is_that_of_models_and_its_best_fits_a_model():
     np.testing.assert_allclose(hits.mean("test_example"), found["test_accuracy"])
     expected = hits.mean("seed").std("test_example") / TEST**0.5
     np.testing.assert_allclose(found["test_accuracy_error_of_test_examples"], expected)
-    best = runs.best()
-    assert (
-        found["log_evidence"].mean("seed").sel(width=best["widths"], temperature=best["temperature"])
-        == found["log_evidence"].mean("seed").max()
-    )
+    best, evidence = sweeps.best(found), found["log_evidence_corrected"].mean("seed")
+    assert evidence.sel(width=best["widths"], temperature=best["temperature"]) == evidence.max()
     assert clone(model).set_params(**best).get_params()["widths"] == best["widths"]
-    assert runs.best("test_accuracy").keys() == best.keys()
-    assert repr(runs.summary()) == repr(theorykit.summary(found))
-    assert runs.best("evidence") == runs.best("log_evidence") == best
-    axes = runs.plot("test_accuracy")
+    assert sweeps.best(found, "test_accuracy").keys() == best.keys()
+    axes = drawing.draw_scores_over_width(found, score="test_accuracy")
     assert len(axes.containers) == 2
-    _, (left, right) = plt.subplots(1, 2)
-    for score, panel in (("evidence", left), ("log_evidence", right)):
-        assert runs.plot(score, axes=panel) is panel
-    np.testing.assert_array_equal(left.lines[0].get_ydata(), right.lines[0].get_ydata())
-    plt.close(left.figure)
-    assert len(one.plot().axes) == 3
     axes.figure.clear()
-    given = bpkr.Model(**SETTINGS).sweep(INPUTS, TEXT, widths=[(20, 10), (10, 20)], progress=False)
-    assert "seed" not in given.dataset.dims and given.best()["widths"] in [(20, 10), (10, 20)]
-    with pytest.raises(ValueError, match="is not in the sweep; give test="):
-        given.best("test_accuracy")
-    assert isinstance(given, Runs)
+    assert len(one.plot().axes) == 3
+    given = bpkr.Model(**SETTINGS).sweep(INPUTS, TEXT, width=[(20, 10), (10, 20)], progress=False)
+    assert "seed" not in given.dims and sweeps.best(given)["widths"] in [(20, 10), (10, 20)]
+    with pytest.raises(ValueError, match="the sweep has no test_accuracy: test scores need test labels"):
+        sweeps.best(given, "test_accuracy")
 
 
 def test_three_classes_of_shared_test_examples_have_their_errors():
-    data = {"test": (TEST_INPUTS, TEST_THREE), "widths": [math.inf], "seeds": 2, "progress": False}
-    found = bpkr.Model(layers=(2,)).sweep(INPUTS, THREE, **data).dataset
+    data = {"test": (TEST_INPUTS, TEST_THREE), "width": [math.inf], "seeds": 2, "progress": False}
+    found = bpkr.Model(layers=(2,)).sweep(INPUTS, THREE, **data)
     hits = found["mean"].argmax("output") == found["test_label"].argmax("output")
     np.testing.assert_allclose(hits.mean("test_example"), found["test_accuracy"])
     expected = hits.mean("seed").std("test_example") / TEST**0.5
@@ -210,17 +229,17 @@ def test_cross_validation_grid_search_clone_and_pickle():
 
 UNPICKLED = """
 import pickle, sys, theorykit
-model = pickle.load(open(sys.argv[1], "rb"))
 try:
-    model.predict([[[1.0] * 4] * 3])
+    pickle.load(open(sys.argv[1], "rb"))
 except RuntimeError as error:
     print(error)
 theorykit.enable_float64()
+model = pickle.load(open(sys.argv[1], "rb"))
 print(model.log_evidence_, float(model.order_parameters_.first[0, 0]))
 """
 
 
-def test_a_process_without_double_precision_unpickles_a_fitted_model_and_names_the_cause_at_its_first_use(tmp_path):
+def test_a_process_without_double_precision_is_told_when_it_unpickles_a_fitted_model(tmp_path):
     path, model = tmp_path / "model.pickle", fitted()
     path.write_bytes(pickle.dumps(model))
     environment = {name: value for name, value in os.environ.items() if name != "JAX_ENABLE_X64"}
@@ -228,11 +247,7 @@ def test_a_process_without_double_precision_unpickles_a_fitted_model_and_names_t
     said, numbers = subprocess.check_output(command, env=environment, text=True).splitlines()
     assert "theorykit.enable_float64()" in said
     assert numbers == f"{model.log_evidence_} {model.order_parameters_.first[0, 0]}"
-    for again in (
-        copy.copy(model),
-        copy.deepcopy(model),
-        pickle.loads(pickle.dumps(pickle.loads(pickle.dumps(model)))),
-    ):
+    for again in (copy.copy(model), copy.deepcopy(model), pickle.loads(pickle.dumps(model))):
         assert again.log_evidence_ == model.log_evidence_ and not hasattr(again, "other_")
     refitted = pickle.loads(pickle.dumps(model)).fit(INPUTS, NUMBERS)
     assert not hasattr(refitted, "classes_") and refitted.log_evidence_ != model.log_evidence_
@@ -250,27 +265,6 @@ def test_it_shows_its_parameters_and_then_what_it_found():
     assert repr(model) == "Model(layers=(2,), widths=20, heads=...), not fitted"
     text = repr(model.fit(INPUTS, TEXT))
     assert f"{model.log_evidence_:.6g}" in text and "24 examples, classes down, up" in text and "converged" in text
-
-
-def test_inputs_without_lengths_are_warned_of_if_the_training_data_had_lengths():
-    model = bpkr.Model(**SETTINGS).fit(INPUTS, TEXT, LENGTHS)
-    for call in (
-        lambda *lengths: model.predict(TEST_INPUTS, *lengths),
-        lambda *lengths: model.score(TEST_INPUTS, TEST_TEXT, *lengths),
-        lambda *lengths: model.kernel(TEST_INPUTS, *lengths),
-        lambda *lengths: model.sweep(
-            INPUTS, TEXT, lengths=LENGTHS, test=(TEST_INPUTS, TEST_TEXT, *lengths), widths=[5], progress=False
-        ),
-    ):
-        with pytest.warns(bpkr.AttentionWarning, match="lengths were given for the training data and not here"):
-            call()
-        with warnings.catch_warnings():
-            warnings.simplefilter("error")
-            call(TEST_LENGTHS)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        model.kernel()
-        fitted().predict(TEST_INPUTS)
 
 
 @pytest.mark.parametrize(
@@ -313,32 +307,36 @@ def test_a_fit_that_fails_leaves_the_model_as_it_was(monkeypatch):
         model.predict(INPUTS)
 
 
-RAGGED = [each[:count] for each, count in zip(INPUTS, LENGTHS, strict=True)]
-
-
-@pytest.mark.parametrize("padding", [7.0, math.nan, math.inf])
-def test_padded_sequences_are_as_the_message_says(padding):
-    padded = np.full_like(INPUTS, padding)
-    for row, each in zip(padded, RAGGED, strict=True):
-        row[: len(each)] = each
-    found = bpkr.Model(**SETTINGS, readout="mean").fit(padded, NUMBERS, lengths=np.array(list(map(len, RAGGED))))
-    other = bpkr.Model(**SETTINGS, readout="mean").fit(INPUTS, NUMBERS, LENGTHS)
-    assert found.log_evidence_ == pytest.approx(other.log_evidence_, rel=1e-12)
-    mean = other.predict(INPUTS, LENGTHS)
-    np.testing.assert_allclose(found.predict(padded, LENGTHS), mean, rtol=1e-9)
-    traced = jax.jit(lambda inputs: found.predict_distribution(inputs, LENGTHS).mean)(padded)
-    np.testing.assert_allclose(traced, mean, rtol=1e-9)
-    padded[5, 0, 0] = math.nan
+def test_padding_is_carried_by_the_data():
+    settings = {**SETTINGS, "readout": "mean"}
+    architecture, data, test = lower(NUMBERS, readout="mean", lengths=LENGTHS)
+    problem = bpkr.Problem(architecture, data)
+    saddle = bpkr.solve(problem)
+    ragged, test_ragged = (
+        [each[:count] for each, count in zip(*pair, strict=True)]
+        for pair in ((INPUTS, LENGTHS), (TEST_INPUTS, TEST_LENGTHS))
+    )
+    # Tokens that are not last can be padding too.
+    moved = np.array([np.roll(each, 1, axis=0) for each in padded(INPUTS, LENGTHS)])
+    for inputs in (padded(INPUTS, LENGTHS), ragged, np.array([*ragged, None], dtype=object)[:-1], moved):
+        model = bpkr.Model(**settings).fit(inputs, NUMBERS)
+        assert model.log_evidence_ == pytest.approx(float(saddle.log_evidence), rel=1e-12)
+        assert model.n_features_in_ == FEATURES
+        for each in (padded(TEST_INPUTS, TEST_LENGTHS), test_ragged):
+            np.testing.assert_allclose(model.predict(each), bpkr.predict(problem, saddle, test).mean, rtol=1e-9)
+    incomplete = padded(INPUTS, LENGTHS)
+    incomplete[5, 0, 0] = math.nan
     with pytest.raises(ValueError, match=r"inputs is not finite in 1 entry, the first nan at index \(5, 0, 0\)"):
-        found.predict(padded, LENGTHS)
+        model.predict(incomplete)
+    with pytest.raises(ValueError, match="one number of features, got"):
+        model.predict([INPUTS[0], INPUTS[1, :, :2]])
 
 
-def test_models_of_older_versions_are_read():
-    model = bpkr.Model(**SETTINGS).fit(INPUTS, NUMBERS)
-    older = pickle.loads(pickle.dumps(model))
-    for name in ("_has_lengths", "richness", "random_state"):
-        delattr(older, name)
-    older = pickle.loads(pickle.dumps(older))
-    assert older.get_params().keys() == model.get_params().keys()
-    assert older.architecture_ == model.architecture_ and "training data" in repr(older)
-    np.testing.assert_array_equal(older.predict(TEST_INPUTS), model.predict(TEST_INPUTS))
+def test_cross_validation_scores_padded_sequences():
+    model, inputs, half = bpkr.Model(**SETTINGS), padded(INPUTS, LENGTHS), TRAINING // 2
+    scores = cross_val_score(model, inputs, TEXT, cv=KFold(2))
+    architecture, data, _ = lower(TEXT, lengths=LENGTHS)
+    training = replace(data, features=data.features[half:], labels=data.labels[half:])
+    problem = bpkr.Problem(architecture, training)
+    prediction = bpkr.predict(problem, bpkr.solve(problem), data.features[:half])
+    assert scores[0] == np.mean(data.classes.decode(prediction.mean) == TEXT[:half])

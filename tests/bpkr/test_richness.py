@@ -374,7 +374,7 @@ def test_other_richness_needs_no_compilation():
 def swept() -> xr.Dataset:
     problem = small_problem(10)
     data = replace(problem.data, test_labels=np.array([1.0, -1.0, 1.0, 1.0]))
-    grid = {"widths": [20, math.inf], "temperatures": [0.1], "richness": [0.0, 0.5, 1.0]}
+    grid = {"width": [20, math.inf], "temperature": [0.1], "richness": [0.0, 0.5, 1.0]}
     with pytest.warns(bpkr.ConvergenceWarning, match="richness must be finite and > 0"):
         return sweeps.sweep(problem.architecture, data, progress=False, **grid)
 
@@ -412,7 +412,7 @@ def test_a_sweep_over_the_richness_shows_itself_and_is_drawn(tmp_path):
 @pytest.mark.parametrize("richness", [None, [0.5, 1.0]])
 def test_a_sweep_of_infinite_width_alone_has_its_evidence_per_width(richness, tmp_path):
     problem = small_problem(math.inf)
-    grid = {"widths": [math.inf], "temperatures": [0.1], "richness": richness}
+    grid = {"width": [math.inf], "temperature": [0.1], "richness": richness}
     found = sweeps.sweep(problem.architecture, problem.data, progress=False, **grid)
     assert "log evidence per width" in str(theorykit.summary(found)) and "nan" not in str(theorykit.summary(found))
     assert plots.sweep.draw(found, tmp_path / "sweep.png").stat().st_size > 10_000
@@ -423,7 +423,7 @@ def test_a_sweep_of_infinite_width_alone_has_its_evidence_per_width(richness, tm
 
 def test_a_sweep_resumes_with_more_values_and_not_with_another_architecture(tmp_path):
     problem = small_problem(10)
-    grid = {"widths": [20], "temperatures": [0.1], "folder": tmp_path, "progress": False}
+    grid = {"width": [20], "temperature": [0.1], "folder": tmp_path, "progress": False}
     first = sweeps.sweep(problem.architecture, problem.data, richness=[1.0], **grid)
     more = sweeps.sweep(problem.architecture, problem.data, richness=[1.0, 2.0], **grid)
     # A point that is read again has the time of its only solve.
@@ -452,19 +452,19 @@ def test_models_choose_the_richness():
     rng = np.random.default_rng(6)
     inputs = rng.normal(size=(20, 3, 4))
     labels = np.where(inputs[:, -1, 0] > 0, "up", "down")
-    options = {"temperatures": [0.1], "richness": [0.3, 1.0], "seeds": 1, "test": (inputs, labels), "progress": False}
+    options = {"temperature": [0.1], "richness": [0.3, 1.0], "seeds": 1, "test": (inputs, labels), "progress": False}
     model = bpkr.Model(layers=(2,), richness=1.0)
-    runs = model.sweep(inputs, labels, widths=[20, math.inf], **options)
-    best = runs.best()
+    found = model.sweep(inputs, labels, width=[20, math.inf], **options)
+    best = sweeps.best(found)
     assert best["widths"] == 20 and best["richness"] == 0.3
     fitted = model.set_params(**best).fit(inputs, labels)
-    assert_close(fitted.log_evidence_, runs.dataset["log_evidence"].max().item(), 1e-8)
-    assert runs.plot().get_xlabel() == r"richness $\gamma_0$"
+    assert_close(fitted.log_evidence_, found["log_evidence"].max().item(), 1e-8)
+    assert plots.draw_over_richness(found).get_xlabel() == r"richness $\gamma_0$"
     # It falls with the richness at any data, so its maximum means nothing.
-    wide = model.sweep(inputs, labels, widths=[math.inf], **options)
-    assert set(wide.best("test_accuracy")) == {"widths", "temperature", "richness"}
-    with pytest.raises(ValueError, match="does not choose them"):
-        wide.best()
+    wide = model.sweep(inputs, labels, width=[math.inf], **options)
+    assert set(sweeps.best(wide, "test_accuracy")) == {"widths", "temperature", "richness"}
+    with pytest.raises(ValueError, match="chooses nothing"):
+        sweeps.best(wide)
 
 
 def test_documents_have_no_expansion_about_the_gaussian_process():

@@ -34,11 +34,11 @@ class OfRows(bpkr.Model):
     def fit(self, X, y):
         return super().fit(check_array(X, dtype=float)[:, None], y)
 
-    def predict(self, X, lengths=None):
+    def predict(self, X, attention=None):
         # objects that are no arrays but can be made some, which the type checks of the tests refuse
         return super().predict(np.asarray(X))
 
-    def predict_distribution(self, inputs, lengths=None):
+    def predict_distribution(self, inputs, attention=None):
         return super().predict_distribution(check_array(inputs, dtype=float)[:, None])
 
     def __sklearn_tags__(self):

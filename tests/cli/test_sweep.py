@@ -83,7 +83,7 @@ def test_a_sweep_of_one_kind_needs_no_test_data(folder, monkeypatch, capsys):
     text = CONFIG.replace('test_inputs = "x_test"\ntest_labels = "y_test"\n', "")
     (folder / "mine.toml").write_text(text + '[sweep]\nwidths = [10, 20]\nfile = "by-width.nc"\n')
     run(monkeypatch, "sweep", "mine.toml")
-    assert capsys.readouterr().out.startswith("log evidence\n")
+    assert capsys.readouterr().out.startswith("log evidence")
     swept = store.read(folder / "by-width.nc").to_dataset()
     assert swept["temperature"].values.tolist() == [0.2] and swept["width"].values.tolist() == [10, 20, np.inf]
     assert (folder / "by-width.png").exists() and "best_temperature" not in swept

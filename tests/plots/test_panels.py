@@ -15,7 +15,7 @@ from theorykit.summaries import over_seeds
 
 @pytest.fixture(scope="module")
 def sweep() -> xr.Dataset:
-    return swept(random_data(0), widths=(20, 80, np.inf), temperatures=(0.1, 1.0))
+    return swept(random_data(0), width=(20, 80, np.inf), temperature=(0.1, 1.0))
 
 
 @pytest.fixture(autouse=True)
@@ -63,23 +63,23 @@ SEVERAL = ("one width", "one temperature", "infinite width alone", "three classe
 
 def result(kind: str) -> xr.Dataset:
     """A sweep of every kind that the pages describe."""
-    options = {"widths": (20, 80, np.inf), "temperatures": (0.1, 1.0)}
+    options = {"width": (20, 80, np.inf), "temperature": (0.1, 1.0)}
     if kind == "one width":
-        options["widths"] = (20,)
+        options["width"] = (20,)
     elif kind == "infinite width alone":
-        options["widths"] = (np.inf,)
+        options["width"] = (np.inf,)
     elif kind == "one temperature":
-        options["temperatures"] = (0.1,)
+        options["temperature"] = (0.1,)
     if kind in ("seeds", "one seed"):
         seeds = range(3 if kind == "seeds" else 1)
-        return sweeps.sweep_seeds(ARCHITECTURE, random_data, seeds, **options, progress=False)
+        return sweeps.sweep(ARCHITECTURE, random_data, seeds=seeds, **options, progress=False)
     data, architecture = random_data(0), ARCHITECTURE
     if kind == "three classes":
         architecture = bpkr.Architecture(ARCHITECTURE.layers, 10.0, temperature=0.3, outputs=3)
         data = bpkr.Data.of_classes(data.features, np.arange(len(data.labels)) % 3, data.features[:3], [0, 1, 2])
     elif kind == "two layers":
         architecture = bpkr.Architecture((1, *ARCHITECTURE.layers), 10.0, temperature=0.3)
-        options["widths"] = ((10, 20, 30), (20, 20, 20))
+        options["width"] = ((10, 20, 30), (20, 20, 20))
     return sweeps.sweep(architecture, data, **options, progress=False)
 
 

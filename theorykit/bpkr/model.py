@@ -7,39 +7,37 @@ import math
 import warnings
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 import numpy as np
 from jax.typing import ArrayLike
-from jaxtyping import Array, Float
+from jaxtyping import Array, Bool, Float
 from numpy.typing import NDArray
 
 from ..checks import (
-    array_module,
     checked_array,
+    checked_sequence,
     checked_whole_number,
     counted,
     finite_array,
+    is_traced,
     numeric_array,
     refuse_traced,
-    shown,
 )
-from ..precision import require_float64
 from ..settings import usual_settings
 from ..symbolic.documents.display import DisplayMixin
 from ..symbolic.documents.document import Block, Table, Text
-from ..workers import Packed
 from .action.action import Action
-from .data.classes import LabelsWarning
+from .data.classes import LabelsWarning, r_squared
 from .data.data import Data
 from .evaluation.action_terms import evaluate_infinite_width
 from .evaluation.observables import head_scores
 from .evaluation.prediction import Prediction, kernel, predict
 from .evaluation.problem import Problem
-from .network.attention import Heads, checked_real_tokens, heads
-from .network.paths import AttentionWarning, path_features
+from .network.attention import Heads, heads
+from .network.paths import path_features
 from .order_parameters.order_parameters import gp_limit
+from .saddle.head_costs import HeadCosts, head_costs
 from .saddle.saddle import solve
 from .specification.architecture import Architecture, require_finite_widths
 
@@ -53,29 +51,42 @@ class Model(DisplayMixin):
 
     The model is a scikit-learn estimator with `fit`, `predict`, `score`, `get_params` and `set_params`, so `clone`,
     `cross_val_score` and `GridSearchCV` work. It calls `path_features`, `Problem`, `solve` and `predict`, and returns
-    the same numbers. Inputs are (examples, tokens, features).
+    the same numbers.
+
+    Inputs are (examples, tokens, features). Shorter sequences are padded with tokens whose features are all NaN, or
+    given in a list of arrays (tokens, features) of different lengths. All methods leave padding out.
+
+    Instead of heads, attention can be given: pass `attention` to `fit`, and to every method with other inputs. It has
+    one array (examples, heads, keys, queries) per layer that has heads, such as maps recorded from a trained
+    transformer.
 
     Args:
-        layers: as in `Architecture`; by default one layer per array of the heads, or two layers of two random heads.
-        widths: as in `Architecture`. Without a richness, `math.inf` is the Gaussian process of infinitely wide layers.
+        layers: numbers of heads, or layers, as in `Architecture`; by default one layer per array of the heads or of the
+            attention, or two layers of two random heads.
+        widths: numbers of hidden units, as in `Architecture`. Without a richness, `math.inf` is the Gaussian process of
+            infinitely wide layers (NNGP).
         temperature: variance of the labels' noise.
-        heads: "random"; or heads from `bpkr.heads`; or key-query products (heads, features, features) of each layer; or
-            the heads of one layer from `checkpoints.read_heads`, whose norm is applied to the inputs.
+        heads: "random"; or heads from `bpkr.heads`; or key-query products (heads, features, features) of each layer.
+            Scores of products are x_s^T K^T Q x_t without further factors; the paper divides them by the number of
+            features, and so do random heads.
         readout: "first", "last", "mean", or "all" for separate readout weights per token.
         mask: which keys a query may attend to in all inputs, such as "causal"; see `bpkr.attention`.
         prior_variances: as in `Architecture`.
-        richness: the richness of the mean-field parameterisation, as in `Architecture`. With it, infinitely wide layers
-            learn features.
         classes: whether labels are classes. By default text and booleans are classes, and numbers are not.
         random_state: the seed of random heads. Their key-query products are normal with standard deviation
             1/features, so that scores are of order one if features are of order one.
+        richness: the richness of the mean-field parameterisation, as in `Architecture`. With it, infinitely wide layers
+            learn features.
+        layout: the order of the last two axes of masks and attention; see `bpkr.path_features`.
 
     `fit` sets these attributes:
 
-    - `problem_`, `architecture_`, `heads_`: the problem, the architecture and the heads.
+    - `problem_`, `architecture_`: the problem and the architecture.
+    - `heads_`: the heads; None if attention was given.
     - `order_parameters_`: the order parameters of the solution.
     - `saddle_`: the result of `solve`; None at infinite width.
-    - `log_evidence_`: log probability density of the labels; per width at infinite width with a richness.
+    - `log_evidence_`: log evidence, or log marginal likelihood: log probability density of the labels; per width at
+      infinite width with a richness.
     - `classes_`: the classes, if labels are classes.
     - `n_features_in_`: number of features of a token.
 
@@ -103,6 +114,7 @@ class Model(DisplayMixin):
         classes=None,
         random_state=0,
         richness=None,
+        layout=None,
     ):
         self.layers = layers
         self.widths = widths
@@ -114,27 +126,7 @@ class Model(DisplayMixin):
         self.classes = classes
         self.random_state = random_state
         self.richness = richness
-
-    def __getstate__(self) -> dict[str, Any]:
-        # A process without float64, such as a worker of scikit-learn, can unpickle the model, but not what `fit` set.
-        state = dict(vars(self))
-        if "_packed" not in state:
-            fitted = {name: state.pop(name) for name in vars(self) if name.endswith("_")}
-            state |= {"_packed": Packed((fitted,))} if fitted else {}
-        return state
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        # An older version may have pickled the model without arguments and attributes that were added later.
-        defaults = {name: each.default for name, each in inspect.signature(type(self)).parameters.items()}
-        vars(self).update({**defaults, "_has_lengths": False, **state})
-
-    def __getattr__(self, name: str) -> Any:
-        if name.endswith("_") and not name.startswith("_") and "_packed" in vars(self):
-            require_float64()
-            (fitted,) = vars(self).pop("_packed").unpack()
-            vars(self).update({**fitted, **vars(self)})
-        # Raise the error of properties again, or of a missing attribute.
-        return object.__getattribute__(self, name)
+        self.layout = layout
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
         """Return the constructor's arguments by name. `deep` has no effect, because no argument is an estimator."""
@@ -163,27 +155,25 @@ class Model(DisplayMixin):
         )
 
     @usual_settings()
-    def fit(self, inputs: ArrayLike, labels: Any, lengths: ArrayLike | None = None) -> "Model":
+    def fit(self, inputs: Any, labels: Any, attention: Sequence[ArrayLike] | None = None) -> Model:
         """Solve the saddle point for sequences with labels, and return the model.
 
         Args:
-            inputs: (examples, tokens, features). Pad shorter sequences with anything, such as zeros or NaN, and give
-                `lengths`.
+            inputs: (examples, tokens, features), or a list of arrays (tokens, features).
             labels: classes (examples,), as text, or as numbers with `classes=True`; or numbers (examples,) or
                 (examples, outputs).
-            lengths: the number of real tokens of each example (examples,), or booleans (examples, tokens) that mark
-                real tokens. The other tokens are padding. By default all tokens are real.
+            attention: one array (examples, heads, keys, queries) per layer that has heads, instead of heads.
 
         Warns:
             ConvergenceWarning: the solve did not converge; `saddle_.diagnosis` has the cause.
             LabelsWarning: labels are numbers with a mean of more than three standard deviations, or look like classes.
         """
-        refuse_traced("Model.fit", inputs, labels, lengths, self.get_params())
-        architecture, data, found = self._prepare(inputs, labels, lengths)
+        refuse_traced("Model.fit", inputs, labels, attention, self.get_params())
+        architecture, data, found = self._prepare(inputs, labels, attention)
         problem, saddle = Problem(architecture, data), None
         if data.classes is None and data.labels is not None:
             _warn_of_offset(np.asarray(problem.data.labels))
-        if self._is_infinite:
+        if self._is_gaussian_process:
             order_parameters = gp_limit(architecture)
             _, log_evidence = evaluate_infinite_width(problem)
         else:
@@ -192,27 +182,22 @@ class Model(DisplayMixin):
         # Set nothing before this point: an error leaves the model as it was.
         self.heads_, self.architecture_, self.problem_ = found, architecture, problem
         self.saddle_, self.order_parameters_, self.log_evidence_ = saddle, order_parameters, log_evidence
-        self.n_features_in_ = np.shape(inputs)[2]
-        self._has_lengths = lengths is not None
-        for name in ("classes_", "_packed"):
-            vars(self).pop(name, None)
+        self.n_features_in_ = _sequences(inputs)[0].shape[2]
+        vars(self).pop("classes_", None)
         if data.classes is not None:
             self.classes_ = np.array(data.classes.names)
         return self
 
-    def predict(self, inputs: ArrayLike, lengths: ArrayLike | None = None) -> NDArray[Any]:
+    def predict(self, inputs: Any, attention: Sequence[ArrayLike] | None = None) -> NDArray[Any]:
         """Predict the classes (examples,), or the mean outputs, of sequences (examples, tokens, features)."""
-        refuse_traced(
-            "Model.predict", inputs, lengths, reason="returns a NumPy array, unlike predict_distribution and kernel"
-        )
-        mean, classes = self.predict_distribution(inputs, lengths).mean, self.problem_.data.classes
+        refuse_traced("Model.predict", inputs, attention, reason="returns a NumPy array, unlike predict_distribution")
+        mean, classes = self.predict_distribution(inputs, attention).mean, self.problem_.data.classes
         return np.asarray(mean) if classes is None else classes.decode(mean)
 
-    def predict_distribution(self, inputs: ArrayLike, lengths: ArrayLike | None = None) -> Prediction:
+    def predict_distribution(self, inputs: Any, attention: Sequence[ArrayLike] | None = None) -> Prediction:
         """Predict the posterior mean and variance of the outputs as `bpkr.predict` does, without the labels' noise."""
         problem = self._fitted()
-        _warn_of_padding(self._has_lengths, lengths)
-        features = self._features(self.architecture_, self.heads_, inputs, lengths)
+        features = self._features(self.architecture_, self.heads_, inputs, attention)
         return predict(problem, self.order_parameters_, features)
 
     @property
@@ -230,46 +215,70 @@ class Model(DisplayMixin):
         return self._probabilities
 
     def _probabilities(
-        self, inputs: ArrayLike, lengths: ArrayLike | None = None
+        self, inputs: Any, attention: Sequence[ArrayLike] | None = None
     ) -> Float[np.ndarray, "examples classes"]:
         require_finite_widths(self._fitted().architecture, "predict_proba")
-        refuse_traced("Model.predict_proba", inputs, lengths, reason="returns a NumPy array")
-        found = self.predict_distribution(inputs, lengths)
+        refuse_traced("Model.predict_proba", inputs, attention, reason="returns a NumPy array")
+        found = self.predict_distribution(inputs, attention)
         variance = found.variance + self.architecture_.label_noise
         return np.asarray(self.problem_.data.classes.probabilities(found.mean, variance))
 
     # A scikit-learn scorer selects the column of the positive class if a method has this name.
     _probabilities.__name__ = "predict_proba"
 
-    def score(self, inputs: ArrayLike, labels: Any, lengths: ArrayLike | None = None) -> float:
-        """Return the accuracy of predicted classes, or for numbers R^2 averaged over outputs."""
-        refuse_traced("Model.score", inputs, labels, lengths, reason="returns a number of Python")
-        predicted, classes = self.predict(inputs, lengths), self.problem_.data.classes
+    def score(self, inputs: Any, labels: Any, attention: Sequence[ArrayLike] | None = None) -> float:
+        """Return the accuracy of predicted classes, or for numbers R^2 averaged over outputs.
+
+        R^2 is NaN, with a `LabelsWarning`, if all labels of an output are equal, as for a single example.
+        """
+        refuse_traced("Model.score", inputs, labels, attention, reason="returns a number of Python")
+        predicted, classes = self.predict(inputs, attention), self.problem_.data.classes
         labels = checked_array("labels", labels) if classes is None else self.classes_[classes.indices_of(labels)]
         if labels.shape != predicted.shape:
             raise ValueError(f"labels must have the shape {predicted.shape} of the predictions, got {labels.shape}")
         if classes is not None:
             return float(np.mean(predicted == labels))
-        missed, spread = (np.sum((labels - other) ** 2, axis=0) for other in (predicted, labels.mean(axis=0)))
-        return float(np.mean(1 - missed / spread))
+        explained = r_squared(predicted, np.asarray(labels))
+        if math.isnan(explained):
+            warnings.warn("all labels of an output are equal, so R^2 is not defined", LabelsWarning, stacklevel=2)
+        return explained
 
     def head_scores(self) -> tuple[Float[Array, " _"], ...]:
         """Score the importance of every head as `bpkr.head_scores` does: one array per layer."""
         return head_scores(self._fitted().architecture, self.order_parameters_)
+
+    def head_costs(
+        self,
+        inputs: Any = None,
+        labels: Any = None,
+        attention: Sequence[ArrayLike] | None = None,
+        *,
+        progress: bool = True,
+    ) -> HeadCosts:
+        """Measure the cost of leaving out each head, as `bpkr.head_costs` does.
+
+        Args:
+            inputs, labels, attention: test examples, for costs of predictions with errors over examples. Without them
+                there are only costs in log evidence.
+            progress: show a bar.
+        """
+        problem = self._fitted()
+        if inputs is not None:
+            classes = problem.data.classes
+            features = self._features(self.architecture_, self.heads_, inputs, attention)
+            tested = labels if classes is None else classes.encode(labels)
+            problem = Problem(problem.architecture, replace(problem.data, test_features=features, test_labels=tested))
+        return head_costs(problem, self.saddle_, progress=progress)
 
     def path_weights(self) -> Float[Array, "paths paths"]:
         """Return U_1, the overlaps of path weights, in the order of `architecture_.path_labels()`."""
         self._fitted()
         return self.order_parameters_.first
 
-    def kernel(self, inputs: ArrayLike | None = None, lengths: ArrayLike | None = None) -> Float[Array, "rows columns"]:
+    def kernel(self, inputs: Any = None, attention: Sequence[ArrayLike] | None = None) -> Float[Array, "rows columns"]:
         """Return the kernel between training examples and `inputs`, or by default between all training examples."""
         problem = self._fitted()
-        if inputs is None and lengths is not None:
-            raise ValueError("lengths needs inputs; give both, or neither for the training examples")
-        if inputs is not None:
-            _warn_of_padding(self._has_lengths, lengths)
-        features = None if inputs is None else self._features(self.architecture_, self.heads_, inputs, lengths)
+        features = None if inputs is None else self._features(self.architecture_, self.heads_, inputs, attention)
         return kernel(problem, self.order_parameters_, features)
 
     def derivation(self) -> Action:
@@ -280,47 +289,54 @@ class Model(DisplayMixin):
         """Draw head scores and U_1, and return the Matplotlib figure."""
         from ..plots.solution import figure
         from ..plots.style import use_style
-        from .sweeps.datasets import label_infinite_width, label_saddle
+        from .sweeps.datasets import label_solution
 
         problem = self._fitted()
         with use_style():
-            if self.saddle_ is None:
-                return figure(label_infinite_width(problem))
-            return figure(label_saddle(problem.architecture, self.saddle_))
+            return figure(label_solution(problem, self.saddle_))
 
     def sweep(
         self,
-        inputs: ArrayLike,
+        inputs: Any,
         labels: Any,
+        attention: Sequence[ArrayLike] | None = None,
         *,
-        widths: Sequence[Any],
-        temperatures: Sequence[Any] | None = None,
+        width: Sequence[Any],
+        temperature: Sequence[Any] | None = None,
         test: tuple[Any, ...] | None = None,
-        lengths: ArrayLike | None = None,
         seeds: int = 5,
         **options: Any,
-    ) -> DisplayMixin:
+    ) -> Any:
         """Solve at every width and temperature, for several draws of random heads.
 
         Args:
-            inputs, labels, lengths: the training data, as in `fit`.
-            widths: as in `sweeps.sweep`.
-            temperatures: the temperatures; by default the temperature of the model.
-            test: test data (inputs, labels) or (inputs, labels, lengths), to predict and score.
-            seeds: the number of draws of random heads, with seeds `random_state`, `random_state + 1` and so on. If the
-                heads are given, there is one sweep with these heads.
-            options: passed to `sweeps.sweep`, such as `folder`, `executor` and `progress`.
+            inputs, labels, attention: the training data, as in `fit`.
+            width: values of the axis `width`, as in `sweeps.sweep`.
+            temperature: values of the axis `temperature`; by default the temperature of the model.
+            test: test data (inputs, labels) or (inputs, labels, attention), to predict and score.
+            seeds: the number of draws of random heads, with seeds `random_state`, `random_state + 1` and so on. With
+                given heads or attention, there is one sweep, without an axis `seed`.
+            options: passed to `sweeps.sweep`, such as `richness`, `folder`, `executor` and `progress`.
 
         Returns:
-            `Runs`, with `dataset`, `summary()`, `plot()` and `best(score)`.
+            The dataset of `sweeps.sweep`. With seeds and test data it also has `test_accuracy_error_of_test_examples`
+            and `test_error_error_of_test_examples` (width, temperature): standard errors of the mean over seeds due to
+            the choice of test examples, which all seeds share. `theorykit.summary` tabulates the dataset,
+            `theorykit.plots.sweep.figure` draws it, and `sweeps.best` chooses the widths and the temperature.
         """
-        from .sweeps.runs import run_model
+        from .sweeps.datasets import add_errors_of_examples
+        from .sweeps.run import sweep
 
-        temperatures = [self.temperature] if temperatures is None else temperatures
+        grid = {"width": width, "temperature": [self.temperature] if temperature is None else temperature}
         seeds = checked_whole_number("seeds", seeds, least=1)
-        draws = range(self.random_state, self.random_state + seeds) if self._is_random else None
-        prepare = partial(self._prepare, inputs, labels, lengths, test)
-        return run_model(prepare, draws, widths=widths, temperatures=temperatures, **options)
+        if not self._is_random or attention is not None:
+            architecture, data, _ = self._prepare(inputs, labels, attention, test)
+            return sweep(architecture, data, **grid, **options)
+        draws = range(self.random_state, self.random_state + seeds)
+        prepared = {seed: self._prepare(inputs, labels, None, test, seed) for seed in draws}
+        architecture, _, _ = prepared[self.random_state]
+        found = sweep(architecture, lambda seed: prepared[seed][1], seeds=list(draws), **grid, **options)
+        return add_errors_of_examples(found)
 
     def _view(self) -> Iterable[Block]:
         defaults = {name: each.default for name, each in inspect.signature(Model).parameters.items()}
@@ -348,7 +364,7 @@ class Model(DisplayMixin):
         yield Table(tuple(rows))
 
     @property
-    def _is_infinite(self) -> bool:
+    def _is_gaussian_process(self) -> bool:
         return self.richness is None and np.ndim(self.widths) == 0 and self.widths == math.inf
 
     @property
@@ -361,21 +377,24 @@ class Model(DisplayMixin):
         return self.problem_
 
     def _prepare(
-        self, inputs: Any, labels: Any, lengths: Any = None, test: Any = None, seed: int | None = None
+        self, inputs: Any, labels: Any, attention: Any = None, test: Any = None, seed: int | None = None
     ) -> tuple[Architecture, Data, Any]:
-        """Return the architecture, the data and the heads. Random heads are drawn with `seed`."""
-        inputs = _sequences(inputs, lengths)
-        examples, tokens, features = inputs.shape
+        """Return the architecture, the data and the heads, if any. Random heads are drawn with `seed`."""
         try:
             array = np.asarray(labels)
         except ValueError:
             raise TypeError("labels must have the same number of entries per example, but they are ragged") from None
         # scikit-learn also passes objects that are arrays only to NumPy.
         labels = labels if isinstance(labels, Iterable) else array
+        sequences, _ = _sequences(inputs)
+        examples, _, features = sequences.shape
         if array.shape and len(array) != examples:
             raise ValueError(f"labels has {counted(len(array), 'example')}, but inputs has {examples}")
         found, layers = self.heads, self.layers
-        if self._is_random:
+        if attention is not None:
+            found, maps = None, checked_sequence("attention", attention, "arrays, one per layer that has heads")
+            layers = [np.shape(each)[-3] if np.ndim(each) > 2 else 0 for each in maps] if layers is None else layers
+        elif self._is_random:
             layers = _RANDOM_LAYERS if layers is None else layers
             counts = [count for count in Architecture(layers, 1.0, temperature=1.0).heads if count]
             seed = checked_whole_number("random_state", self.random_state if seed is None else seed, least=0)
@@ -383,22 +402,19 @@ class Model(DisplayMixin):
             found = heads(key_query=[rng.normal(size=(count, features, features)) / features for count in counts])
         elif isinstance(found, str):
             raise TypeError(f"heads must be 'random', or heads from bpkr.heads, got {found!r}")
-        elif not isinstance(found, Heads) and not hasattr(found, "normalise"):
+        elif not isinstance(found, Heads):
             found = heads(key_query=found)
-        if layers is None:
-            layers = found.counts if isinstance(found, Heads) else (len(found.query),)
         architecture = Architecture(
-            layers,
-            1.0 if self._is_infinite else self.widths,
+            found.counts if layers is None else layers,
+            1.0 if self._is_gaussian_process else self.widths,
             self.prior_variances,
             temperature=self.temperature,
-            read_tokens=tokens if isinstance(self.readout, str) and self.readout == "all" else 1,
+            read_tokens=sequences.shape[1] if isinstance(self.readout, str) and self.readout == "all" else 1,
             richness=self.richness,
         )
-        parts = [self._features(architecture, found, inputs, lengths), labels]
+        parts = [self._features(architecture, found, inputs, attention), labels]
         if test is not None:
             test_inputs, test_labels, *rest = test
-            _warn_of_padding(lengths is not None, *rest)
             parts += [self._features(architecture, found, test_inputs, *rest), test_labels]
         is_class = self.classes
         if is_class is None:
@@ -409,61 +425,46 @@ class Model(DisplayMixin):
         columns = np.shape(data.labels)[1:]
         return replace(architecture, outputs=columns[0] if columns else 1), data, found
 
-    def _features(self, architecture: Architecture, found: Any, inputs: Any, lengths: Any = None) -> Any:
-        inputs = _sequences(inputs, lengths)
-        real = None if lengths is None else checked_real_tokens("lengths", lengths, *inputs.shape[:2])
-        if isinstance(found, Heads):
-            attention = found(inputs, self.mask, real_tokens=real)
-        else:
-            attention = [found.attention(inputs, mask=self.mask, real_tokens=real)]
-            inputs = found.normalise(inputs)
-        return path_features(inputs, attention, architecture, self.readout, real_tokens=real)
+    def _features(self, architecture: Architecture, found: Any, inputs: Any, attention: Any = None) -> Any:
+        sequences, real = _sequences(inputs)
+        layout = self.layout
+        if found is None and attention is None:
+            raise ValueError("attention must be given for these inputs, because the model was fitted with attention")
+        if found is not None:
+            if attention is not None:
+                raise ValueError("attention was given, but the model was fitted with heads, which compute it")
+            attention, layout = found(sequences, self.mask, real_tokens=real, layout=self.layout), None
+        return path_features(sequences, attention, architecture, self.readout, real_tokens=real, layout=layout)
 
 
-def _sequences(inputs: Any, lengths: Any = None) -> Array:
-    if getattr(inputs, "ndim", 3) == 2:
-        raise ValueError(
-            f"inputs must have shape (examples, tokens, features), got {inputs.shape}: pass inputs[None] for a single "
-            "sequence, or inputs[:, None] for sequences of one token"
-        )
+def _sequences(inputs: Any) -> tuple[Array, Bool[np.ndarray, "examples tokens"] | None]:
+    """Return inputs with zeros as padding, and which tokens are real, or None without padding."""
+    if is_traced(inputs):
+        return finite_array("inputs", inputs, "examples tokens features"), None
     if isinstance(inputs, (list, tuple)) or getattr(getattr(inputs, "dtype", None), "kind", "") == "O":
-        counts = [len(each) for each in inputs if isinstance(each, (list, tuple)) or getattr(each, "ndim", 0)]
-        if len(set(counts)) > 1:
-            least, most = min(counts), max(counts)
-            raise TypeError(
-                f"inputs has sequences of {least} to {most} tokens: pad them to {most} tokens with any numbers, and "
-                f"pass their numbers of real tokens, lengths={shown(counts)}"
-            )
-    if lengths is not None:
-        # Attention to padding has weight zero, but zero times NaN is NaN.
-        inputs = numeric_array("inputs", inputs, "examples tokens features")
-        real = checked_real_tokens("lengths", lengths, *inputs.shape[:2])
-        xp = array_module(inputs, real)
-        inputs = xp.where(real[..., None] | xp.isfinite(inputs), inputs, 0.0)
-    return finite_array("inputs", inputs, "examples tokens features")
+        sequences = [numeric_array(f"inputs[{i}]", each, "tokens features") for i, each in enumerate(inputs)]
+        features, tokens = {each.shape[1] for each in sequences}, max([len(each) for each in sequences], default=0)
+        if len(features) != 1:
+            raise ValueError(f"inputs must have sequences with one number of features, got {sorted(features)}")
+        inputs = np.full((len(sequences), tokens, *features), np.nan)
+        for row, each in zip(inputs, sequences, strict=True):
+            row[: len(each)] = each
+    array = np.asarray(numeric_array("inputs", inputs, "examples tokens features"))
+    is_padding = np.isnan(array).all(axis=2)
+    if not is_padding.any():
+        return finite_array("inputs", array, "examples tokens features"), None
+    return finite_array("inputs", np.where(is_padding[..., None], 0.0, array), "examples tokens features"), ~is_padding
 
 
 def _warn_of_offset(labels: np.ndarray) -> None:
     means, deviations = np.atleast_1d(labels.mean(axis=0)), np.atleast_1d(labels.std(axis=0))
     far = np.abs(means) > _OFFSET * deviations
-    if not far.any():
-        return
-    output = np.argmax(far)
-    of_output = f" of output {output}" if len(means) > 1 else ""
-    warnings.warn(
-        f"labels{of_output} have mean {means[output]:.3g} and standard deviation {deviations[output]:.3g}: the network "
-        "has no intercept, so subtract the mean",
-        LabelsWarning,
-        stacklevel=4,
-    )
-
-
-def _warn_of_padding(was_padded: bool, lengths: Any = None) -> None:
-    # Attention to padding changes predictions without an error.
-    if was_padded and lengths is None:
+    if far.any():
+        output = np.argmax(far)
+        of_output = f" of output {output}" if len(means) > 1 else ""
         warnings.warn(
-            "lengths were given for the training data and not here, so all tokens of these inputs are taken as real; "
-            "pass their lengths",
-            AttentionWarning,
-            stacklevel=3,
+            f"labels{of_output} have mean {means[output]:.3g} and standard deviation {deviations[output]:.3g}: the "
+            "network has no intercept, so subtract the mean",
+            LabelsWarning,
+            stacklevel=4,
         )

@@ -17,7 +17,7 @@ from ..workers import open_executor
 from .config import SolveConfig, read_config
 
 # Import slow modules on first use, so that user errors are reported immediately.
-jax, xr = Lazy("jax", "random draws"), Lazy("xarray", "labelled results")
+jax = Lazy("jax", "random draws")
 
 _OF_LIMIT = ("log_evidence", "mean", "variance", "test_error", "test_accuracy", "test_log_loss", "test_r_squared")
 _READING = 'read it by xarray.open_dataset(..., engine="h5netcdf")'
@@ -37,33 +37,25 @@ def solve(config: tyro.conf.Positional[Path], overwrite: bool = False):
     settings = read_config(config)
     output = _checked_output(config, settings, "output", overwrite)
     from .. import summary
-    from ..bpkr import sweeps
-    from ..bpkr.evaluation.problem import describe_cost
-    from ..bpkr.sweeps.datasets import label_infinite_width, label_predictions, label_test_labels
+    from ..bpkr.data.data import data_line
+    from ..bpkr.sweeps.datasets import label_solution, of_test_examples
 
     has_richness = settings.architecture.richness is not None
-    is_infinite = settings.architecture.widths == math.inf and not has_richness
-    architecture, data = _read(settings, config.parent, 1.0 if is_infinite else None)
-    with Progress("solving", cost=describe_cost(architecture, data)):
-        problem, parts = bpkr.Problem(architecture, data), []
+    is_gaussian_process = settings.architecture.widths == math.inf and not has_richness
+    architecture, data = _read(settings, config.parent, 1.0 if is_gaussian_process else None)
+    solver = msgspec.structs.asdict(settings.solver)
+    with Progress("solving", cost=data_line(data)):
+        problem, limit = bpkr.Problem(architecture, data), None
         # Solve the finite network first, so that an impossible problem fails early.
-        if not is_infinite:
-            solver = msgspec.structs.asdict(settings.solver)
-            saddle = bpkr.solve(problem, **solver)
-            parts += [sweeps.label_saddle(architecture, saddle)]
-            parts += label_predictions(problem, saddle.order_parameters)
-        if architecture.is_infinite:
-            limit = xr.Dataset()
-        elif has_richness:
-            wide = bpkr.Problem(architecture.at_infinite_width(), data)
-            point = bpkr.solve(wide, **solver).order_parameters
-            limit = xr.merge(label_predictions(wide, point))
-        else:
-            limit = xr.merge([label_infinite_width(problem), *label_predictions(problem, bpkr.gp_limit(architecture))])
-    if not is_infinite:
-        limit = limit[[name for name in _OF_LIMIT if name in limit]]
-        limit = limit.rename({name: f"infinite_width_{name}" for name in limit.data_vars})
-    result = xr.merge([*parts, limit, label_test_labels(data)]).assign_attrs(settings=_as_text(settings))
+        result = label_solution(problem, None if is_gaussian_process else bpkr.solve(problem, **solver))
+        if not is_gaussian_process and not architecture.is_infinite:
+            wide = bpkr.Problem(architecture.at_infinite_width(), data) if has_richness else problem
+            limit = label_solution(wide, bpkr.solve(wide, **solver) if has_richness else None)
+    if limit is not None:
+        result = result.assign({f"infinite_width_{name}": limit[name] for name in _OF_LIMIT if name in limit})
+    if data.test_labels is not None:
+        result = result.assign(test_label=of_test_examples(data.test_labels))
+    result = result.assign_attrs(settings=_as_text(settings))
     store.write(result, output, overwrite=overwrite)
     print(summary(result))
     print(f"wrote {output}: {_READING}")
@@ -115,8 +107,8 @@ def sweep(
             result = sweeps.sweep(
                 architecture,
                 data,
-                widths=finite if math.inf in finite else (*finite, math.inf),
-                temperatures=temperatures,
+                width=finite if math.inf in finite else (*finite, math.inf),
+                temperature=temperatures,
                 richness=settings.sweep.richness,
                 folder=folder,
                 executor=executor,

@@ -42,7 +42,7 @@ def draw_order_parameters(solution: xr.Dataset, axes: Axes | None = None, *, lay
     With several outputs, "21:2" is path 21 to output 2.
 
     Args:
-        solution: a dataset from `bpkr.sweeps.label_saddle`.
+        solution: a dataset from `bpkr.sweeps.label`.
         axes: where to draw. The default is new axes.
         layer: the layer l, from 1.
     """

@@ -1,4 +1,4 @@
-"""Draw one solution from a dataset of `theorykit.bpkr.sweeps.label_saddle`."""
+"""Draw one solution from a dataset of `theorykit.bpkr.sweeps.label`."""
 
 import matplotlib.pyplot as plt
 import numpy as np

@@ -60,7 +60,7 @@ def draw_scores_over_width(result: xr.Dataset, axes: Axes | None = None, *, scor
     that are not solutions are crossed out.
 
     Args:
-        result: the result of `bpkr.sweeps.sweep`, or of `sweep_seeds` for the mean over seeds.
+        result: the result of `bpkr.sweeps.sweep`; with seeds, their mean is drawn.
         axes: where to draw. The default is new axes.
         score: "test_accuracy", "test_log_loss", "test_error", "test_r_squared", "log_evidence", "action" or
             "log_evidence_per_width". The default is the first of these scores in `result`.
@@ -128,7 +128,7 @@ def draw_order_parameters_over_width(result: xr.Dataset, axes: Axes | None = Non
     """Draw the diagonal of U_1 against width, one line per path, at the best or the lowest temperature.
 
     Args:
-        result: the result of `bpkr.sweeps.sweep`, or of `sweep_seeds` for the mean over seeds with its standard error.
+        result: the result of `bpkr.sweeps.sweep`; with seeds, their mean is drawn with its standard error.
             The best temperature is used if the result contains it.
         axes: where to draw. The default is new axes.
     """

@@ -76,8 +76,8 @@ def theory_of_seed(
     solved = sweep(
         architecture,
         bpkr.Data(data.features, data.labels, data.test_features),
-        widths=settings.widths,
-        temperatures=settings.temperatures,
+        width=settings.widths,
+        temperature=settings.temperatures,
         folder=folder,
         executor=executor,
         progress=progress,

@@ -19,7 +19,7 @@ TEMPERATURES = (0.1, 1.0)
 
 @pytest.fixture(scope="module")
 def result() -> xr.Dataset:
-    return swept(DATA, widths=(math.inf, 1e5, 1e3), temperatures=TEMPERATURES)
+    return swept(DATA, width=(math.inf, 1e5, 1e3), temperature=TEMPERATURES)
 
 
 def kernel_of_prior(features, other):
@@ -50,10 +50,10 @@ def test_finite_widths_tend_to_the_limit_as_one_over_the_width(result):
 def test_the_limit_is_no_start_and_needs_none_and_is_kept(result, tmp_path):
     assert result["converged"].all() and (result["message"] == "").all()
     assert (result["start"].sel(width=math.inf) == "Gaussian-process limit").all()
-    first, again = (swept(DATA, tmp_path, widths=(1e5, math.inf), temperatures=TEMPERATURES) for _ in range(2))
+    first, again = (swept(DATA, tmp_path, width=(1e5, math.inf), temperature=TEMPERATURES) for _ in range(2))
     xr.testing.assert_identical(first, again)
     np.testing.assert_array_equal(first["U_1"].sel(width=math.inf), result["U_1"].sel(width=math.inf))
-    alone = swept(DATA, widths=(1e5, 1e3), temperatures=TEMPERATURES)
+    alone = swept(DATA, width=(1e5, 1e3), temperature=TEMPERATURES)
     xr.testing.assert_allclose(alone["U_1"], result["U_1"].sel(width=[1e5, 1e3]), rtol=1e-8, atol=1e-10)
 
 
@@ -72,8 +72,8 @@ def test_several_outputs_have_their_limit():
     two = bpkr.Architecture((2,), 1, temperature=1.0, outputs=2)
     labels, test_labels = (np.stack([y, -y], axis=1) for y in (DATA.labels, DATA.test_labels))
     data = bpkr.Data(DATA.features, labels, DATA.test_features, test_labels)
-    both = sweeps.sweep(two, data, widths=(math.inf,), temperatures=(1.0,), progress=False).squeeze()
+    both = sweeps.sweep(two, data, width=(math.inf,), temperature=(1.0,), progress=False).squeeze()
     one = bpkr.Architecture((2,), 1, temperature=1.0)
-    single = sweeps.sweep(one, DATA, widths=(math.inf,), temperatures=(1.0,), progress=False).squeeze()
+    single = sweeps.sweep(one, DATA, width=(math.inf,), temperature=(1.0,), progress=False).squeeze()
     np.testing.assert_allclose(both["mean"].values, np.stack([single["mean"], -single["mean"]], axis=1), atol=1e-12)
     np.testing.assert_allclose(both["log_evidence"], 2 * single["log_evidence"], rtol=1e-12)

@@ -10,7 +10,7 @@ from tests.bpkr.cases import ALL_SKIPS, ONE_HEAD, OWN_KINDS, THREE_LAYERS, Case,
 from tests.bpkr.sweeps.problems import ARCHITECTURE, random_data
 from theorykit import bpkr, store
 from theorykit.bpkr import Dense, Skip, sweeps
-from theorykit.bpkr.sweeps.datasets import prediction_errors
+from theorykit.bpkr.sweeps.datasets import score_prediction
 
 UNEVEN = Case((Skip(2, 0.7), Dense(), 3), (25.0, 25.0, 20.0, 30.0), (0.8, 1.2, 0.9, 1.3, 0.7), outputs=2)
 
@@ -30,7 +30,7 @@ def uneven(saddle):
 def labelled_problem(saddle, case):
     problem = random_problem(case, 0)
     other = replace(saddle, order_parameters=problem.order_parameters)
-    return problem.architecture, other, sweeps.label_saddle(problem.architecture, other)
+    return problem.architecture, other, sweeps.label(problem.architecture, other)
 
 
 @pytest.mark.parametrize("case", [ONE_HEAD, THREE_LAYERS, ALL_SKIPS, OWN_KINDS, UNEVEN])
@@ -65,7 +65,20 @@ def test_everything_the_solve_found_is_there(uneven):
 
 def test_errors_of_predictions():
     prediction = bpkr.Prediction(mean=jax.numpy.array([0.5, -2.0, 0.1]), variance=jax.numpy.ones(3))
-    errors = prediction_errors(prediction, np.array([1.0, -1.0, -1.0]))
-    assert errors["test_accuracy"].item() == 2 / 3
+    errors = score_prediction(prediction, np.array([1.0, -1.0, -1.0]))
+    assert errors["test_accuracy"] == 2 / 3
     np.testing.assert_allclose(errors["test_error"], (0.25 + 1 + 1.21) / 3)
-    assert "test_accuracy" not in prediction_errors(prediction, np.array([1.0, -1.0, 2.0]))
+    assert "test_accuracy" not in score_prediction(prediction, np.array([1.0, -1.0, 2.0]))
+    assert "test_r_squared" not in score_prediction(prediction, np.full(3, 0.3))
+
+
+def test_numbers_of_any_axes_are_labelled_with_order_parameters():
+    point = bpkr.gp_limit(ARCHITECTURE)
+    found = sweeps.label(ARCHITECTURE, point, note="limit", mean=np.arange(3.0), counts=(("a", "b"), np.eye(2)))
+    assert found["mean"].dims == ("test_example",) and found["counts"].dims == ("a", "b")
+    assert found["note"].item() == "limit" and "action" not in found
+    np.testing.assert_array_equal(found["U_1"], point.first)
+    with pytest.raises(ValueError, match=r"U_1 must have the axes .* select one point with .sel"):
+        sweeps.order_parameters_of(ARCHITECTURE, found.expand_dims(width=[1, 2]))
+    with pytest.raises(ValueError, match="between the paths"):
+        sweeps.order_parameters_of(bpkr.Architecture((3,), 5, temperature=1.0), found)

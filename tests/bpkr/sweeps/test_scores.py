@@ -34,12 +34,12 @@ def test_class_labels_become_outputs():
     with pytest.raises(
         ValueError, match="3 classes with coding one-hot need 3 outputs, but the architecture has outputs=1"
     ):
-        sweeps.sweep(ONE, DATA, widths=(20,), temperatures=(0.1,), progress=False)
+        sweeps.sweep(ONE, DATA, width=(20,), temperature=(0.1,), progress=False)
 
 
 @pytest.mark.slow
 def test_a_sweep_scores_classes_by_their_names():
-    result = sweeps.sweep(THREE, DATA, widths=(20, np.inf), temperatures=(0.1, 1.0), progress=False)
+    result = sweeps.sweep(THREE, DATA, width=(20, np.inf), temperature=(0.1, 1.0), progress=False)
     truth = named(TEST_FEATURES)
     for point in (result.isel(width=i, temperature=j) for i in range(2) for j in range(2)):
         said = DATA.classes.decode(point["mean"].values)
@@ -59,7 +59,7 @@ def test_a_sweep_scores_classes_by_their_names():
 def test_numbers_are_scored_by_the_variance_that_is_explained():
     labels, test_labels = FEATURES[:, 0, 0], TEST_FEATURES[:, 0, 0]
     result = sweeps.sweep(
-        ONE, bpkr.Data(FEATURES, labels, TEST_FEATURES, test_labels), widths=(20,), temperatures=(0.1,), progress=False
+        ONE, bpkr.Data(FEATURES, labels, TEST_FEATURES, test_labels), width=(20,), temperature=(0.1,), progress=False
     ).squeeze()
     residual = np.mean((result["mean"] - test_labels) ** 2)
     np.testing.assert_allclose(result["test_r_squared"], 1 - residual / np.var(test_labels), rtol=1e-12)
@@ -85,7 +85,7 @@ def test_numbers_of_classes_are_told_that_they_are_regressed():
     with pytest.warns(bpkr.LabelsWarning, match="labels 0 to 2 of one output are treated as numbers"):
         bpkr.solve(ONE, bpkr.Data(FEATURES, numbers))
     with pytest.warns(bpkr.LabelsWarning) as told:
-        sweeps.sweep(ONE, data, widths=(20, 30), temperatures=(0.1,), progress=False)
+        sweeps.sweep(ONE, data, width=(20, 30), temperature=(0.1,), progress=False)
     assert len(told) == 1
     for labels in (np.sign(numbers - 0.5), numbers + 1, numbers / 2, np.arange(24.0), DATA.labels[:, 0] * 0):
         with warnings.catch_warnings():

@@ -2,7 +2,6 @@
 
 import math
 import os
-import warnings
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
@@ -10,15 +9,17 @@ import numpy as np
 import pytest
 import xarray as xr
 
+import theorykit
 from tests.bpkr.sweeps.problems import ARCHITECTURE, TEMPERATURES, WIDTHS, random_data, swept
 from theorykit import bpkr, store
 from theorykit.bpkr import sweeps
-from theorykit.bpkr.sweeps.run import Grid, GridPoint, grid_of, nearest
+from theorykit.bpkr.saddle.gaussian_fluctuations import corrected_evidence
+from theorykit.bpkr.sweeps.run import GridPoint, _checked_axes, _source
 from theorykit.workers import local_workers
 
 DATA = random_data(0)
 NO_TEST_DATA = bpkr.Data(DATA.features, DATA.labels)
-SMALL = {"widths": (20, 80), "temperatures": (0.1, 0.5)}
+SMALL = {"width": (20, 80), "temperature": (0.1, 0.5)}
 # workers of other numbers of threads round otherwise
 ALL_CORES = os.cpu_count() or 1
 # what may differ between two runs of one sweep
@@ -79,20 +80,13 @@ def test_only_the_first_solve_of_a_width_starts_cold(starts):
     assert result["start"].sel(width=20, temperature=0.1).item() == "width=20, temperature=0.5"
 
 
-def test_a_chain_goes_down_in_temperature_from_neighbour_to_neighbour():
-    grid = grid_of(ARCHITECTURE, [np.float64(20), (300, 300.0), 80, math.inf], list(np.array([0.1, 1.0, 0.0])))
-    assert grid == Grid((20, (300, 300), 80, math.inf), (0.1, 1.0, 0.0))
-    chains = grid.chains
-    assert [[place.width for place in chain] for chain in chains] == [
-        [math.inf] * 3,
-        [(300, 300)] * 3,
-        [80] * 3,
-        [20] * 3,
-    ]
-    assert all([place.temperature for place in chain] == [1.0, 0.1, 0.0] for chain in chains)
-    _, widest, *_ = chains
-    assert nearest(widest[2], widest[:2]) == widest[1]
-    assert nearest(widest[0], []) is None
+def test_values_of_the_axes_are_plain_numbers():
+    given = [np.float64(20), (300, 300.0), 80, math.inf], list(np.array([0.1, 1.0, 0.0]))
+    axes = _checked_axes(ARCHITECTURE, *given, None)
+    assert axes == {"width": (20, (300, 300), 80, math.inf), "temperature": (0.1, 1.0, 0.0)}
+    for width, message in (([20, 20.0], "none twice"), ([], "at least one"), ([(20, math.inf)], "only some layers")):
+        with pytest.raises(ValueError, match=message):
+            _checked_axes(ARCHITECTURE, width, [0.1], None)
 
 
 def test_a_start_that_does_not_converge_is_followed_by_a_cold_one(monkeypatch):
@@ -108,20 +102,14 @@ def test_a_start_that_does_not_converge_is_followed_by_a_cold_one(monkeypatch):
 
 
 @pytest.mark.slow
-def test_points_that_do_not_converge_are_kept_and_listed_once(tmp_path, starts):
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
+def test_points_that_do_not_converge_are_counted_once_and_solved_again(tmp_path, starts):
+    with pytest.warns(bpkr.ConvergenceWarning) as caught:
         result = swept(DATA, tmp_path, **SMALL, max_steps=1)
-    messages = [str(warning.message) for warning in caught if warning.category is bpkr.ConvergenceWarning]
-    assert len(messages) == 1 and messages[0].startswith("4 of 4 points are not solutions: width=20, temperature=0.1")
-    assert messages[0].count("all that max_steps allows") == 1, "points of one cause are one sentence"
+    (message,) = (str(warning.message) for warning in caught)
+    assert message.startswith("4 of 4 points are not solutions") and "width=20, temperature=0.1" in message
     assert not bool(result["converged"].any()) and np.isfinite(result["U_1"]).all()
-    assert len(list((tmp_path / "points").iterdir())) == 4
-    with pytest.warns(bpkr.ConvergenceWarning):
-        assert_same(swept(DATA, tmp_path, **SMALL, max_steps=1), result)
-    assert len(starts) == 4, "they are not tried again ..."
-    assert bool(swept(DATA, tmp_path, **SMALL)["converged"].all())
-    assert len(starts) == 8, "... unless with another max_steps"
+    assert len(starts) == 4 and not list(tmp_path.rglob("width=*.nc"))
+    assert bool(swept(DATA, tmp_path, **SMALL)["converged"].all()) and len(starts) == 8
 
 
 @pytest.mark.slow
@@ -129,11 +117,9 @@ def test_a_point_whose_solve_raises_is_recorded_and_the_others_solved(tmp_path):
     data = random_data(1)
     repeated = {"features": np.concatenate([data.features, data.features]), "labels": np.tile(data.labels, 2)}
     data = bpkr.Data(**repeated, test_features=data.test_features, test_labels=data.test_labels)
-    grid = {"widths": (20, 80), "temperatures": (0.0, 0.5)}
+    grid = {"width": (20, 80), "temperature": (0.0, 0.5)}
     for _ in range(2):
-        with pytest.warns(
-            bpkr.ConvergenceWarning, match=r"2 of 4 .*: temperature=0\.0 \(2 points\): temperature=0 needs"
-        ):
+        with pytest.warns(bpkr.ConvergenceWarning, match=r"2 of 4 .* temperature=0\.0: temperature=0 needs"):
             result = swept(data, tmp_path, **grid)
         assert result["converged"].sel(temperature=0.5).all() and not result["converged"].sel(temperature=0.0).any()
         assert result["result"].sel(temperature=0.0).values.tolist() == ["failed", "failed"]
@@ -148,7 +134,7 @@ def test_a_point_whose_solve_raises_is_recorded_and_the_others_solved(tmp_path):
 def test_a_sweep_is_extended(tmp_path, starts, result):
     swept(DATA, tmp_path, **SMALL)
     starts.clear()
-    more = {"widths": (300, 20), "temperatures": (0.1, 2.0, 0.5)}
+    more = {"width": (300, 20), "temperature": (0.1, 2.0, 0.5)}
     extended = swept(DATA, tmp_path, **more)
     assert starts == [False, True, True, True]
     assert_same(extended, result.sel(width=[300, 20], temperature=[0.1, 2.0, 0.5]))
@@ -162,13 +148,13 @@ OTHER_LAYER = bpkr.Architecture((bpkr.Skip(1),), 1, (1.1, 0.8, 1.3), temperature
     [
         ({"data": bpkr.Data(DATA.features + 1e-9, DATA.labels)}, "features: "),
         ({"problem": OTHER_LAYER}, r"layers\[0\]: \S+\.Attention there, \S+\.Skip now"),
-        ({"tolerance": 1e-6}, "option tolerance: 1e-09 there, 1e-06 now"),
+        ({"tolerance": 1e-6}, "tolerance: 1e-09 there, 1e-06 now"),
         ({"data": replace(DATA, test_labels=None)}, "test_features: none there, "),
     ],
 )
 def test_a_folder_of_another_sweep_is_refused(tmp_path, monkeypatch, change, named):
     sweep = {"problem": ARCHITECTURE, "data": NO_TEST_DATA, **SMALL, "progress": False}
-    folder = sweeps.run._source(ARCHITECTURE, NO_TEST_DATA, tmp_path, {})
+    folder = _source(ARCHITECTURE, NO_TEST_DATA, tmp_path, {})
     folder.write(GridPoint(7, 7.0), xr.Dataset({"converged": True, "result": "converged"}))
     monkeypatch.setattr(bpkr, "solve", lambda *args, **kwargs: pytest.fail("solved before the folder was looked at"))
     with pytest.raises(FileExistsError, match=f"holds another sweep, which differs in .*{named}"):
@@ -176,7 +162,7 @@ def test_a_folder_of_another_sweep_is_refused(tmp_path, monkeypatch, change, nam
 
 
 def test_widths_layer_by_layer_are_labelled():
-    result = swept(NO_TEST_DATA, widths=((20, 80), 20.0), temperatures=(0.5,)).isel(temperature=0)
+    result = swept(NO_TEST_DATA, width=((20, 80), 20.0), temperature=(0.5,)).isel(temperature=0)
     assert result["width"].values.tolist() == ["20-80", "20"]
     single = bpkr.solve(
         bpkr.Architecture((2,), (20, 80), (1.1, 0.8, 1.3), temperature=0.5), bpkr.Data(DATA.features, DATA.labels)
@@ -187,14 +173,14 @@ def test_widths_layer_by_layer_are_labelled():
 
 @pytest.mark.slow
 def test_seeds_do_not_depend_on_the_number_of_workers(tmp_path, compiled_as_by_workers):
-    alone = sweeps.sweep_seeds(ARCHITECTURE, random_data, (3, 4), **SMALL, folder=tmp_path)
+    alone = sweeps.sweep(ARCHITECTURE, random_data, seeds=(3, 4), **SMALL, folder=tmp_path)
     assert alone["U_1"].dims[:3] == ("seed", "width", "temperature")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["seed=3", "seed=4"]
     assert_same(alone.sel(seed=4, drop=True), swept(random_data(4), **SMALL))
     pools = (ThreadPoolExecutor(1), local_workers(2, ALL_CORES))
     for executor in pools:
         with executor:
-            shared = sweeps.sweep_seeds(ARCHITECTURE, random_data, (3, 4), **SMALL, executor=executor)
+            shared = sweeps.sweep(ARCHITECTURE, random_data, seeds=(3, 4), **SMALL, executor=executor)
         xr.testing.assert_identical(shared.drop_vars("seconds"), alone.drop_vars("seconds"))
 
 
@@ -222,6 +208,44 @@ def test_the_best_temperature_is_the_lowest_of_the_most_accurate():
     np.testing.assert_array_equal(sweeps.best_temperatures(result.drop_vars("test_accuracy"))[:2], [0.1, 1.0])
     over_seeds = xr.concat([result, result.assign(test_accuracy=1 - accuracy)], dim="seed")
     assert sweeps.best_temperatures(over_seeds).dims == ("width",)
+
+
+def test_the_load_is_examples_per_unit_of_the_narrowest_layer():
+    found = swept(NO_TEST_DATA, width=((20, 80), 24, math.inf), temperature=(0.5,))
+    np.testing.assert_allclose(found["load"], [12 / 20, 12 / 24, 0.0])
+
+
+SKIP = ((bpkr.Skip(2, 0.7),), 2, 40.0)
+
+
+@pytest.mark.parametrize("case", [((2,), 1, 12.0), pytest.param(SKIP, marks=pytest.mark.slow)])
+def test_the_corrected_evidence_is_that_of_the_fluctuations(case):
+    layers, outputs, width = case
+    draw = np.random.default_rng(0)
+    architecture = bpkr.Architecture(layers, width, 1.3, temperature=0.3, outputs=outputs)
+    labels = draw.normal(size=(14, outputs) if outputs > 1 else 14)
+    problem = bpkr.Problem(architecture, bpkr.Data(draw.normal(size=(14, architecture.paths, 5)) / 3, labels))
+    saddle = bpkr.solve(problem)
+    expected = bpkr.fluctuations(problem, saddle).log_evidence
+    np.testing.assert_allclose(corrected_evidence(problem.canonical, saddle.order_parameters), expected, rtol=1e-12)
+
+
+def test_points_at_which_the_theory_does_not_hold_are_marked_and_never_the_best():
+    found = swept(DATA, width=(1, 5, 20), temperature=(0.1, 0.5))
+    np.testing.assert_array_equal(found["units_per_path"].isel(temperature=0), [0.5, 2.5, 10.0])
+    assert found["log_evidence_corrected"].isnull().sel(width=1).all()
+    assert found["log_evidence_corrected"].notnull().sel(width=[5, 20]).all()
+    leading, corrected = (found[name].sel(width=[5, 20]) for name in ("log_evidence", "log_evidence_corrected"))
+    assert leading.argmax(...) != corrected.argmax(...), "so that the ranking matters"
+    assert found["log_evidence"].argmax(...)["width"] == 0, "the theory would choose where it does not hold"
+    at = corrected.argmax(...)
+    expected = {"widths": [5, 20][at["width"].item()], "temperature": [0.1, 0.5][at["temperature"].item()]}
+    assert sweeps.best(found) == expected
+    shown = str(theorykit.summary(found))
+    assert "1      -!" in shown and "! the theory does not hold" in shown
+    assert f"Highest evidence: width {expected['widths']}, T = {expected['temperature']}" in shown
+    with pytest.raises(ValueError, match="at which the theory holds"):
+        sweeps.best(found.sel(width=[1]))
 
 
 @pytest.mark.slow

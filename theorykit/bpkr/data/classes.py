@@ -46,6 +46,8 @@ _LISTED = 8
 _ROUNDING = 1e-10
 # Smallest standard deviation relative to the mean, so that divisions by it do not overflow.
 _CERTAIN = 1e-60
+# Labels that deviate from their mean by less than this fraction of the largest are equal up to rounding.
+_CONSTANT = 1e-12
 # Valid types of labels, and their names in messages.
 _KINDS = ((str, "text"), (bytes, "bytes"), (bool, "booleans"), ((int, float), "numbers"))
 
@@ -319,6 +321,16 @@ def _deviation(mean, variance):
 def mean_and_error(values: Float[np.ndarray, " examples"]) -> tuple[float, float]:
     """Return the mean and its standard error."""
     return float(np.mean(values)), float(np.std(values) / np.sqrt(len(values)))
+
+
+def r_squared(predicted: Float[np.ndarray, "..."], labels: Float[np.ndarray, "..."]) -> float:
+    """Return the fraction of the labels' variance that is explained, averaged over outputs.
+
+    It is NaN if all labels of an output are equal up to rounding, as in scikit-learn.
+    """
+    missed, spread = (np.mean((labels - other) ** 2, axis=0) for other in (predicted, np.mean(labels, axis=0)))
+    is_constant = spread <= (_CONSTANT * np.max(np.abs(labels), axis=0)) ** 2
+    return float(np.mean(1 - missed / np.where(is_constant, np.nan, spread)))
 
 
 def _listed(names: Any) -> str:

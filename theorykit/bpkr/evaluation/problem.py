@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from ...checks import checked_instance, counted, is_traced
+from ...checks import checked_instance, is_traced
 from ...saddle.problem import AbstractSaddleProblem, Coordinates, Expansion, Point, Tangent
 from ...settings import usual_settings
 from ...symbolic.documents.display import DisplayMixin
@@ -314,16 +314,6 @@ def _add_to_u1(slopes: OrderParameters, slope: Float[Array, "paths paths"]) -> O
         return OrderParameters((), slopes.readout + slope.reshape(slopes.readout.shape))
     u1, *others = slopes.matrices
     return OrderParameters((u1 + slope, *others), slopes.readout)
-
-
-def describe_cost(architecture: Architecture, data: Data) -> str:
-    """Describe the cost of a solve in one line: paths, outputs and examples."""
-    examples, paths, width = data.features.shape
-    rows = min(examples, paths * width) * architecture.outputs
-    return (
-        f"{counted(architecture.paths, 'path')} x {counted(architecture.outputs, 'output')}, {examples:,} examples "
-        f"({rows:,} x {rows:,})"
-    )
 
 
 def as_problem(problem: Problem | Architecture, data: Data | None = None) -> Problem:

@@ -196,6 +196,15 @@ def log_volume(architecture: Architecture, coordinates: Coordinates) -> Float[Ar
     return total
 
 
+def log_volume_of_steps(architecture: Architecture, coordinates: Coordinates) -> Float[Array, ""]:
+    """Return log |dtheta/dstep| at a zero step of `moved`: each free entry in row i of B T, B r has a factor B_ii."""
+    total = jnp.zeros(())
+    for blocks, crossing in parts_of(levels_of(architecture), coordinates):
+        rows, nested = crossing.shape
+        total += jnp.sum((np.arange(rows) + nested) * jnp.log(jnp.diagonal(blocks)))
+    return total
+
+
 def gp_coordinates(architecture: Architecture) -> Coordinates:
     """Return the coordinates of the Gaussian-process limit, which are zero."""
     return jnp.zeros(sum([level.coordinates for level in levels_of(architecture)]))

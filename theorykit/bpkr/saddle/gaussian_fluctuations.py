@@ -35,7 +35,7 @@ from ..evaluation.formulas import BoundAction
 from ..evaluation.prediction import Prediction, prediction_at
 from ..evaluation.problem import Problem, as_problem
 from ..features.implicit import ImplicitFeatures
-from ..order_parameters.coordinates import gp_coordinates, log_volume
+from ..order_parameters.coordinates import gp_coordinates, log_volume, log_volume_of_steps
 from ..order_parameters.finite_width_law import Level, finite_width_law
 from ..order_parameters.order_parameters import HasOrderParameters, OrderParameters, gp_limit
 
@@ -147,6 +147,32 @@ def fluctuations(
 def prior_corrections(bound: BoundAction, order_parameters: OrderParameters) -> Float[Array, ""]:
     """Return -2 log p of the exact prior minus the entropy, up to a constant."""
     return bound.compiled.corrections.call_from(bound.numbers() | bound.point(order_parameters))["corrections"]
+
+
+@jit_and_keep
+def corrected_evidence(problem: Problem, order_parameters: OrderParameters) -> Float[Array, ""]:
+    """Return the log evidence of `fluctuations` alone, at the cost of one more step of Newton's method.
+
+    The Hessian is in the steps of `coordinates.moved`, as solvers form it. At a minimum it is the Hessian in the
+    coordinates, multiplied from both sides by the Jacobian of the coordinates in the steps.
+    """
+    architecture, coordinates = problem.architecture, problem.coordinates(order_parameters)
+    origin = gp_coordinates(architecture)
+
+    def entropy(theta):
+        return problem.bound.entropy(problem.order_parameters(theta))
+
+    def log_integral(leading, theta, log_determinant):
+        corrections = prior_corrections(problem.bound, problem.order_parameters(theta))
+        return log_volume(architecture, theta) - (leading(theta) + corrections + log_determinant) / 2
+
+    factor = jnp.linalg.cholesky(problem.expansion(problem.at(coordinates)).hessian / 2)
+    log_determinant = 2 * jnp.sum(jnp.log(jnp.diagonal(factor))) - 2 * log_volume_of_steps(architecture, coordinates)
+    # The prior law of Bartlett factors is a product, so the Hessian of the entropy is diagonal: its rows sum to it.
+    _, of_prior = jax.jvp(jax.grad(entropy), (origin,), (jnp.ones_like(origin),))
+    posterior = log_integral(problem.action, coordinates, log_determinant)
+    prior = log_integral(entropy, origin, jnp.sum(jnp.log(of_prior / 2)))
+    return posterior - prior + problem.energy.label_constant
 
 
 @jit_and_keep

@@ -20,7 +20,7 @@ from ...symbolic.documents.document import Block, Table, Text, verbatim
 from ..data.classes import are_classes, mean_and_error, outputs_as_classes
 from ..evaluation.observables import head_scores
 from ..evaluation.prediction import predict
-from ..evaluation.problem import Problem, as_problem, describe_cost
+from ..evaluation.problem import Problem, as_problem
 from ..features.implicit import Features, ImplicitFeatures
 from ..network.pruning import Head
 from ..order_parameters.order_parameters import OrderParameters, gp_limit
@@ -128,7 +128,7 @@ def head_costs(problem: Problem, saddle: Saddle, *, progress: bool = True, **opt
             # The paths that do not pass through the head.
             stays[Head(layer, head + 1)] = ~through[branches[:, layer - 1], head]
     measure, quality = _expected(problem, point)
-    rows, failed, cost = [], [], describe_cost(architecture, data)
+    rows, failed, cost = [], [], problem.description
     with Progress("heads left out", len(stays), "head", shown=progress, cost=cost) as report:
         for head, staying in stays.items():
             # Features of the other paths are zero: their order parameters keep the prior and cost no evidence.

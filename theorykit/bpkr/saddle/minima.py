@@ -22,7 +22,7 @@ from ...saddle.diagnosis import ConvergenceWarning
 from ...saddle.solve import distinct
 from ...workers import Workers, check_executor, run_tasks
 from ..data.data import Data
-from ..evaluation.problem import Problem, as_problem, describe_cost
+from ..evaluation.problem import Problem, as_problem
 from ..order_parameters.coordinates import gp_coordinates, to_order_parameters
 from ..specification.architecture import Architecture
 from .saddle import Saddle, solve
@@ -81,7 +81,7 @@ def search(
     noise = spread * jax.random.normal(key, (starts, len(origin)), dtype=jnp.float64)
     # Begin with the longest task, continuation.
     tasks = [(None,), (origin,), *((coordinates,) for coordinates in noise)]
-    cost = describe_cost(architecture, problem.data)
+    cost = problem.description
     with Progress("minima", len(tasks), "starting point", shown=progress, cost=cost) as report:
         solved = {}
         for number, saddle in run_tasks(executor, _solve_from, tasks, (problem, options)):

@@ -17,9 +17,9 @@ from ...checks import Key, checked_arguments, checked_choice, refuse_traced
 from ...progress import Progress
 from ...workers import Workers, check_executor
 from ..data.classes import are_classes, class_accuracy
-from ..evaluation.problem import as_problem, describe_cost
+from ..evaluation.problem import as_problem
 from ..order_parameters.finite_width_law import finite_width_law
-from ..sweeps.datasets import label_order_parameters, label_prediction
+from ..sweeps.datasets import label
 from .results import accuracy_estimate, entry_estimates, output_estimates
 from .sample import check_can_be_sampled, sample_order_parameters, sample_weights, sample_weights_by_gibbs
 
@@ -87,7 +87,7 @@ def compare(
         if approach in _SAMPLERS:
             check_can_be_sampled(approach, problem.architecture)
     saddle, found = None, []
-    cost = describe_cost(problem.architecture, problem.data)
+    cost = problem.description
     with Progress("comparison", len(approaches), "approach", shown=progress, cost=cost, alike=False) as report:
         if {"saddle", "one_over_n"} & set(approaches):
             saddle = bpkr.solve(problem, **options.get("saddle", {}))
@@ -157,12 +157,10 @@ def _of_theory(approach: str, problem: bpkr.Problem, saddle: bpkr.Saddle | None)
         point, prediction = corrected.mean, corrected.prediction
     elif data.test_features is not None and prediction is None:
         prediction = bpkr.predict(problem, point)
-    parts = [label_order_parameters(architecture, point)]
-    if prediction is not None:
-        parts.append(label_prediction(prediction))
-        if are_classes(data.test_labels):
-            parts.append(xr.Dataset({"accuracy": float(class_accuracy(prediction.mean, data.test_labels))}))
-    found = xr.merge(parts)
+    numbers = {} if prediction is None else {"mean": prediction.mean, "variance": prediction.variance}
+    if prediction is not None and are_classes(data.test_labels):
+        numbers["accuracy"] = float(class_accuracy(prediction.mean, data.test_labels))
+    found = label(architecture, point, **numbers)
     found = found.merge({f"{name}_error": xr.zeros_like(value) for name, value in found.data_vars.items()})
     if approach == "one_over_n" and not is_corrected:
         found, mixed, diagnosis = found * np.nan, 0, "left out, because a layer has fewer units than partial paths"

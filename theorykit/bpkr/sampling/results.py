@@ -13,9 +13,8 @@ from ... import bpkr
 from ...checks import counted
 from ...extras import Lazy
 from ..data.classes import class_accuracy
-from ..sweeps.datasets import axes, path_coordinates, readout_axes
+from ..sweeps.datasets import label
 
-arviz_base = Lazy("arviz_base", "labelling draws")
 arviz_stats = Lazy("arviz_stats", "the diagnosis of draws")
 
 # Largest split R-hat of chains that mixed: A. Vehtari et al., "Rank-normalization, folding, and localization: an
@@ -42,20 +41,18 @@ def label_draws(
     architecture: bpkr.Architecture, drawn: Mapping[str, np.ndarray], settings: Mapping[str, str]
 ) -> xr.DataTree:
     """Return the tree described in `sample_order_parameters`; issue a `MixingWarning` if the chains did not mix."""
-    dims = {f"U_{layer}": list(axes(layer)) for layer in range(1, architecture.depth + 1)}
-    dims["u"] = list(readout_axes(architecture))
-    predicted = ["test_example"] if architecture.outputs == 1 else ["test_example", "output"]
-    dims |= dict.fromkeys(("mean", "variance", "sampled_output"), predicted)
-    dims["weights"] = ["weight"]
+    known = ("u", "mean", "variance", "sampled_output", *(f"U_{layer}" for layer in range(1, architecture.depth + 1)))
     seconds = {name: float(drawn[name]) for name in ("seconds", "warmup_seconds")}
-    posterior = {name: values for name, values in drawn.items() if name in dims}
-    tree = arviz_base.from_dict(
+    chains, draws = (("chain",), np.arange(len(drawn["u"]))), (("draw",), np.arange(drawn["u"].shape[1]))
+    posterior = {name: values for name, values in drawn.items() if name in known}
+    if "weights" in drawn:
+        posterior["weights"] = ("chain", "draw", "weight"), drawn["weights"]
+    stats = {name: (("chain", "draw"), drawn[name]) for name in drawn if name not in (*posterior, *seconds)}
+    tree = xr.DataTree.from_dict(
         {
-            "posterior": posterior,
-            "sample_stats": {name: drawn[name] for name in drawn if name not in (*dims, *seconds)},
-        },
-        dims={name: dims[name] for name in posterior},
-        coords=path_coordinates(architecture),
+            "posterior": label(architecture, None, along=("chain", "draw"), chain=chains, draw=draws, **posterior),
+            "sample_stats": xr.Dataset({**stats, "chain": chains, "draw": draws}),
+        }
     )
     tree["summary"] = xr.DataTree(summarise(tree["posterior"].to_dataset()))
     complaints = _complaints(tree)

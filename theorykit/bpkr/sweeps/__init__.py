@@ -1,6 +1,6 @@
-"""Saddle points as labelled datasets: one solve, a grid of widths and temperatures, or several data sets."""
+"""Labelled results: one solve, or a grid of widths, temperatures and seeds."""
 
-from .datasets import best_temperatures, label_saddle, order_parameters_of
-from .run import sweep, sweep_seeds
+from .datasets import best, best_temperatures, label, order_parameters_of
+from .run import sweep
 
-__all__ = ["best_temperatures", "label_saddle", "order_parameters_of", "sweep", "sweep_seeds"]
+__all__ = ["best", "best_temperatures", "label", "order_parameters_of", "sweep"]
