@@ -57,7 +57,6 @@ CONTRACTIONS = {
     "bpkr/data/": "moments of the data, and checks of them",
     "bpkr/order_parameters/": "coordinates, metric and law of the order parameters, before any data",
     "bpkr/features/": "kernels between tokens, and how paths read them: what takes the place of features",
-    "bpkr/nonlinear/": "the mean of what paths read, and the kernel that it adds",
     "bpkr/network/": "attention and path features, and finite networks",
     "bpkr/evaluation/majorisation.py": "the weight of the energy's bound, from its gradient",
     "bpkr/saddle/problem.py": "changes of variables of slopes and Hessians",

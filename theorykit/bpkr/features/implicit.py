@@ -21,7 +21,7 @@ from ...symbolic.documents.display import DisplayMixin
 from ...symbolic.documents.document import Block, Table, Text, verbatim
 from ...symbolic.documents.values import data_size
 from ..specification.activations import Activation
-from .kernel_rules import joint, rule_over
+from .pair_averages import joint, rule_over
 from .token_kernels import Rules, Units, token_kernel, token_units
 
 # Number of entries of the kernel between tokens in memory at a time, which sets the number of examples per batch.
@@ -90,16 +90,9 @@ class ImplicitFeatures(DisplayMixin, eqx.Module):
 
     def path_kernels(self, outputs: int = 1) -> Float[Array, "n n rows rows"]:
         """Return the kernel of every pair of paths. Kernels are nonzero only between equal outputs."""
-        side, unit = self.shape[1] * outputs, jnp.eye(outputs)
-
-        def over_outputs(kernels: Array) -> Array:
-            if outputs == 1:
-                return kernels[:, :, None, :]
-            spread = jnp.einsum("abv,ce,df->acbdevf", kernels, unit, unit)
-            return spread.reshape(side, side, outputs, kernels.shape[2] * outputs)
-
-        found = self._by_example(self, over_outputs).transpose(1, 2, 0, 3, 4)
-        return found.reshape(side, side, len(self) * outputs, -1)
+        unit, size = jnp.eye(outputs), self.shape[1] * outputs
+        found = jnp.einsum("eabv,ci,dj->acbdeivj", self._by_example(self, lambda kernels: kernels), unit, unit)
+        return found.reshape(size, size, len(self) * outputs, -1)
 
     def kernel(self, u1: Float[Array, "n n"], other: "ImplicitFeatures") -> Float[Array, "rows columns"]:
         """Return K between these examples and `other`, Eq. (10)."""

@@ -7,11 +7,12 @@ import pytest
 
 from tests.marks import slow
 from theorykit import bpkr
-from theorykit.bpkr import Dense, nonlinear, sampling
+from theorykit.bpkr import Dense, sampling
 from theorykit.bpkr.network.network import network_of_whitened, weight_shapes
 from theorykit.bpkr.sampling.posterior import WeightPosterior
+from theorykit.theories import nested_kernels
 
-from ..cases import assert_close, refused
+from ...bpkr.cases import assert_close, refused
 
 TOKENS, FEATURES = 3, 4
 RNG = np.random.default_rng(0)
@@ -101,6 +102,6 @@ def test_both_forms_are_the_same_for_functions_that_are_homogeneous(function, de
     inputs = np.random.default_rng(1).normal(size=(8, 1, 5))
     features, labels = bpkr.path_features(inputs, [], architecture), np.sign(inputs[:, 0, 0])
     problem = bpkr.Problem(architecture, bpkr.Data(features, labels))
-    nested, plain = nonlinear.NestedProblem(problem).solve(), bpkr.solve(problem)
+    nested, plain = nested_kernels.solve(problem), bpkr.solve(problem)
     assert abs(nested.action - plain.action) < 1e-6 and np.all(np.isfinite(nested.hessian_eigenvalues))
     assert nested.converged or depth > 1
