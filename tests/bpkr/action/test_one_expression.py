@@ -84,7 +84,7 @@ def test_log_determinants_are_written_in_derivations_alone():
     """Entropies and energies are stated in steps that are proved, and stand nowhere else."""
     modules = (PACKAGE / "bpkr").rglob("*.py")
     written = {path.name for path in modules if called(path) & {"log_det", "LogDet", "slogdet"}}
-    assert written == {"backpropagation.py", "energy_forms.py", "prior.py", "mean.py"}
+    assert written == {"backpropagation.py", "energy_forms.py", "prior.py"}
 
 
 def test_no_kernel_or_contraction_is_written_outside_the_modules_that_say_why():

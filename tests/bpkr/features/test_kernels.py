@@ -150,7 +150,7 @@ def test_kernels_of_pairs_add_up(outputs):
     u1 = jnp.asarray(root @ root.T)
     kernel = features.kernel(u1, features)
     assert_close(jnp.einsum("ab,abmn->mn", u1, features.path_kernels(outputs)), kernel, 1e-13)
-    assert_close(kernel_of(features).matrix(u1), kernel, 1e-13)
+    assert_close(kernel_of(features, outputs).matrix(u1), kernel, 1e-13)
     assert_close(features.kernel_diagonal(u1), np.diagonal(kernel), 1e-13)
 
 

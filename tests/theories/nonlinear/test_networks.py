@@ -4,13 +4,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import sympy
 
 from tests.marks import slow
 from theorykit import bpkr
 from theorykit.bpkr import Dense, sampling
 from theorykit.bpkr.network.network import network_of_whitened, weight_shapes
 from theorykit.bpkr.sampling.posterior import WeightPosterior
-from theorykit.theories import nested_kernels
+from theorykit.theories import nested_kernels, units_with_mean
 
 from ...bpkr.cases import assert_close, refused
 
@@ -91,6 +92,15 @@ def test_the_posterior_of_the_weights_is_that_of_importance_sampling():
     found = tree["posterior"]["sampled_output"].stack(draws=("chain", "draw"))
     errors = np.hypot(error, 3 * found.std("draws").values / np.sqrt(found.sizes["draws"]))
     assert np.all(np.abs(found.mean("draws").values - exact) < 5 * errors)
+
+
+def test_networks_that_the_theories_do_not_cover_are_refused():
+    with refused("the kernel of the function tanh(h) has no closed form"):
+        nested_kernels.action(bpkr.Architecture((), 9.0, temperature=0.1, embedding=sympy.tanh))
+    with refused("the nested form needs dense layers, one output and one token"):
+        nested_kernels.action(bpkr.Architecture((2,), 9.0, temperature=0.1, embedding="erf"))
+    with refused("architecture must have an embedding with a mean and only linear layers above it"):
+        units_with_mean.action(bpkr.Architecture((2,), 9.0, temperature=0.1, embedding="erf"))
 
 
 @pytest.mark.slow

@@ -56,23 +56,14 @@ class ImplicitFeatures(DisplayMixin, eqx.Module):
         examples, paths, features = self.shape
         yield Text(f"**Path features** by their kernels: {counted(examples, 'example')}, {counted(paths, 'path')}")
         sizes = f"{counted(self.tokens.shape[1], 'token')} x {counted(features, 'feature')}"
+        size = 8.0 * (self.tokens.size + self.readings.size)
         functions = ", ".join(verbatim(activation.name) for activation in self.activations)
-        yield Table((("inputs", sizes), ("functions", functions), ("memory", data_size(8.0 * self.size))))
+        yield Table((("inputs", sizes), ("functions", functions), ("memory", data_size(size))))
 
     @property
     def shape(self) -> tuple[int, int, int]:
         """(examples, paths, input features), as for explicit features."""
         return len(self.tokens), self.readings.shape[2], self.tokens.shape[2]
-
-    @property
-    def size(self) -> int:
-        """Number of stored entries, a lower bound on the size of explicit features."""
-        return self.tokens.size + self.readings.size
-
-    @property
-    def dtype(self) -> Any:
-        """The data type of the arrays."""
-        return self.tokens.dtype
 
     def __len__(self) -> int:
         return len(self.tokens)
