@@ -19,10 +19,9 @@ TRUTH = json.loads(FILE.read_text())
 QUICK = ("cubic", "sin", "sign", "relu", "leaky", "h gauss")
 # the variances of all points, and of points with a smaller range, where smooth functions need no panels
 RANGES = {"all": 1e3, "moderate": 5.0}
-# those whose users are warned, and one that is refused; a function that is zero up to a kink has a tiny mean square at
+# one function is refused, and users of others are warned: a function that is zero up to a kink has a tiny mean square at
 # small variances, to which errors are relative
 ABOVE = {
-    **dict.fromkeys([("silu", "all"), ("sigmoid", "all")], 1e-9),
     **dict.fromkeys([("step", "all"), ("shifted relu", "all"), ("shifted relu", "moderate")], 1e-5),
     ("chirp", "all"): math.inf,
 }

@@ -243,8 +243,9 @@ def _edges(
     """Halve panels until they resolve the function. Return their edges, and whether few enough panels do."""
     normals, finest, reach = np.linspace(-6, 6, 600), np.sqrt(variances[0]), _REACH * np.sqrt(variances[-1])
     density = np.exp(-(normals**2) / 2) / np.sum(np.exp(-(normals**2) / 2))
-    # The typical size of the function.
-    scale = np.sqrt(np.min(value(np.sqrt(variances)[:, None] * normals) ** 2 @ density))
+    # The typical size of the function. At the smallest size alone, rounding errors at large arguments would matter.
+    squares = value(np.sqrt(variances)[:, None] * normals) ** 2 @ density
+    scale = (np.min(squares) * np.max(squares)) ** 0.25
     edges = np.unique(np.clip([-reach, -1.0, 0.0, 1.0, reach, *kinks], -reach, reach))
     left, right, done = edges[:-1], edges[1:], []
     while len(left) and len(done) + len(left) <= _MOST_EDGES:
