@@ -180,9 +180,9 @@ def _numerical(activation: Activation, least: float, most: float) -> tuple[Rule,
     moved = 2 * np.sqrt(np.sum((finer - found) ** 2, axis=1) / whole) + np.abs(of_finer - squares) / whole
 
     def beyond(cutoff: float) -> np.ndarray:
-        """Return the fraction of the mean square beyond a cutoff."""
+        """Return the fraction of the largest mean square beyond a cutoff."""
         ends = value(np.sqrt(variances)[:, None] * np.array([-cutoff, cutoff]))
-        return np.max(ends**2, axis=1) * np.exp(-(cutoff**2) / 2) / whole
+        return np.max(ends**2, axis=1) * np.exp(-(cutoff**2) / 2) / np.max(whole)
 
     off = float(np.max(moved + np.sqrt(beyond(_REACH))))
     # The mean square minus the squared coefficients so far (Parseval) bounds the remaining terms.
