@@ -24,12 +24,12 @@ from sympy.functions.elementary.piecewise import ExprCondPair
 from sympy.matrices.expressions.applyfunc import ElementwiseApplyFunction
 
 from theorykit import bpkr, dmft, dynamics, saddle, symbolic
-from theorykit.bpkr import nonlinear, sampling, sweeps
+from theorykit.bpkr import sampling, sweeps
 from theorykit.codegen import interpret
 from theorykit.dynamics.regimes import kaplan_yorke_lower_bound
 from theorykit.saddle.bound_action import bind
 from theorykit.symbolic import atoms, averages, functions, matrix_functions, normal
-from theorykit.theories import empirical_risk, in_context, learned_attention
+from theorykit.theories import empirical_risk, in_context, learned_attention, nested_kernels, units_with_mean
 
 from .bpkr.cases import CorrelatedHeads, Pooling, TiedHeads
 from .saddle.confirmation import claim_of, error_of_action, objection
@@ -318,10 +318,10 @@ _RESULTS = {
 @kind
 def other_theories(spec, arrays):
     """The solution of a theory of nonlinear units with other order parameters."""
-    theories = {"mean": nonlinear.MeanProblem, "nested": nonlinear.NestedProblem}
-    theory = theories[spec["theory"]](_problem(spec, arrays))
-    solution = theory.solve()
-    prediction = theory.predict(solution)
+    theory = {"mean": units_with_mean, "nested": nested_kernels}[spec["theory"]]
+    problem = _problem(spec, arrays)
+    solution = theory.solve(problem)
+    prediction = theory.predict(problem, solution)
     found = {"action": solution.action, "mean": prediction.mean, "variance": prediction.variance}
     return dict(solution.order_parameters) | found
 

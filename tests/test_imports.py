@@ -21,7 +21,8 @@ ORDER = (
     ("codegen", "store", "summaries"),
     ("derivation", "dynamics"),
     ("saddle",),
-    ("bpkr", "dmft", "theories"),
+    ("bpkr", "dmft"),
+    ("theories",),
     ("plots", "checkpoints"),
     ("testing",),
     ("cli",),
@@ -36,7 +37,7 @@ BPKR = (
     ("saddle",),
     ("model",),
     ("",),
-    ("sweeps", "nonlinear"),
+    ("sweeps",),
     ("sampling",),
 )
 DMFT = (("derivation",), ("weights",), ("map",), ("lyapunov", "network"), ("",), ("diagrams",))

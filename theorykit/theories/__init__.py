@@ -1,4 +1,4 @@
-"""Published theories as actions: learned attention, learning in context, and empirical risk minimisation.
+"""Published theories as actions: learned attention, learning in context, empirical risk, and nonlinear units.
 
 Each theory states its source, and returns an `Action` that `theorykit.saddle` solves and follows. Two of them need
 spectral laws of random matrices and the bivariate normal distribution, which are numeric functions.

@@ -1,4 +1,4 @@
-from . import empirical_risk, in_context, learned_attention
+from . import empirical_risk, in_context, learned_attention, nested_kernels, units_with_mean
 from .bivariate_normal import log_bivariate_normal_cdf
 from .spectral_laws import SpectralLaw, marchenko_pastur, semicircle
 
@@ -9,5 +9,7 @@ __all__ = [
     "learned_attention",
     "log_bivariate_normal_cdf",
     "marchenko_pastur",
+    "nested_kernels",
     "semicircle",
+    "units_with_mean",
 ]

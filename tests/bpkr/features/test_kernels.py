@@ -150,7 +150,7 @@ def test_kernels_of_pairs_add_up(outputs):
     u1 = jnp.asarray(root @ root.T)
     kernel = features.kernel(u1, features)
     assert_close(jnp.einsum("ab,abmn->mn", u1, features.path_kernels(outputs)), kernel, 1e-13)
-    assert_close(kernel_of(features).matrix(u1), kernel, 1e-13)
+    assert_close(kernel_of(features, outputs).matrix(u1), kernel, 1e-13)
     assert_close(features.kernel_diagonal(u1), np.diagonal(kernel), 1e-13)
 
 
@@ -168,5 +168,5 @@ def test_features_of_given_kernels_have_them_for_products():
 @pytest.mark.parametrize("function", [exp(Symbol("h") ** 2), 1 / Symbol("h"), sympy.log])
 def test_functions_that_are_not_square_integrable_are_refused(function):
     architecture = bpkr.Architecture((2,), 9.0, temperature=0.2, embedding=function)
-    with refused("not finite or not square integrable for Gaussian hidden units of variance"):
+    with refused("not finite or not square integrable at these variances"):
         bpkr.path_features(INPUTS, ATTENTION, architecture)

@@ -8,9 +8,7 @@ from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 
 from ...checks import checked_array, single_precision_note
-from ...compilation import jit
 from ...precision import require_float64
-from ...threads import threads_for
 
 # Asymmetries and negative eigenvalues up to this fraction of the largest value are treated as rounding errors.
 _ROUNDING = 1e-10
@@ -41,38 +39,17 @@ def features_of_kernels(kernels: ArrayLike) -> Float[Array, "examples paths feat
             f"{np.shape(kernels)}"
         )
     paths, examples = array.shape[1:3]
-    gram = _gram(array)
+    # One row per (example, path), the path fastest.
+    gram = array.transpose(2, 0, 3, 1).reshape(examples * paths, -1)
     asymmetry, largest = np.max(np.abs(gram - gram.T)), np.max(np.abs(gram))
-    if asymmetry > _ROUNDING * largest:
+    values, vectors = np.linalg.eigh((gram + gram.T) / 2)
+    if asymmetry > _ROUNDING * largest or values[0] < -_ROUNDING * values[-1]:
         raise ValueError(
-            f"kernels are not symmetric: exchanging both paths and examples changes entries by up to {asymmetry:.3g}"
+            f"kernels must be symmetric and positive semidefinite, but exchanging both paths and examples changes "
+            f"entries by up to {asymmetry:.3g}, and eigenvalues range from {values[0]:.3g} to {values[-1]:.3g}"
             f"{single_precision_note(array)}"
-        )
-    with threads_for(len(gram)):
-        values, vectors = np.linalg.eigh((gram + gram.T) / 2)
-    if values[0] < -_ROUNDING * values[-1]:
-        raise ValueError(
-            f"kernels are not positive semidefinite, so no features have these inner products: the smallest eigenvalue "
-            f"is {values[0]:.3g}, the largest {values[-1]:.3g}{single_precision_note(array)}"
         )
     # Drop directions that exist only because of rounding.
     kept = max(1, int(np.sum(values > np.finfo(np.float64).eps * len(values) * values[-1])))
-    return jnp.asarray(_root(values, vectors)[:, -kept:].reshape(examples, paths, kept))
-
-
-@jit
-def square_root(kernels: Float[Array, "paths paths examples examples"]) -> Float[Array, "examples paths features"]:
-    """Find path features like `features_of_kernels`, without checks and with examples x paths features. Traceable."""
-    paths, examples = kernels.shape[1:3]
-    gram = _gram(kernels)
-    return _root(*jnp.linalg.eigh((gram + gram.T) / 2)).reshape(examples, paths, -1)
-
-
-def _gram(kernels):
-    """Reshape the kernels to a matrix with one row per (example, path), the path fastest."""
-    paths, examples = kernels.shape[1:3]
-    return kernels.transpose(2, 0, 3, 1).reshape(examples * paths, -1)
-
-
-def _root(values, vectors):
-    return vectors * values.clip(0.0) ** 0.5
+    features = vectors * np.sqrt(values.clip(0.0))
+    return jnp.asarray(features[:, -kept:].reshape(examples, paths, kept))

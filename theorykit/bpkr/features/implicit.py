@@ -21,7 +21,7 @@ from ...symbolic.documents.display import DisplayMixin
 from ...symbolic.documents.document import Block, Table, Text, verbatim
 from ...symbolic.documents.values import data_size
 from ..specification.activations import Activation
-from .kernel_rules import joint, rule_over
+from .pair_averages import joint, rule_over
 from .token_kernels import Rules, Units, token_kernel, token_units
 
 # Number of entries of the kernel between tokens in memory at a time, which sets the number of examples per batch.
@@ -56,23 +56,14 @@ class ImplicitFeatures(DisplayMixin, eqx.Module):
         examples, paths, features = self.shape
         yield Text(f"**Path features** by their kernels: {counted(examples, 'example')}, {counted(paths, 'path')}")
         sizes = f"{counted(self.tokens.shape[1], 'token')} x {counted(features, 'feature')}"
+        size = 8.0 * (self.tokens.size + self.readings.size)
         functions = ", ".join(verbatim(activation.name) for activation in self.activations)
-        yield Table((("inputs", sizes), ("functions", functions), ("memory", data_size(8.0 * self.size))))
+        yield Table((("inputs", sizes), ("functions", functions), ("memory", data_size(size))))
 
     @property
     def shape(self) -> tuple[int, int, int]:
         """(examples, paths, input features), as for explicit features."""
         return len(self.tokens), self.readings.shape[2], self.tokens.shape[2]
-
-    @property
-    def size(self) -> int:
-        """Number of stored entries, a lower bound on the size of explicit features."""
-        return self.tokens.size + self.readings.size
-
-    @property
-    def dtype(self) -> Any:
-        """The data type of the arrays."""
-        return self.tokens.dtype
 
     def __len__(self) -> int:
         return len(self.tokens)
@@ -90,16 +81,9 @@ class ImplicitFeatures(DisplayMixin, eqx.Module):
 
     def path_kernels(self, outputs: int = 1) -> Float[Array, "n n rows rows"]:
         """Return the kernel of every pair of paths. Kernels are nonzero only between equal outputs."""
-        side, unit = self.shape[1] * outputs, jnp.eye(outputs)
-
-        def over_outputs(kernels: Array) -> Array:
-            if outputs == 1:
-                return kernels[:, :, None, :]
-            spread = jnp.einsum("abv,ce,df->acbdevf", kernels, unit, unit)
-            return spread.reshape(side, side, outputs, kernels.shape[2] * outputs)
-
-        found = self._by_example(self, over_outputs).transpose(1, 2, 0, 3, 4)
-        return found.reshape(side, side, len(self) * outputs, -1)
+        unit, size = jnp.eye(outputs), self.shape[1] * outputs
+        found = jnp.einsum("eabv,ci,dj->acbdeivj", self._by_example(self, lambda kernels: kernels), unit, unit)
+        return found.reshape(size, size, len(self) * outputs, -1)
 
     def kernel(self, u1: Float[Array, "n n"], other: "ImplicitFeatures") -> Float[Array, "rows columns"]:
         """Return K between these examples and `other`, Eq. (10)."""

@@ -1,61 +1,90 @@
-"""Compute E[phi(x) phi(y)] for Gaussian pairs with any variances and correlation, by two complementary rules.
+"""Compute E[phi(x) phi(y)] for Gaussian pairs with any variances and correlation, and estimate the error.
 
 Mehler's formula expands phi at each variance in orthonormal Hermite polynomials h_n,
 
-    E[phi(x) phi(y)] = sum_n a_n(v) a_n(w) rho^n,   a_n(v) = E[phi(sqrt(v) z) h_n(z)],
+    E[phi(x) phi(y)] = sum_n a_n(v) a_n(w) rho^n,   a_n(v) = E[phi(sqrt(v) z) h_n(z)].
 
-which is symmetric, and costs one multiplication per term and pair. The remainder after N terms is at most |rho|^N times
-the square root of the product of both remainders of Parseval's sum. The remainder is not small for |rho| near one if
-the function is rough at these variances. Such pairs are integrated over panels in rotated coordinates, x = sqrt(v) (c p
-+ s q) and y = sqrt(w) (c p - s q). Here c and s are the cosine and sine of half the angle arccos(rho). Panels in p are
-split at every kink of either factor, and panels in q where two kinks cross. Sources: Mehler (1866), and for the
-coordinates Genz, Statistics and Computing 14 (2004) 251.
+The remainder after N terms is at most |rho|^N times the square root of the product of both remainders of Parseval's
+sum. It is negligible for smooth functions. It is not small for |rho| near one if phi has kinks or steps, or is steep at
+these variances. Such pairs are integrated over panels in rotated coordinates, x = sqrt(v) (c p + s q) and y = sqrt(w)
+(c p - s q). Here c and s are the cosine and sine of half the angle arccos(rho). Panels in p are split at every edge of
+either factor, and panels in q where an edge of one factor crosses a kink of the other. Sources: Mehler (1866), and for
+the coordinates Genz, Statistics and Computing 14 (2004) 251.
 """
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from functools import partial
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from functools import lru_cache, partial
+from itertools import product
 
 import jax
 import jax.numpy as jnp
+import mpmath
 import numpy as np
+import scipy
 from jaxtyping import Array, Float
+from sympy import Abs, Expr, Heaviside, Max, Min, Piecewise, Poly, sign
+from sympy.core.relational import Relational
 
-from ..specification.activations import Activation, apply_to
+from ...codegen import interpret
+from ...symbolic.functions import many_digits
+from ..specification.activations import CORRELATION, NAMED, OTHER, OWN, UNIT, Activation, apply_to
 
+# Error of a kernel, relative to sqrt(E[phi(x)^2] E[phi(y)^2]), above which we warn, and above which we raise an error.
+WARNED = 1e-10
+REFUSED = 1e-3
 # Relative error of a pair above which panels replace Mehler's sum.
-TOLERANCE = 1e-11
-# Number of nodes per panel in single integrals.
-NODES = 24
-# Number of nodes per panel in double integrals.
-PAIR_NODES = 10
-# Cutoff of single integrals, which contain sqrt(density), in standard deviations.
-REACH = 12.5
-# Ratio of the cutoff of double integrals, which contain the density, to REACH. It is about 1 / sqrt(2).
-OF_DENSITY = 0.72
-# Largest width of a panel in double integrals, in standard deviations.
-WIDTH = 3.0
+_TOLERANCE = 1e-11
+# Fraction of a mean square that Mehler's sum may omit, and numbers of terms to try.
+_ENOUGH = 1e-12
+_TERMS = (32, 64, 128, 256, 512, 1024, 2048, 4096)
+# Largest number of terms if panels compute the pairs with correlations near one.
+_BESIDE_PANELS = 1024
+# Use the closed form if its rounding errors are below this.
+_EXACT = 1e-11
+# Default range of the variances of hidden units, and number of variances at which the error of a rule is estimated.
+_RANGE = 2.0**-10, 2.0**10
+_SAMPLE = 9
+# Cutoffs in standard deviations: of single integrals, which contain sqrt(density), and of double integrals, which
+# contain the density.
+_REACH = 12.5
+_REACH_OF_PAIRS = 9.0
+# Numbers of nodes per panel in single and double integrals, and largest width of a panel in double integrals.
+_NODES, _NODES_OF_PAIRS = 24, 12
+_WIDTH_OF_PAIRS = 3.0
 # Position of the nodes of panels with zero width, as a fraction of the range: any point away from kinks.
 _ELSEWHERE = 0.0123
 # Numbers of tokens, pairs and entries per batch, chosen so that a batch fits in the cache of a CPU.
 _TOKENS = 16
 _PAIRS = 16
 _ENTRIES = 2**14
-# Number of terms of Mehler's sum between two writes to memory.
-_UNROLLED = 8
+# Largest numbers of edges in single and in double integrals.
+_MOST_EDGES = 400
+_MOST_EDGES_OF_PAIRS = 80
+# Averages by panels are computed again with more nodes, for these pairs of indices into the sample of variances, and
+# these correlations.
+_PROBED = tuple(product(((0, 0), (4, 4), (4, -1), (-1, -1)), (-0.99, 0.999, 0.99999, 1.0)))
+# Largest error of the function on a panel, relative to its size there. The error of an integral over two factors is its
+# square. Errors below the second fraction of the typical size of the function do not matter.
+_RESOLVED = 3e-7
+_NEGLIGIBLE = 1e-14
+_POINTS, _WEIGHTS = np.polynomial.legendre.leggauss(14)
+_LEGENDRE = np.polynomial.legendre.legvander(_POINTS, 13) * _WEIGHTS[:, None] * (np.arange(14) + 0.5)
+# Further points of a panel, dense at its ends, where the nodes may miss a narrow feature.
+_ENDS = 1 - 2.0 ** -np.arange(14)
+_TRIED = np.concatenate([-_ENDS, _ENDS])
+_AT_TRIED = np.polynomial.legendre.legvander(_TRIED, 13).T
 
 
 @dataclass(frozen=True)
 class Rule:
-    """A rule that computes averages of a function over a range of variances. `kernel_rules.rule_over` chooses it.
+    """A rule that computes averages of a function over a range of variances. `rule_over` chooses it.
 
     - `activation`: the function phi.
     - `least`, `most`: the range of variances.
-    - `edges`: edges of panels on which phi is smooth.
-    - `crossings`: pairs of edges that split the outer integral.
+    - `edges`: edges of panels on which phi is smooth. They are values of the preactivation, valid at any variance.
+    - `centres`: kinks of phi, or the edge about which the panels are finest.
     - `terms`: number of terms of Mehler's sum.
-    - `parity`: 1 for an even function, -1 for an odd function, 0 otherwise.
-    - `stretch`: width of the integrands relative to the Gaussian density.
     - `uses_panels`: whether panels compute pairs for which Mehler's sum is not accurate enough.
     """
 
@@ -63,90 +92,231 @@ class Rule:
     least: float
     most: float
     edges: tuple[float, ...]
-    crossings: tuple[tuple[float, float], ...]
+    centres: tuple[float, ...]
     terms: int
-    parity: int
-    stretch: float
     uses_panels: bool
 
     @property
-    def orders(self) -> np.ndarray:
-        """The orders n of the terms of Mehler's sum that the parity allows."""
-        return np.arange(self.parity < 0, self.terms, 2 if self.parity else 1).astype(float)
+    def width(self) -> float:
+        """Largest width of a panel in single integrals, which resolves the oscillations of the last polynomial h_n."""
+        return min(1.0, 32 / np.sqrt(self.terms))
 
 
-def _panelled(edges: Float[Array, "... edges"], count: int) -> tuple[Array, Array]:
-    """Return nodes and weights of Gauss-Legendre quadrature between sorted edges, along the last axis."""
-    points, weights = np.polynomial.legendre.leggauss(count)
-    left, half = edges[..., :-1, None], (edges[..., 1:] - edges[..., :-1])[..., None] / 2
+def rule_over(activation: Activation, variances: Iterable[float] | None) -> tuple[Rule | None, float]:
+    """Choose a rule for the range of the given variances, or for a default range, and estimate its error.
+
+    The rule None stands for the closed form. The error is an upper estimate relative to sqrt(E[phi(x)^2] E[phi(y)^2]).
+    It is infinite if the function is not finite or not square integrable.
+    """
+    if variances is None:
+        return _chosen(activation, *_RANGE)
+    positive = [float(each) for each in variances if each > 0] or [1.0]
+    # Round, so that similar data share a rule.
+    return _chosen(activation, 2.0 ** np.floor(np.log2(min(positive))), 2.0 ** np.ceil(np.log2(max(positive))))
+
+
+def joint(one: Rule | None, other: Rule | None) -> Rule | None:
+    """Return a rule for the union of the ranges of two rules."""
+    if one is None or one == other:
+        return one
+    return _chosen(one.activation, min(one.least, other.least), max(one.most, other.most))[0]
+
+
+@lru_cache(maxsize=256)
+def _chosen(activation: Activation, least: float, most: float) -> tuple[Rule | None, float]:
+    if activation in NAMED.values():
+        return None, 1e-15
+    try:
+        has_closed_form, error = activation.kernel_of_correlation is not None, np.inf
+    except ValueError:  # an average that is known to be infinite
+        return None, np.inf
+    with np.errstate(all="ignore"):
+        if has_closed_form:
+            error = _rounding_of_closed_form(activation, least, most)
+            if error < _EXACT:
+                return None, error
+        rule, error_of_rule = _numerical(activation, least, most)
+    return (None, error) if has_closed_form and not error_of_rule < error else (rule, error_of_rule)
+
+
+def _rounding_of_closed_form(activation: Activation, least: float, most: float) -> float:
+    """Compare the closed form with fifty digits."""
+    formula, worst = activation.kernel_of_correlation, 0.0
+    exact, ratios = many_digits((OWN, CORRELATION, OTHER), formula), (-1.0, -0.6, 0.95, 1.0)
+    at_ratio = {ratio: formula.subs(CORRELATION, ratio) for ratio in ratios}
+    with mpmath.workdps(50):
+        for v, w, ratio in product((least, np.sqrt(least * most), most), (least, most), ratios):
+            try:
+                of_v, of_w = (exact(mpmath.mpf(each), 1, mpmath.mpf(each)) for each in (v, w))
+            except ZeroDivisionError:
+                return np.inf
+            # Where the function is not square integrable, the formula of the mean square is negative or not real.
+            if mpmath.im(of_v) or mpmath.im(of_w) or not 0 < mpmath.re(of_v) * mpmath.re(of_w) < 1e300:
+                return np.inf
+            found = float(interpret(at_ratio[ratio], {OWN.name: v, OTHER.name: w}))
+            truth = mpmath.re(exact(mpmath.mpf(v), ratio, mpmath.mpf(w)))
+            worst = max(worst, float(abs(found - truth) / mpmath.sqrt(of_v * of_w)) if np.isfinite(found) else np.inf)
+    return 2 * worst + 1e-15
+
+
+def _numerical(activation: Activation, least: float, most: float) -> tuple[Rule, float]:
+    variances = np.geomspace(least, most, _SAMPLE)
+
+    def value(points: np.ndarray) -> np.ndarray:
+        return interpret(activation.function, {UNIT.name: points})
+
+    kinks = _kinks(activation.function, _REACH * np.sqrt(most))
+    edges, resolved = _edges(value, kinks, variances)
+    centres = kinks or (edges[int(np.argmin(np.diff(edges)))],)
+    # Oscillating functions have too many edges for panels.
+    has_panels = len(edges) <= _MOST_EDGES_OF_PAIRS and len(edges) * len(centres) <= 2 * _MOST_EDGES_OF_PAIRS
+    terms = _BESIDE_PANELS if has_panels else _TERMS[-1]
+    rule = Rule(activation, least, most, edges, centres, terms, uses_panels=False)
+    if not resolved:
+        return rule, np.inf
+    # Compare coefficients and mean squares with a finer quadrature.
+    (found, squares), (finer, of_finer) = (_series(rule, value, variances, nodes) for nodes in (_NODES, _NODES + 8))
+    whole = np.where(of_finer > 0, of_finer, 1.0)
+    moved = 2 * np.sqrt(np.sum((finer - found) ** 2, axis=1) / whole) + np.abs(of_finer - squares) / whole
+
+    def beyond(cutoff: float) -> np.ndarray:
+        """Return the fraction of the largest mean square beyond a cutoff."""
+        ends = value(np.sqrt(variances)[:, None] * np.array([-cutoff, cutoff]))
+        return np.max(ends**2, axis=1) * np.exp(-(cutoff**2) / 2) / np.max(whole)
+
+    off = float(np.max(moved + np.sqrt(beyond(_REACH))))
+    # The mean square minus the squared coefficients so far (Parseval) bounds the remaining terms.
+    left = np.max((squares[:, None] - np.cumsum(found**2, axis=1)) / whole[:, None], axis=0).clip(0.0)
+    terms = next((terms for terms in _TERMS if left[min(terms, rule.terms) - 1] < _ENOUGH), rule.terms)
+    if not has_panels or left[terms - 1] < _ENOUGH:
+        return replace(rule, terms=terms), 2 * (off + float(left[terms - 1])) + 1e-14
+    rule, roots = replace(rule, uses_panels=True), np.sqrt(squares)
+    i, j, ratios = (np.array(each) for each in zip(*((*at, ratio) for at, ratio in _PROBED), strict=True))
+    with jax.ensure_compile_time_eval():
+        average = jax.jit(panel_average, static_argnums=(0, 4))
+        nodes = _NODES_OF_PAIRS, _NODES_OF_PAIRS + 4
+        coarse, fine = (np.asarray(average(rule, variances[i], variances[j], ratios, count)) for count in nodes)
+    worst = np.max(np.abs(fine - coarse) / np.maximum(roots[i] * roots[j], 1e-300)) + np.max(beyond(_REACH_OF_PAIRS))
+    return rule, 2 * (off + _TOLERANCE + float(worst)) + 1e-14
+
+
+def _series(
+    rule: Rule, value: Callable[[np.ndarray], np.ndarray], variances: np.ndarray, nodes: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return the coefficients a_n(v) and mean squares, computed on the host without compilation."""
+    deviations, terms = np.sqrt(variances)[:, None], []
+    points, weights = _panels(rule.edges / deviations, _REACH, rule.width, nodes)
+    values, root = value(deviations * points), np.exp(-(points**2) / 4) / (2 * np.pi) ** 0.25
+    weighted, before, now = weights * root * values, np.zeros_like(root), root
+    for n in range(rule.terms):
+        terms.append(np.sum(weighted * now, axis=1))
+        before, now = now, (points * now - np.sqrt(n) * before) / np.sqrt(n + 1)
+    return np.stack(terms, axis=1), np.sum(weighted * root * values, axis=1)
+
+
+def _kinks(function: Expr, reach: float) -> tuple[float, ...]:
+    """Find kinks and steps within `reach` of zero, from sign changes of arguments of Abs, Heaviside, Max and so on."""
+    switches, found = set(), set()
+    for node in function.atoms(Abs, sign, Heaviside, Max, Min, Piecewise):
+        if isinstance(node, (Max, Min)):
+            switches |= {a - b for i, a in enumerate(node.args) for b in node.args[:i]}
+        elif isinstance(node, Piecewise):
+            switches |= {each.lhs - each.rhs for _, condition in node.args for each in condition.atoms(Relational)}
+        else:
+            switches.add(node.args[0])
+    for switch in switches:
+        if switch.is_polynomial(UNIT):
+            found |= {float(root.as_real_imag()[0]) for root in Poly(switch, UNIT).nroots() if root.is_real}
+            continue
+        # Points without zero, which many functions have in common as a root.
+        points = np.linspace(-reach, 1.0001 * reach, 4001)
+        values = interpret(switch, {UNIT.name: points})
+        for i in np.flatnonzero(values[:-1] * values[1:] < 0):
+            argument = partial(lambda switch, at: float(interpret(switch, {UNIT.name: at})), switch)
+            found.add(scipy.optimize.brentq(argument, points[i], points[i + 1], xtol=1e-300))
+    return tuple(sorted(place for place in found if abs(place) < reach))
+
+
+def _edges(
+    value: Callable[[np.ndarray], np.ndarray], kinks: tuple[float, ...], variances: np.ndarray
+) -> tuple[tuple[float, ...], bool]:
+    """Halve panels until they resolve the function. Return their edges, and whether few enough panels do."""
+    normals, finest, reach = np.linspace(-6, 6, 600), np.sqrt(variances[0]), _REACH * np.sqrt(variances[-1])
+    density = np.exp(-(normals**2) / 2) / np.sum(np.exp(-(normals**2) / 2))
+    # The typical size of the function. At the smallest size alone, rounding errors at large arguments would matter.
+    squares = value(np.sqrt(variances)[:, None] * normals) ** 2 @ density
+    scale = (np.min(squares) * np.max(squares)) ** 0.25
+    edges = np.unique(np.clip([-reach, -1.0, 0.0, 1.0, reach, *kinks], -reach, reach))
+    left, right, done = edges[:-1], edges[1:], []
+    while len(left) and len(done) + len(left) <= _MOST_EDGES:
+        middle, half = (left + right) / 2, (right - left) / 2
+        values, tried = (value(middle[:, None] + half[:, None] * points) for points in (_POINTS, _TRIED))
+        series = values @ _LEGENDRE
+        # The last three Legendre coefficients show whether the panel resolves the function at the nodes.
+        error = np.maximum(np.max(np.abs(series[:, -3:]), axis=1), np.max(np.abs(series @ _AT_TRIED - tried), axis=1))
+        fine = error <= np.maximum(_RESOLVED * np.max(np.abs(values), axis=1), _NEGLIGIBLE * scale)
+        # Near a weak singularity, such as that of a root, panels become so narrow that they do not matter.
+        fine |= error * half <= _NEGLIGIBLE * scale * finest
+        done += [*left[fine]]
+        left, right = (np.concatenate(each) for each in ((left[~fine], middle[~fine]), (middle[~fine], right[~fine])))
+    return tuple(float(edge) for edge in sorted({*done, *left, reach})), not len(left)
+
+
+def _panels(
+    places: Float[Array, "pairs places"], reach: float, width: float, nodes: int
+) -> tuple[Float[Array, "pairs nodes"], Float[Array, "pairs nodes"]]:
+    """Return nodes and weights of Gauss-Legendre quadrature over panels that are split at `places` and on a grid."""
+    xp = np if isinstance(places, np.ndarray) else jnp
+    grid = np.linspace(-reach, reach, int(np.ceil(2 * reach / width)) + 1)
+    grid = xp.broadcast_to(grid, (len(places), len(grid)))
+    edges = xp.sort(xp.concatenate([xp.clip(places, -reach, reach), grid], axis=1), axis=1)
+    points, weights = np.polynomial.legendre.leggauss(nodes)
+    left, half = edges[:, :-1, None], (edges[:, 1:] - edges[:, :-1])[:, :, None] / 2
     # Move the nodes of panels with zero width away from the kink, where the function may be infinite.
-    places = jnp.where(half > 0, left + half * (1 + points), _ELSEWHERE * edges[..., -1:, None])
-    shape = (*edges.shape[:-1], -1)
-    return places.reshape(shape), (half * weights).reshape(shape)
+    at = xp.where(half > 0, left + half * (1 + points), _ELSEWHERE * reach)
+    return at.reshape(len(places), -1), (half * weights).reshape(len(places), -1)
 
 
-def _sorted_edges(places: Float[Array, "... places"], least: float, most: float, width: float) -> Array:
-    grid = np.linspace(least, most, max(1, int(np.ceil((most - least) / width))) + 1)
-    grid = jnp.broadcast_to(grid, (*places.shape[:-1], len(grid)))
-    return jnp.sort(jnp.concatenate([jnp.clip(places, least, most), grid], axis=-1), axis=-1)
-
-
-def nodes_of(rule: Rule, variance: Float[Array, " tokens"], nodes: int = NODES) -> tuple[Array, Array]:
-    """Return nodes and weights, without the density, for a standard normal z, or for z >= 0 if phi has a parity."""
-    edges = np.asarray(rule.edges)
-    if rule.parity:
-        edges = edges[edges >= 0]
-    most = REACH * rule.stretch
-    places = edges / jnp.sqrt(variance)[:, None]
-    # Resolve the oscillations of the last Hermite polynomial.
-    width = min(1.0, 32 / np.sqrt(rule.terms))
-    scaled = _sorted_edges(places, 0.0 if rule.parity else -most, most, width)
-    points, weights = _panelled(scaled, nodes)
-    return points, weights * (2.0 if rule.parity else 1.0)
+def _at_nodes(rule: Rule, variance: Float[Array, " tokens"]) -> tuple[Array, Array, Array]:
+    """Return nodes and weights, without the density, for a standard normal z, and the values of phi."""
+    deviation = jnp.sqrt(variance)[:, None]
+    points, weights = _panels(jnp.asarray(rule.edges) / deviation, _REACH, rule.width, _NODES)
+    return points, weights, apply_to(rule.activation, deviation * points)
 
 
 def moment(rule: Rule, variance: Float[Array, " tokens"], power: int) -> Float[Array, " tokens"]:
     """Return E[phi^power] at each variance."""
-    if rule.parity < 0 and power % 2:
-        return jnp.zeros_like(variance)
 
     def of_tokens(some: Array) -> Array:
-        points, weights = nodes_of(rule, some)
-        weights = weights * (jnp.exp(-(points**2) / 2) / np.sqrt(2 * np.pi))
-        return jnp.sum(weights * apply_to(rule.activation, jnp.sqrt(some)[:, None] * points) ** power, axis=-1)
+        points, weights, values = _at_nodes(rule, some)
+        return jnp.sum(weights * jnp.exp(-(points**2) / 2) / np.sqrt(2 * np.pi) * values**power, axis=1)
 
     return _by_tokens(of_tokens, variance)
 
 
 def _by_tokens(function: Callable[[Array], Array], variance: Float[Array, " tokens"]) -> Array:
-    count = len(variance)
-    batches = -(-count // _TOKENS)
-    padded = jnp.concatenate([variance, jnp.ones(batches * _TOKENS - count)]).reshape(batches, _TOKENS)
+    missing = -len(variance) % _TOKENS
+    padded = jnp.pad(variance, (0, missing), constant_values=1.0).reshape(-1, _TOKENS)
     found = jax.lax.map(function, padded)
-    return found.reshape(batches * _TOKENS, *found.shape[2:])[:count]
+    return found.reshape(-1, *found.shape[2:])[: len(variance)]
 
 
 @partial(jax.custom_jvp, nondiff_argnums=(0,))
 def coefficients(rule: Rule, variance: Float[Array, " tokens"]) -> Float[Array, "tokens terms"]:
-    """Return a_n(v) for n in `rule.orders`."""
+    """Return a_n(v) for n up to the number of terms."""
 
     def of_tokens(some: Array) -> Array:
-        points, weights = nodes_of(rule, some)
+        points, weights, values = _at_nodes(rule, some)
         # Multiply h_n by the square root of the density, which avoids overflow and underflow.
         root = jnp.exp(-(points**2) / 4) / (2 * np.pi) ** 0.25
-        weighted = weights * root * apply_to(rule.activation, jnp.sqrt(some)[:, None] * points)
+        weighted = weights * root * values
 
         def step(pair, n):
-            # h_{n+1} = (z h_n - sqrt(n) h_{n-1}) / sqrt(n + 1), two orders per step.
-            even, odd = pair
-            of_parity = [each for each, sign in ((even, 1), (odd, -1)) if rule.parity in (0, sign)]
-            found = jnp.stack([jnp.sum(weighted * each, axis=-1) for each in of_parity])
-            even = (points * odd - jnp.sqrt(n + 1) * even) / jnp.sqrt(n + 2)
-            odd = (points * even - jnp.sqrt(n + 2) * odd) / jnp.sqrt(n + 3)
-            return (even, odd), found
+            before, now = pair
+            return (now, (points * now - jnp.sqrt(n) * before) / jnp.sqrt(n + 1)), jnp.sum(weighted * now, axis=1)
 
-        _, found = jax.lax.scan(step, (root, points * root), np.arange(0, rule.terms, 2).astype(float))
-        return found.reshape(-1, len(some)).T
+        _, found = jax.lax.scan(step, (jnp.zeros_like(root), root), np.arange(rule.terms, dtype=float), unroll=2)
+        return found.T
 
     return _by_tokens(of_tokens, variance)
 
@@ -154,83 +324,62 @@ def coefficients(rule: Rule, variance: Float[Array, " tokens"]) -> Float[Array, 
 @coefficients.defjvp
 def _coefficients_jvp(rule, primals, tangents):
     (variance,), (change,) = primals, tangents
-    found, orders = coefficients(rule, variance), rule.orders
-    step = 1 if rule.parity else 2
-    later = jnp.pad(found[:, step:], ((0, 0), (0, step)))
+    found, n = coefficients(rule, variance), np.arange(rule.terms)
+    later = jnp.pad(found[:, 2:], ((0, 0), (0, 2)))
     # Integration by parts gives d a_n / dv = (n a_n + sqrt((n + 1) (n + 2)) a_{n+2}) / 2v.
-    slope = (orders * found + np.sqrt((orders + 1) * (orders + 2)) * later) / (2 * variance[:, None])
-    return found, slope * change[:, None]
+    return found, (n * found + np.sqrt((n + 1) * (n + 2)) * later) * (change / (2 * variance))[:, None]
 
 
-@partial(jax.custom_jvp, nondiff_argnums=(0,))
+@jax.custom_jvp
 def mehler_sum(
-    rule: Rule, one: Float[Array, "k terms"], other: Float[Array, "m terms"], correlation: Float[Array, "k m"]
+    one: Float[Array, "k terms"], other: Float[Array, "m terms"], correlation: Float[Array, "k m"]
 ) -> Float[Array, "k m"]:
     """Return sum_n a_n b_n rho^n for every pair."""
-    rows = max(1, min(len(one), _ENTRIES // max(1, len(other))))
-    batches = -(-len(one) // rows)
 
-    def padded(array):
-        return jnp.pad(array, ((0, batches * rows - len(array)), (0, 0))).reshape(batches, rows, -1)
+    def of_token(arguments):
+        here, ratio = arguments
+        # Horner's scheme, from the last term to the first, needs one multiplication per term and pair.
+        total, _ = jax.lax.scan(
+            lambda total, pair: (total * ratio + pair[0] * pair[1], None),
+            jnp.zeros_like(ratio),
+            (here, other.T),
+            reverse=True,
+            unroll=8,
+        )
+        return total
 
-    terms = -(-one.shape[1] // _UNROLLED) * _UNROLLED
-    by_term = jnp.pad(other, ((0, 0), (0, terms - other.shape[1]))).T.reshape(-1, _UNROLLED, len(other))
-
-    def of_rows(arguments):
-        some, ratio = arguments
-        here = jnp.pad(some, ((0, 0), (0, terms - some.shape[1]))).T.reshape(-1, _UNROLLED, rows)
-        power = ratio**2 if rule.parity else ratio
-
-        def add(total, parts):
-            a, b = parts
-            # Horner's scheme, from the last term to the first, needs one multiplication per term and pair.
-            for n in reversed(range(_UNROLLED)):
-                total = total * power + a[n][:, None] * b[n][None, :]
-            return total, None
-
-        total, _ = jax.lax.scan(add, jnp.zeros_like(ratio), (here, by_term), reverse=True)
-        return total * ratio if rule.parity < 0 else total
-
-    return jax.lax.map(of_rows, (padded(one), padded(correlation))).reshape(batches * rows, -1)[: len(one)]
+    return jax.lax.map(of_token, (one, correlation), batch_size=max(1, min(len(one), _ENTRIES // max(1, len(other)))))
 
 
 @mehler_sum.defjvp
-def _mehler_sum_jvp(rule, primals, tangents):
+def _mehler_sum_jvp(primals, tangents):
     (one, other, correlation), (d_one, d_other, d_correlation) = primals, tangents
-    # The derivative in rho is the sum of n a_n b_n rho^(n-1). For small rho, avoid the division by rho: the first
-    # terms are enough.
-    small, orders = jnp.abs(correlation) < 1e-3, rule.orders
-    safe = jnp.where(small, 1e-3, correlation)
-    few = (n * one[:, [i]] * other[:, i] * correlation ** int(n - 1) for i, n in enumerate(orders[:8]) if n)
-    slope = jnp.where(small, sum(few), mehler_sum(rule, one * orders, other, safe) / safe)
-    change = mehler_sum(rule, d_one, other, correlation) + mehler_sum(rule, one, d_other, correlation)
-    return mehler_sum(rule, one, other, correlation), change + slope * d_correlation
+    slope = mehler_sum(one[:, 1:] * np.arange(1, one.shape[1]), other[:, 1:], correlation)
+    change = mehler_sum(d_one, other, correlation) + mehler_sum(one, d_other, correlation)
+    return mehler_sum(one, other, correlation), change + slope * d_correlation
 
 
-def panel_average(rule: Rule, own: Array, other: Array, correlation: Array, nodes: int = PAIR_NODES) -> Array:
+def panel_average(rule: Rule, own: Array, other: Array, correlation: Array, nodes: int = _NODES_OF_PAIRS) -> Array:
     """Compute E[phi(x) phi(y)] for 1D arrays of pairs, by panels in rotated coordinates."""
     flipped = jnp.where(correlation < 0, -1.0, 1.0)[:, None]
     square = jnp.maximum((1 - jnp.abs(correlation)) / 2, 1e-32)[:, None]
     c, s = jnp.sqrt(1 - square), jnp.sqrt(square)
     x, y = jnp.sqrt(own)[:, None], jnp.sqrt(other)[:, None]
-    phi, most = partial(apply_to, rule.activation), OF_DENSITY * REACH * rule.stretch
-    edges, pairs = np.asarray(rule.edges[1:-1]), np.asarray(rule.crossings).reshape(-1, 2)
-    # The kinks of the two factors cross where both coordinates are at a kink.
-    crossings = (pairs[:, 0] / x - flipped * pairs[:, 1] / y) / (2 * s)
+    edges = np.asarray(rule.edges[1:-1])
+    one, two = (each.ravel() for each in np.meshgrid(edges, rule.centres))
+    crossings = jnp.concatenate([(one / x - flipped * two / y), (two / x - flipped * one / y)], axis=1) / (2 * s)
     # The inner integral is continuous at these edges, so they need no gradient, which would be unbounded.
-    crossings = jax.lax.stop_gradient(crossings)
-    # For a function with a parity, the product is the same at (-p, -q) and (p, q), so half the range is enough.
-    least = 0.0 if rule.parity else -most
-    outer, of_outer = _panelled(_sorted_edges(crossings, least, most, WIDTH), nodes)
-    of_outer = of_outer * jnp.exp(-(outer**2) / 2) * (2.0 if rule.parity else 1.0) / (2 * np.pi)
+    outer, of_outer = _panels(jax.lax.stop_gradient(crossings), _REACH_OF_PAIRS, _WIDTH_OF_PAIRS, nodes)
+    of_outer = of_outer * jnp.exp(-(outer**2) / 2) / (2 * np.pi)
 
     def add(total, parts):
         q, weight = parts
         kinks = jnp.concatenate([(edges / x - s * q[:, None]) / c, (flipped * edges / y + s * q[:, None]) / c], axis=1)
-        p, of_inner = _panelled(_sorted_edges(kinks, -most, most, WIDTH), nodes)
+        p, of_inner = _panels(kinks, _REACH_OF_PAIRS, _WIDTH_OF_PAIRS, nodes)
         along, across = c * p, s * q[:, None]
-        product = phi(x * (along + across)) * phi(flipped * y * (along - across))
-        return total + weight * jnp.sum(of_inner * jnp.exp(-(p**2) / 2) * product, axis=1), None
+        values = apply_to(rule.activation, x * (along + across))
+        values = values * apply_to(rule.activation, flipped * y * (along - across))
+        return total + weight * jnp.sum(of_inner * jnp.exp(-(p**2) / 2) * values, axis=1), None
 
     total, _ = jax.lax.scan(jax.checkpoint(add), jnp.zeros_like(own), (outer.T, of_outer.T))
     return total
@@ -239,7 +388,7 @@ def panel_average(rule: Rule, own: Array, other: Array, correlation: Array, node
 def pair_averages(rule: Rule, one: tuple[Array, ...], other: tuple[Array, ...], correlation: Array) -> Array:
     """Return E[phi(x) phi(y)] for every pair of tokens, given as (variances, coefficients, mean squares)."""
     (own, here, of_own), (others, there, of_others) = one, other
-    found = mehler_sum(rule, here, there, correlation)
+    found = mehler_sum(here, there, correlation)
     if not rule.uses_panels:
         return found
 
@@ -252,20 +401,18 @@ def pair_averages(rule: Rule, one: tuple[Array, ...], other: tuple[Array, ...], 
     # Compute batches of pairs by panels, those with the largest errors of Mehler's sum first.
     errors = jax.lax.stop_gradient(off).ravel()
     order = jnp.argsort(-errors)
-    batches = -(-len(order) // _PAIRS)
-    order = jnp.pad(order, (0, batches * _PAIRS - len(order)), mode="edge")
-    rows, columns = jnp.divmod(order, len(others))
-    # Put the smaller variance first, so that the result is exactly symmetric.
-    v, w, ratio = own[rows], others[columns], correlation.ravel()[order]
-    parts = jnp.minimum(v, w), jnp.maximum(v, w), ratio, errors[order]
+    order = jnp.pad(order, (0, -len(order) % _PAIRS), mode="edge").reshape(-1, _PAIRS)
 
-    def of_batch(parts):
-        v, w, ratio, off = parts
+    def of_batch(chosen):
+        rows, columns = jnp.divmod(chosen, len(others))
+        # Put the smaller variance first, so that the result is exactly symmetric.
+        v, w = jnp.minimum(own[rows], others[columns]), jnp.maximum(own[rows], others[columns])
         return jax.lax.cond(
-            jnp.any(off > TOLERANCE), lambda: panel_average(rule, v, w, ratio), lambda: jnp.zeros_like(v)
+            jnp.any(errors[chosen] > _TOLERANCE),
+            lambda: panel_average(rule, v, w, correlation.ravel()[chosen]),
+            lambda: jnp.zeros_like(v),
         )
 
-    panels = jax.lax.map(of_batch, tuple(part.reshape(batches, _PAIRS) for part in parts)).ravel()
     # The padding repeats the last pair.
-    panels = jnp.zeros(correlation.size).at[order].set(panels).reshape(correlation.shape)
-    return jnp.where(off > TOLERANCE, panels, found)
+    panels = jnp.zeros(correlation.size).at[order].set(jax.lax.map(of_batch, order)).reshape(correlation.shape)
+    return jnp.where(off > _TOLERANCE, panels, found)

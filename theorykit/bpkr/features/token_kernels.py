@@ -15,8 +15,7 @@ from ...checks import is_traced
 from ...codegen import compile_expressions
 from ..specification.activations import CORRELATION, OTHER, OWN, Activation
 from . import pair_averages
-from .kernel_rules import REFUSED, WARNED, rule_over
-from .pair_averages import Rule
+from .pair_averages import REFUSED, WARNED, Rule, rule_over
 
 # Smallest variance of a hidden unit, for tokens of zeros. Its square does not underflow.
 _LEAST = 1e-150
@@ -47,8 +46,7 @@ def rules_for(
     """Choose how to compute the kernel after each function for the hidden units of these tokens.
 
     Errors are relative to the root of the product of both mean squares. A warning is issued if an error estimate is
-    above 1e-10. Raises `ValueError` if it is above 1e-3, or if the square of a function has no mean at the variances of
-    the data.
+    above 1e-10. Raises `ValueError` if it is above 1e-3.
     """
     if is_traced(tokens, variances):
         return tuple(rule_over(activation, None)[0] for activation in activations)
@@ -60,17 +58,15 @@ def rules_for(
             squares = below(jnp.asarray(variances[: layer - 1]), tokens.reshape(-1, tokens.shape[-1]))[-1].mean_square
             own = np.asarray(squares) * float(variances[layer - 1])
         rule, error = rule_over(activation, own)
-        variance = f"variances of hidden units of {np.min(own):.3g} to {np.max(own):.3g}"
-        where = f"the function {activation.name}, at {variance}"
-        if not error <= REFUSED:
-            raise ValueError(
-                f"the kernel of {where}, is not resolved: its relative error is up to {error:.2g}. The function "
-                "oscillates too fast, has too many kinks, or is not bounded; use smaller inputs or prior variances, "
-                "or another function"
+        if not error <= WARNED:
+            message = (
+                f"the kernel of the function {activation.name}, at variances of hidden units of {np.min(own):.3g} to "
+                f"{np.max(own):.3g}, has a relative error of up to {error:.2g}. The function oscillates too fast, has "
+                "too many kinks, or is not finite or not square integrable at these variances"
             )
-        if error > WARNED:
-            warning = f"the kernel of {where}, has a relative error of up to {error:.2g}"
-            warnings.warn(warning, KernelWarning, stacklevel=4)
+            if not error <= REFUSED:
+                raise ValueError(message)
+            warnings.warn(message, KernelWarning, stacklevel=4)
         rules = (*rules, rule)
     return rules
 

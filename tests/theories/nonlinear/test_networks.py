@@ -4,14 +4,16 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import sympy
 
 from tests.marks import slow
 from theorykit import bpkr
-from theorykit.bpkr import Dense, nonlinear, sampling
+from theorykit.bpkr import Dense, sampling
 from theorykit.bpkr.network.network import network_of_whitened, weight_shapes
 from theorykit.bpkr.sampling.posterior import WeightPosterior
+from theorykit.theories import nested_kernels, units_with_mean
 
-from ..cases import assert_close, refused
+from ...bpkr.cases import assert_close, refused
 
 TOKENS, FEATURES = 3, 4
 RNG = np.random.default_rng(0)
@@ -92,6 +94,15 @@ def test_the_posterior_of_the_weights_is_that_of_importance_sampling():
     assert np.all(np.abs(found.mean("draws").values - exact) < 5 * errors)
 
 
+def test_networks_that_the_theories_do_not_cover_are_refused():
+    with refused("the kernel of the function tanh(h) has no closed form"):
+        nested_kernels.action(bpkr.Architecture((), 9.0, temperature=0.1, embedding=sympy.tanh))
+    with refused("the nested form needs dense layers, one output and one token"):
+        nested_kernels.action(bpkr.Architecture((2,), 9.0, temperature=0.1, embedding="erf"))
+    with refused("architecture must have an embedding with a mean and only linear layers above it"):
+        units_with_mean.action(bpkr.Architecture((2,), 9.0, temperature=0.1, embedding="erf"))
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("function", ["relu", *slow([abs])])
 @pytest.mark.parametrize("depth", [1, pytest.param(2, marks=pytest.mark.slow)])
@@ -101,6 +112,6 @@ def test_both_forms_are_the_same_for_functions_that_are_homogeneous(function, de
     inputs = np.random.default_rng(1).normal(size=(8, 1, 5))
     features, labels = bpkr.path_features(inputs, [], architecture), np.sign(inputs[:, 0, 0])
     problem = bpkr.Problem(architecture, bpkr.Data(features, labels))
-    nested, plain = nonlinear.NestedProblem(problem).solve(), bpkr.solve(problem)
+    nested, plain = nested_kernels.solve(problem), bpkr.solve(problem)
     assert abs(nested.action - plain.action) < 1e-6 and np.all(np.isfinite(nested.hessian_eigenvalues))
     assert nested.converged or depth > 1

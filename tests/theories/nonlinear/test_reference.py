@@ -5,10 +5,10 @@ import pytest
 
 from tests.marks import slow
 from theorykit import bpkr, saddle
-from theorykit.bpkr import nonlinear
 from theorykit.saddle.bound_action import bind, initial_coordinates
+from theorykit.theories import nested_kernels, units_with_mean
 
-from ..cases import assert_close
+from ...bpkr.cases import assert_close
 from .reference import CASES, INDEPENDENT, architecture_of, arrays, features, names, precisions
 
 VANILLA = [*names("FC_1HL"), *names("FC_deep_vanilla"), *names("CONV_1HL")]
@@ -68,19 +68,19 @@ def test_the_kernel_of_the_test_examples_is_that_of_the_program(name):
 @pytest.mark.parametrize("name", names("FC_1HL_nonodd"))
 def test_with_mean_it_is_a_min_max_point_whatever_the_start(name):
     architecture, data, labels = architecture_of(name), features(name), arrays(name)["y"]
-    problem = nonlinear.MeanProblem(bpkr.Problem(architecture, bpkr.Data(data, labels)))
-    theory, found = problem.theory, problem.solve()
+    problem = bpkr.Problem(architecture, bpkr.Data(data, labels))
+    action, found = units_with_mean.action(architecture), units_with_mean.solve(problem)
     assert found.converged and found.index == 1
-    u1, v1 = (float(found[symbol][0, 0]) * CASES[name]["l1"] for symbol in theory.action.order_parameters)
+    u1, v1 = (float(found[symbol][0, 0]) * CASES[name]["l1"] for symbol in action.order_parameters)
     assert_close([u1, 1 / v1 - 1], arrays(name)["Q"], 1e-6)
     test = features(name, "Xt")
     theirs = arrays(name)["Q"][0], 1 / (1 + arrays(name)["Q"][1])
-    at_theirs = {symbol: np.full((1, 1), q) for symbol, q in zip(theory.action.order_parameters, theirs, strict=True)}
+    at_theirs = {symbol: np.full((1, 1), q) for symbol, q in zip(action.order_parameters, theirs, strict=True)}
     for at, tolerance in ((at_theirs, 1e-6), (found, 1e-5)):
-        prediction = problem.predict(at, test)
+        prediction = units_with_mean.predict(problem, at, test)
         assert_close(prediction.mean, arrays(name)["mean"], tolerance)
         assert_close(prediction.variance, arrays(name)["var"], tolerance)
-    ends = saddle.search(theory.action, problem.values, index=1, starts=20)
+    ends = saddle.search(action, units_with_mean.values(problem), index=1, starts=20)
     assert [int(end.stats["reached"]) for end in ends] == [20]
     assert_close(ends[0].action, found.action, 1e-10)
 
@@ -95,17 +95,17 @@ def test_nested_order_parameters_and_predictor_are_those_of_the_program(name):
         ratios = np.array(overlaps) / np.array([*overlaps[1:], 1.0]) * precisions(name)
         assert_close(ratios, arrays(name)["Q"], 1e-6)
         return
-    problem = nonlinear.NestedProblem(bpkr.Problem(architecture, bpkr.Data(data, labels)))
-    found = problem.solve()
+    problem = bpkr.Problem(architecture, bpkr.Data(data, labels))
+    found = nested_kernels.solve(problem)
     assert found.converged and found.index == 0
     ours = np.array([float(value) for value in found.order_parameters.values()])
     assert_close(ours, INDEPENDENT[name], 1e-6)
     test = features(name, "Xt")
     theirs = dict(zip(found.order_parameters, arrays(name)["Q"], strict=True))
     for at, tolerance in ((theirs, 1e-6), (found, 1e-5)):
-        prediction = problem.predict(at, test)
+        prediction = nested_kernels.predict(problem, at, test)
         assert_close(prediction.mean, arrays(name)["mean"], tolerance)
         assert_close(prediction.variance, arrays(name)["var"], tolerance)
-    at_theirs = bind(found.of, problem.values, theirs)
+    at_theirs = bind(found.of, nested_kernels.values(problem), theirs)
     total = at_theirs.action(initial_coordinates(at_theirs, theirs))
     assert_close(float(total) / architecture.widths[0], arrays(name)["action"], 1e-10)

@@ -1,0 +1,157 @@
+"""Embedding functions with a mean: a second matrix of order parameters, and a min-max point.
+
+Given the weights w above a unit, the readings of hidden units phi(h) are Gaussian with mean m and centred covariance
+kappa - m m^T. Integrating out the weights w of one unit, with prior covariance C, gives
+
+    logdet(I + C B) + b^T (C^{-1} + B)^{-1} b / N_1,   where B and b are covariance and mean of the readings.
+
+With U conjugate to B and V = (C^{-1} + B)^{-1} this becomes
+
+    S_1 = N_1 (tr(C^{-1} U) - tr(U V^{-1}) - logdet V + logdet C),   K = U on kappa - m m^T, V on m m^T.
+
+Without a mean V = U is stationary, and S_1 is the entropy of `bpkr.derive`. The theory is an ansatz for numbers of
+examples proportional to the widths. Source: Pacelli et al., Nature Machine Intelligence (2023), arXiv 2209.04882, for
+one hidden layer and one path, with V = 1/(lambda_1 (1 + Qbar)).
+"""
+
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import Any
+
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+from sympy import Add, Expr, Inverse, MatrixSymbol, S, Trace, expand
+
+from .. import bpkr, saddle
+from ..bpkr.evaluation.formulas import flat_features
+from ..bpkr.evaluation.prediction import prediction_from_kernels
+from ..bpkr.features.implicit import ImplicitFeatures
+from ..bpkr.features.token_kernels import token_means
+from ..compilation import jit
+from ..derivation import Derivation, Step
+from ..derivation.claims import Average
+from ..saddle.domains import Positive, PositiveDefinite
+from ..symbolic import inverse, log_det, normal, positive_definite, sum_of
+from ..symbolic.atoms import LogDet
+
+_ASSUMPTION = "the mean of the hidden units is separate: readings are Gaussian with this mean given the weights above"
+
+
+def action(architecture: bpkr.Architecture) -> saddle.Action:
+    """Return the action for an embedding with a mean, in U_1, V_1, and the order parameters of `bpkr.derive`.
+
+    A stationary point is a maximum in as many directions as V_1 has independent entries.
+
+    Args:
+        architecture: attention and linear layers above an embedding with a mean.
+
+    Raises:
+        ValueError: the embedding has no mean, a layer above it is nonlinear, or the first layer has a skip connection.
+    """
+    if len(architecture.activations) > 1 or architecture.embedding.mean == 0:
+        raise ValueError(
+            f"architecture must have an embedding with a mean and only linear layers above it, got the embedding "
+            f"{architecture.embedding.name} and the layers {architecture.layers}"
+        )
+    if architecture.forms and architecture.forms[0].has_skip:
+        raise ValueError("architecture has a skip connection in the first layer, which this theory does not cover")
+    return _derive(bpkr.derive(architecture))
+
+
+@lru_cache
+def _derive(base: bpkr.Action) -> saddle.Action:
+    symbols, first = base.symbols, base.symbols.first
+    (other, means), width, size = _symbols(base), symbols.widths[0], first.shape[0]
+    entropy = expand(base.entropies[0])
+    # The log-determinant of U_1, which the entropy multiplies by -N_1.
+    (volume,) = (node for node in entropy.atoms(LogDet) if node.matrix == first)
+    in_v1 = Trace(first * Inverse(other)) + volume.xreplace({first: other})
+    replaced = entropy + width * volume - width * in_v1
+    entropies = [base.substitute_nested(each) for each in (replaced, *base.entropies[1:])]
+    energy = base.energy.xreplace({base.kernel: base.kernel + means * other * means.T})
+    free = (first, other, *(symbol for symbol in symbols.free if symbol != first))
+    domains = {symbol: PositiveDefinite() if symbol.is_Matrix else Positive() for symbol in free}
+    parameters = symbols.completed((*symbols.numbers, symbols.features, means, symbols.labels))
+    weights, mean = MatrixSymbol("w", size, 1), MatrixSymbol("b", size, 1)
+    covariance, prior = positive_definite("B", size), positive_definite("C", size)
+    precision = sum_of([inverse(prior), covariance])
+    before = normal(Trace(weights.T * covariance * weights) + 2 * S.ImaginaryUnit * Trace(mean.T * weights))
+    after = normal(log_det(prior) + log_det(precision) + Trace(mean.T * inverse(precision) * mean))
+    claim = Average(weights, prior)
+    step = Step("Gaussian integral", before, after, claim, assumptions=(_ASSUMPTION,), section="Mean")
+    derivation = Derivation((step,), base.derivation.sizes)
+    return saddle.Action(Add(*entropies, energy), domains, parameters, symbols.widths[-1], derivation)
+
+
+def _symbols(base: bpkr.Action) -> tuple[MatrixSymbol, MatrixSymbol]:
+    """Return V_1, and the mean readings of the training examples along every path (labels x n_1)."""
+    size = base.symbols.first.shape[0]
+    return positive_definite("V_1", size), MatrixSymbol("m", base.symbols.features.shape[0], size)
+
+
+def values(problem: bpkr.Problem) -> dict[Expr, Any]:
+    """Return the value of every parameter of `action` for a problem with labels, by symbol."""
+    problem.require_labels()
+    bound, features = problem.bound, problem.data.features
+    means = _means_of_paths(problem.architecture, features)
+    # Feature vectors for the centred kernels.
+    centred = features.path_kernels() - jnp.einsum("ea,vb->abev", means, means)
+    found = bound.numbers() | bound.data(bpkr.features_of_kernels(centred), problem.data.labels)
+    found[_symbols(bound.action)[1]] = _mean_readings(problem.architecture, features)
+    return {symbol: found[symbol] for symbol in action(problem.architecture).parameters}
+
+
+def solve(problem: bpkr.Problem, **options: Any) -> saddle.Solution:
+    """Find the min-max point with `saddle.stationary`, to which `options` are passed.
+
+    The search starts at infinite width, or at `initial` if it is given. `initial=None` starts at random points.
+    """
+    of_problem = action(problem.architecture)
+    if "initial" not in options:
+        point = problem.bound.point(bpkr.gp_limit(problem.architecture))
+        point[_symbols(problem.bound.action)[0]] = point[problem.bound.symbols.first]
+        options["initial"] = {symbol: point[symbol] for symbol in of_problem.order_parameters}
+    size = problem.architecture.overlap_sizes[0]
+    return saddle.stationary(of_problem, values(problem), index=size * (size + 1) // 2, **options)
+
+
+def predict(
+    problem: bpkr.Problem,
+    point: saddle.Solution | Mapping[Expr, Array],
+    test_features: ImplicitFeatures | None = None,
+) -> bpkr.Prediction:
+    """Predict outputs on test examples.
+
+    Args:
+        problem: the architecture with its training data.
+        point: a solution, or the order parameters by symbol.
+        test_features: path features of test examples; by default the test features of the problem's data.
+    """
+    features, test_features = problem.data.features, problem.test_features(test_features)
+    here, there = (_mean_readings(problem.architecture, each) for each in (features, test_features))
+    u1, v1 = (jnp.asarray(point[each]) for each in (problem.bound.symbols.first, _symbols(problem.bound.action)[0]))
+    kernels = _kernels(u1, v1, features, here, test_features, there)
+    labels = problem.data.labels
+    found = problem.finite(prediction_from_kernels(problem.bound, *kernels, labels.reshape(-1, 1)))
+    mean, variance = (array.reshape(-1, *labels.shape[1:]) for array in (found.mean, found.variance))
+    return bpkr.Prediction(mean, variance, problem.ansatz)
+
+
+def _means_of_paths(architecture: bpkr.Architecture, features: ImplicitFeatures) -> Float[Array, "examples paths"]:
+    """Return the mean that each path reads from each example."""
+    flat = features.tokens.reshape(-1, features.tokens.shape[2])
+    of_tokens = token_means(architecture.embedding, features.rules[0], flat).reshape(features.tokens.shape[:2])
+    return jnp.einsum("es,esp->ep", of_tokens, features.readings)
+
+
+def _mean_readings(architecture: bpkr.Architecture, features: ImplicitFeatures) -> Float[Array, "rows n"]:
+    """Return the means, with one row per label and one column per (path, output)."""
+    return flat_features(architecture, _means_of_paths(architecture, features)[:, :, None])
+
+
+@jit
+def _kernels(u1, v1, features, here, test_features, there):
+    kernel = features.kernel(u1, features) + here @ (v1 - u1) @ here.T
+    between = test_features.kernel(u1, features) + there @ (v1 - u1) @ here.T
+    diagonal = test_features.kernel_diagonal(u1) + jnp.sum(there @ (v1 - u1) * there, axis=1)
+    return kernel, between, diagonal
