@@ -158,7 +158,9 @@ def test_costs_of_heads_are_bars_beside_their_scores():
         (right,) = (other for other in axes.figure.axes if other is not axes)
         np.testing.assert_array_equal(right.lines[0].get_ydata(), np.concatenate(costs.scores))
         assert axes.get_ylabel() == what and len(axes.get_legend().get_texts()) == 3
-    costs = bpkr.head_costs(bpkr.Problem(ARCHITECTURE, data.training), bpkr.solve(problem), progress=False)
+    costs = bpkr.head_costs(
+        bpkr.Problem(ARCHITECTURE, bpkr.Data(data.features, data.labels)), bpkr.solve(problem), progress=False
+    )
     with pytest.raises(ValueError, match="needs costs of test examples"):
         plots.draw_head_costs(costs, cost="prediction")
 
