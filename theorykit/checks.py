@@ -275,11 +275,6 @@ def _axis(name: Any) -> str:
     return _AXES.get(singular, singular)
 
 
-def axis_names(value: Any) -> tuple[str, ...]:
-    """Return the names of an array's axes in the singular; empty for an array without names."""
-    return tuple(_axis(name) for name in _named_axes(value))
-
-
 def in_order_of_names(name: str, value: Any, axes: str) -> Any:
     """Transpose an array with named axes, such as an xarray array, to the order of `axes` (singular or plural names).
 

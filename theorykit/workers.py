@@ -12,8 +12,7 @@ import re
 import signal
 import sys
 import warnings
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import BrokenExecutor, CancelledError, Future, ProcessPoolExecutor, as_completed
 from contextlib import contextmanager, nullcontext
 from multiprocessing import current_process, get_context, parent_process
@@ -190,27 +189,6 @@ def run_tasks(
             first, done = min(failures), len(numbers) - len(failures)
             failures[first].add_note(f"in task {first} of {len(numbers)}; {done} other tasks were done")
             raise failures[first]
-
-
-def run_in_order(
-    executor: Workers, function: Callable[..., Any], tasks: Iterable[tuple], under_way: int
-) -> Iterator[Any]:
-    """Yield `function(*task)` for every task, in order, with at most `under_way` unfinished tasks submitted."""
-    if executor is None:
-        yield from (_call(function, *task) for task in tasks)
-        return
-    submit, waiting = _submitter(executor, function, ()), deque[Future]()
-    try:
-        with _naming_what_is_lost(executor):
-            for task in tasks:
-                waiting.append(submit(task))
-                if len(waiting) == under_way:
-                    yield waiting.popleft().result()
-            while waiting:
-                yield waiting.popleft().result()
-    finally:
-        for future in waiting:
-            future.cancel()
 
 
 def _submitter(executor: Workers, function: Callable, common: tuple) -> Callable[[tuple], Future]:
