@@ -167,8 +167,8 @@ class TabulatedKernel(AbstractKernel):
         return half + half.T
 
     def curvature(self, resolvent, representer, has_log_determinant=True):
-        if isinstance(self.features, jax.Array) and self._cost_of_features() < self._cost():
-            return ExplicitKernel(self.features, self.outputs).curvature(resolvent, representer, has_log_determinant)
+        if (cheaper := self._cheaper) is not None:
+            return cheaper.curvature(resolvent, representer, has_log_determinant)
         size = self.features.shape[1] * self.outputs
         entries = jnp.asarray(np.stack(np.triu_indices(size), axis=1))
 
@@ -196,12 +196,17 @@ class TabulatedKernel(AbstractKernel):
         count = math.comb(self.features.shape[1] * self.outputs + 1, 2)
         return 2.0 * count * (self.rows**3 + count * self.rows**2)
 
-    def _cost_of_features(self) -> float:
-        return ExplicitKernel(self.features, self.outputs).curvature_cost()[0]
+    @property
+    def _cheaper(self) -> ExplicitKernel | None:
+        """The kernel of the array of features, if its curvature costs less."""
+        if isinstance(self.features, ImplicitFeatures):
+            return None
+        explicit = ExplicitKernel(self.features, self.outputs)
+        return explicit if explicit.curvature_cost()[0] < self._cost() else None
 
     def curvature_cost(self):
-        if not isinstance(self.features, ImplicitFeatures) and self._cost_of_features() < self._cost():
-            return ExplicitKernel(self.features, self.outputs).curvature_cost()
+        if (cheaper := self._cheaper) is not None:
+            return cheaper.curvature_cost()
         return self._cost(), 24.0 * math.comb(self.features.shape[1] * self.outputs + 1, 2) * self.rows**2
 
 
