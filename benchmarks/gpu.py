@@ -35,11 +35,11 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import jaxlib
+from theorykit.dmft.diagrams import OrbitSettings, orbit_diagram
+from theorykit.dynamics.orthonormal import gram_schmidt
 
 import theorykit
 from theorykit import bpkr, dmft
-from theorykit.dmft.diagrams import OrbitSettings, orbit_diagram
-from theorykit.dynamics.orthonormal import gram_schmidt
 
 sys.path.insert(0, str(Path(__file__).parent))
 import problems

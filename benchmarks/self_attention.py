@@ -34,11 +34,11 @@ from pathlib import Path
 import jax
 import jax.numpy as jnp
 import numpy as np
+from theorykit.dmft.diagrams import OrbitSettings, orbit_diagram
+from theorykit.dynamics.orthonormal import gram_schmidt, householder
 
 import theorykit
 from theorykit import dmft
-from theorykit.dmft.diagrams import OrbitSettings, orbit_diagram
-from theorykit.dynamics.orthonormal import gram_schmidt, householder
 
 sys.path.insert(0, str(Path(__file__).parent))
 import self_attention_published as published

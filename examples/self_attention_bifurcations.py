@@ -13,10 +13,10 @@ from pathlib import Path
 import jax
 import matplotlib.pyplot as plt
 import numpy as np
+from theorykit.dmft.diagrams import OrbitSettings, coexisting_attractors, nearby_windows
 
 import theorykit
 from theorykit import dmft, dynamics
-from theorykit.dmft.diagrams import OrbitSettings, coexisting_attractors, nearby_windows
 from theorykit.plots.style import LIMITS, THEORY, save, use_style
 
 theorykit.enable_float64()

@@ -26,7 +26,6 @@ from sympy.matrices.expressions.applyfunc import ElementwiseApplyFunction
 from theorykit import bpkr, dmft, dynamics, saddle, symbolic
 from theorykit.bpkr import sampling, sweeps
 from theorykit.codegen import interpret
-from theorykit.dynamics.regimes import kaplan_yorke_lower_bound
 from theorykit.saddle.bound_action import bind
 from theorykit.symbolic import atoms, averages, functions, matrix_functions, normal
 from theorykit.theories import empirical_risk, in_context, learned_attention, nested_kernels, units_with_mean
@@ -704,9 +703,15 @@ def start_of(spec: dict, arrays: dict, weights: dmft.Weights, model: dmft.SelfAt
     """Return the state after a prompt, in either convention, or with the attentions of a window, newest first."""
     parameters = parameters_of(spec)
     if "window" in arrays:
-        return dmft.state_from_window(model, parameters, dmft.Window(arrays["window"], spec["position"]))
-    start = {"token": dmft.token_start, "window": dmft.window_start}[spec["convention"]]
-    return start(model, parameters, dmft.prompt(weights, arrays["prompt"]))
+        window = np.moveaxis(arrays["window"], (0, 1), (-2, -1))
+        return dmft.state_from_window(model, parameters, window, spec["position"])
+    return dmft.start(model, parameters, dmft.prompt(weights, arrays["prompt"]), spec["convention"])
+
+
+def batch_last(array, axes: int) -> np.ndarray:
+    """Move the batch axes, which are before the last `axes` axes, to the end."""
+    array = np.asarray(array)
+    return np.moveaxis(array, range(array.ndim - axes), range(axes, array.ndim))
 
 
 @kind
@@ -716,10 +721,10 @@ def trajectory(spec, arrays):
     parameters = parameters_of(spec)
     path = dmft.run(model, parameters, start_of(spec, arrays, weights, model), steps=spec["steps"])
     return {
-        "attention": path.attention,
-        "overlaps": path.overlaps(model, parameters),
+        "attention": batch_last(path.attention, 2),
+        "overlaps": batch_last(path.overlaps, 3),
         "positions": path.positions,
-        "later": jnp.stack(dmft.advance(model, parameters, path.end, spec["later"]).attention),
+        "later": batch_last(dmft.advance(model, parameters, path.end, spec["later"]).latest, 1),
     }
 
 
@@ -727,16 +732,18 @@ def trajectory(spec, arrays):
 def column_law(spec, arrays):
     """Return the law of the columns of weights in a canonical order, and the means that depend on it."""
     weights, model = network_of(spec, arrays)
-    law = dmft.column_law(weights)
-    order = np.lexsort(law.directions.T[::-1])
-    parameters = parameters_of(spec)
-    averages = [dmft.semantic_overlap(model, family, parameters, arrays["attention"]) for family in range(4)]
+    order = np.lexsort(model.directions.T[::-1])
+    batch = arrays["attention"].shape[1:]
+    parameters = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, batch), parameters_of(spec))
+    semantic = partial(dmft.semantic_overlap, model)
+    for _ in batch:
+        semantic = jax.vmap(semantic, in_axes=-1, out_axes=-1)
     return {
-        "directions": law.directions[order],
-        "moments": law.moments[:, order],
+        "directions": model.directions[order],
+        "moments": model.moments[:, order],
         "positional": model.positional,
         "prompt": dmft.prompt(weights, arrays["prompt"]),
-        "semantic_overlaps": jnp.stack(averages),
+        "semantic_overlaps": semantic(parameters, jnp.asarray(arrays["attention"])),
     }
 
 
@@ -765,27 +772,24 @@ def mean_field_equations(spec, arrays):
 @kind
 def tangent_growth(spec, arrays):
     """Return log R_jj of every token, for perturbations (vectors, context, patterns) of a window."""
-    _, model = network_of(spec, arrays)
-    window = dmft.Window(arrays["window"], spec["position"])
-    call = {"steps": spec["steps"], "every": 1, "blocks": spec["steps"], "exponents": arrays["perturbations"]}
-    return {"growth": dmft.lyapunov_spectrum(model, parameters_of(spec), window, **call).blocks}
+    weights, model = network_of(spec, arrays)
+    call = {"steps": spec["steps"], "blocks": spec["steps"], "perturbations": arrays["perturbations"]}
+    start = start_of(spec, arrays, weights, model)
+    return {"growth": dmft.lyapunov_spectrum(model, parameters_of(spec), start, **call).blocks}
 
 
 @kind
 def lyapunov_spectrum(spec, arrays):
-    """Return exponents along the last axis, largest first, with errors, the regime and the Kaplan-Yorke dimension."""
-    _, model = network_of(spec, arrays)
-    window = dmft.Window(arrays["window"], spec["position"])
-    options = {"orthonormalise": dynamics.gram_schmidt, "every": 1} if spec["leading"] else {}
-    found = dmft.lyapunov_spectrum(
-        model, parameters_of(spec), window, steps=spec["steps"], exponents=spec["leading"], **options
-    )
-    exponents = np.moveaxis(np.asarray(found.exponents), 0, -1)
+    """Return exponents along the last axis, with errors, the regime and the Kaplan-Yorke dimension."""
+    weights, model = network_of(spec, arrays)
+    start = start_of(spec, arrays, weights, model)
+    call = {"steps": spec["steps"], "exponents": spec["leading"]}
+    found = dmft.lyapunov_spectrum(model, parameters_of(spec), start, **call)
     return {
-        "exponents": exponents,
-        "exponents_error": np.moveaxis(np.asarray(found.errors), 0, -1),
+        "exponents": found.exponents,
+        "exponents_error": found.errors,
         "regime": np.atleast_1d(dynamics.classify(found)),
-        "dimension": kaplan_yorke_lower_bound(exponents),
+        "dimension": dynamics.kaplan_yorke_dimension(found.exponents),
     }
 
 
@@ -794,11 +798,9 @@ def settled_orbits(spec, arrays):
     """Return the regime of orbits after a transient, and the range of the attention of those that are periodic."""
     weights, model = network_of(spec, arrays)
     parameters = parameters_of(spec)
-    window = dmft.discard_transient(model, parameters, start_of(spec, arrays, weights, model), spec["transient"])
-    call = {"steps": spec["steps"], "exponents": 2, "every": 1, "orthonormalise": dynamics.gram_schmidt}
-    regimes = dynamics.classify(dmft.lyapunov_spectrum(model, parameters, window, **call))
-    state = dmft.state_from_window(model, parameters, window)
-    attention = np.asarray(dmft.run(model, parameters, state, steps=spec["recorded"]).attention)
+    state = dmft.advance(model, parameters, start_of(spec, arrays, weights, model), spec["transient"])
+    regimes = dynamics.classify(dmft.lyapunov_spectrum(model, parameters, state, steps=spec["steps"], exponents=2))
+    attention = batch_last(dmft.run(model, parameters, state, steps=spec["recorded"]).attention, 2)
     is_periodic = regimes == "periodic"
     return {
         "regimes": regimes,
@@ -816,7 +818,7 @@ def regimes(spec, arrays):
         "published": dynamics.classify(exponents, threshold=spec["threshold"]),
         "decided": dynamics.classify(exponents, arrays["errors"], spec["threshold"]),
         "dimension": dynamics.kaplan_yorke_dimension(exponents[contracting]),
-        "bound": kaplan_yorke_lower_bound(exponents),
+        "bound": dynamics.kaplan_yorke_dimension(exponents),
     }
 
 
@@ -853,7 +855,7 @@ def step_of(spec: dict, arrays: dict) -> Callable:
     if spec["map"] != "network":
         return MAPS[spec["map"]]
     _, model = network_of(spec, arrays)
-    return dmft.Stroboscope(model, parameters_of(spec), spec["scanned"], spec["tokens"])
+    return dmft.stroboscope(model, parameters_of(spec), spec["scanned"], spec["tokens"])
 
 
 def leading(multipliers: np.ndarray, count: int) -> np.ndarray:
@@ -917,8 +919,8 @@ def fluctuations(spec, arrays):
     network = dmft.network.class_sum_network(weights, spec["context"], spec["repeats"])
     start = start_of(spec, arrays, weights, model)
     found = dmft.network.fluctuations(network, parameters_of(spec), start, steps=spec["steps"])
-    names = ("mean", "attention", "overlaps", "attention_deviation", "overlap_deviation", "rms", "neurons")
-    return {name: getattr(found, name) for name in names}
+    axes = {"mean": 2, "attention": 3, "overlaps": 5, "attention_deviation": 2, "overlap_deviation": 3, "rms": 0}
+    return {name: batch_last(getattr(found, name), count) for name, count in axes.items()} | {"neurons": found.neurons}
 
 
 @kind
@@ -928,7 +930,7 @@ def sampled_networks(spec, arrays):
     network = dmft.network.class_sum_network(weights, spec["context"], spec["repeats"])
     start = start_of(spec, arrays, weights, model)
     call = {"steps": spec["steps"], "samples": spec["samples"], "key": jax.random.key(0)}
-    attention = np.asarray(dmft.network.run(network, parameters_of(spec), start, **call).attention)[1:]
+    attention = np.moveaxis(dmft.network.run(network, parameters_of(spec), start, **call).attention, 0, 2)[1:]
     mean = attention.mean(axis=2, keepdims=True)
     squares = (attention - mean) ** 2
     error = lambda values: values.std(axis=2, ddof=1) / np.sqrt(spec["samples"])  # noqa: E731

@@ -6,9 +6,8 @@ import subprocess
 
 import pytest
 
+from derivations import self_attention_dynamics
 from theorykit import bpkr, store
-from theorykit.dmft.derivation.derivation import derive as derive_map
-from theorykit.dmft.derivation.document import mean_field_blocks
 from theorykit.symbolic import Equation, Heading, Text, as_latex
 from theorykit.symbolic.documents.document import Items
 
@@ -49,7 +48,7 @@ def test_nothing_is_overwritten_unasked(suffix, tmp_path):
 @pytest.mark.parametrize("theory", ["attention paths", "dynamics"])
 def test_latex_sets_the_derivations(theory, tmp_path):
     if theory == "dynamics":
-        article = as_latex(mean_field_blocks(derive_map()))
+        article = as_latex(self_attention_dynamics.contents()[0])
     else:
         action = bpkr.derive(bpkr.Architecture((bpkr.Skip(2), bpkr.Dense(), 2), widths=1, temperature=1.0, outputs=2))
         (tmp_path / "action.tex").write_text(bpkr.render_latex(action, steps=True))

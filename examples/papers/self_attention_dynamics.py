@@ -15,6 +15,9 @@ import msgspec
 import numpy as np
 import xarray as xr
 from jax.typing import ArrayLike
+from theorykit.dmft.diagrams import ORBIT, OrbitSettings, describe_exponents, in_blocks, orbit_diagram, phase_diagram
+from theorykit.dynamics.orthonormal import gram_schmidt
+from theorykit.dynamics.time_series import amplitude_spectrum, autocorrelation, detect_period, zero_one_test
 
 from theorykit import dmft, store
 from theorykit.checks import (
@@ -25,9 +28,6 @@ from theorykit.checks import (
     checked_number,
     checked_whole_number,
 )
-from theorykit.dmft.diagrams import ORBIT, OrbitSettings, describe_exponents, in_blocks, orbit_diagram, phase_diagram
-from theorykit.dynamics.orthonormal import gram_schmidt
-from theorykit.dynamics.time_series import amplitude_spectrum, autocorrelation, detect_period, zero_one_test
 from theorykit.workers import Workers, check_executor
 
 # The published network has position bits for this many tokens, and this scale of its attention scores.

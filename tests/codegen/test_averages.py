@@ -15,7 +15,7 @@ from sympy import Abs, Heaviside, Max, Symbol, Trace, cos, cosh, erf, erfc, exp,
 from tests.codegen import hard_averages
 from tests.expressions import A, H, L, N, X, assert_close, generate, random_values
 from tests.marks import slow
-from theorykit.codegen import BATCH, average_errors, compile_expressions, interpret, quadrature_error
+from theorykit.codegen import average_errors, compile_expressions, interpret, quadrature_error
 from theorykit.codegen.oracle import normal_mean
 from theorykit.codegen.quadrature import gaussian_mean
 from theorykit.symbolic import GaussianAverage, entrywise, gradient, partial_trace, with_nodes
@@ -102,7 +102,8 @@ def test_what_depends_on_the_variable_and_is_a_matrix_is_refused_by_name():
 def test_averages_are_taken_over_a_batch():
     values = {"h": np.array([0.1, -0.5, 0.7]), "b": np.array([0.6, 0.2, -0.3])}
     outputs = {f"value_{i}": expression for i, expression in enumerate(AVERAGES)}
-    found = compile_expressions("average", outputs, (b, h), BATCH)(**on_device(values))
+    function = compile_expressions("average", outputs, (b, h))
+    found = jax.vmap(lambda values: function(**values))(on_device(values))
     for name, expression in outputs.items():
         expected = [interpret(expression, {"h": x, "b": y}) for x, y in zip(values["h"], values["b"], strict=True)]
         assert_close(found[name], expected)
@@ -207,8 +208,6 @@ def test_the_adaptive_rule_is_taken_over_batches_and_within_itself():
     values = {"h": np.array([0.1, -0.5, 0.7]), "b": np.array([3.0, 0.2, -60.0])}
     expected = [interpret(average, {"h": x, "b": y}) for x, y in zip(values["h"], values["b"], strict=True)]
     given = on_device(values)
-    batched = compile_expressions("f", {"value": average}, (b, h), BATCH)
-    assert_close(jax.jit(lambda given: batched(**given))(given)["value"], expected, 1e-12)
     single = compile_expressions("f", {"value": average}, (b, h))
     assert_close(jax.jit(jax.vmap(lambda given: single(**given)["value"]))(given), expected, 1e-12)
     slope = jax.jit(jax.vmap(jax.grad(lambda given: single(**given)["value"])))(given)

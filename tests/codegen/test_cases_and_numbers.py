@@ -13,7 +13,7 @@ import sympy as sp
 
 from tests.expressions import assert_close
 from theorykit import saddle
-from theorykit.codegen import BATCH, compile_expressions, interpret
+from theorykit.codegen import compile_expressions, interpret
 from theorykit.codegen.compiled import check_covered
 from theorykit.symbolic import (
     GaussianAverage,
@@ -69,7 +69,7 @@ def test_cases_that_do_not_hold_leave_no_trace(expression):
             step = 1e-5
             assert_close((function(point + step) - function(point - step)) / (2 * step), by_jax, 1e-6)
     points = jnp.array(CASES[expression])
-    assert_close(compiled(expression, algebra=BATCH)(points), [function(x) for x in CASES[expression]], 1e-14)
+    assert_close(jax.vmap(compiled(expression))(points), [function(x) for x in CASES[expression]], 1e-14)
     assert_close(jax.vmap(jax.grad(function))(points), [jax.grad(function)(x) for x in CASES[expression]], 1e-13)
     assert mathml(latex(expression))
 
@@ -211,7 +211,7 @@ def test_a_numeric_function_is_one_like_all_others(function):
         for take in (jax.grad, jax.jacfwd):
             assert_close(take(jax.grad(run))(point), derivative(point), 1e-11)
     assert_close(compiled(expression)(0.4), interpret(expression, {"x": 0.4}), 1e-9 if function is not STEEP else 0.1)
-    batch = compiled(expression, algebra=BATCH)(jnp.array([0.4, 0.5]))
+    batch = jax.vmap(compiled(expression))(jnp.array([0.4, 0.5]))
     assert_close(batch, [compiled(expression)(0.4), compiled(expression)(0.5)], 1e-13)
     assert mathml(latex(expression)) and function.__name__ in str(expression)
     check_covered(expression)

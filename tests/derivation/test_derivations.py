@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from theorykit.derivation import Derivation, claims, derivation_blocks, verification_blocks
-from theorykit.dmft.derivation.derivation import derive as derive_map
+from theorykit.dmft.derivation import derive as derive_map
 from theorykit.symbolic import Equation, as_latex, as_markdown
 from theorykit.symbolic.documents.document import Folded
 

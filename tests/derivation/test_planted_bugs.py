@@ -8,7 +8,7 @@ from sympy import Lambda, Rational
 from theorykit.bpkr.action import backpropagation, prior
 from theorykit.bpkr.action import derivation as back_propagation
 from theorykit.derivation import Derivation
-from theorykit.dmft.derivation.derivation import derive as derive_map
+from theorykit.dmft.derivation import derive as derive_map
 from theorykit.symbolic import gradient, kronecker, log_det
 from theorykit.symbolic.algebra import simplify_traces
 from theorykit.symbolic.atoms import PartialTrace, Softmax

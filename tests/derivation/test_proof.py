@@ -11,7 +11,7 @@ from sympy import Integer, Lambda, MatrixSymbol, Rational, Trace, sin, tanh
 from theorykit.derivation import Derivation, Step, claims, derivation_blocks, field, verification_blocks
 from theorykit.derivation.field import PRIME, NotRational
 from theorykit.derivation.step import chance_of_mistake, random_points, written
-from theorykit.dmft.derivation.derivation import derive as derive_map
+from theorykit.dmft.derivation import derive as derive_map
 from theorykit.symbolic import Softmax, as_markdown, entrywise, inverse, positive_definite
 from theorykit.symbolic.atoms import LogDet
 from theorykit.symbolic.matrix_functions import sum_of_column

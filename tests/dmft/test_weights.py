@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from theorykit import dmft
-from theorykit.dmft.weights import ColumnLaw, distinct_columns
+from theorykit.dmft.weights import distinct_columns
 
 from .reference import cases
 
@@ -28,18 +28,18 @@ def test_published_seeds_give_the_published_weights(case):
 
 
 @pytest.mark.parametrize("case", cases("trajectories"), ids=repr)
-def test_published_correlations(case):
-    law = dmft.column_law(case.weights)
-    pairs = np.einsum("fjm,jb->fbm", law.moments, law.directions)
+def test_published_correlations_give_the_same_network(case):
+    """Eq. (7): pairs, and for three patterns the products of all three output weights."""
+    model, patterns = case.model, case.about["M"]
+    pairs = np.einsum("fjm,jb->fbm", model.moments, model.directions)
     np.testing.assert_allclose(pairs, case["pair_corr"], atol=1e-15)
-    if case.about["M"] == 3:
-        quadruples = np.einsum("fjm,j->fm", law.moments, np.prod(law.directions, axis=1))
-        np.testing.assert_allclose(quadruples, case["quad_corr"], atol=1e-15)
-
-
-def average(law: ColumnLaw, attention: np.ndarray) -> np.ndarray:
-    """<w^alpha tanh(w^o . A)>, `(families, patterns)`."""
-    return np.einsum("fjm,j->fm", law.moments, np.tanh(law.directions @ attention))
+    correlations = {(b,): case["pair_corr"][:, b] for b in range(patterns)}
+    if patterns == 3:
+        correlations[0, 1, 2] = case["quad_corr"]
+    same = dmft.self_attention_from_correlations(correlations, model.positional)
+    parameters, attention = dmft.Parameters(1.3, 1.0, 0.1), np.linspace(-0.7, 0.5, patterns)
+    expected = dmft.semantic_overlap(model, parameters, attention)
+    np.testing.assert_allclose(dmft.semantic_overlap(same, parameters, attention), expected, atol=1e-14)
 
 
 @given(patterns=st.integers(1, 5), neurons=st.sampled_from((1, 3, 50)), seed=st.integers(0, 99))
@@ -47,10 +47,10 @@ def test_the_law_of_columns_is_the_mean_over_neurons(patterns, neurons, seed):
     weights = dmft.iid_weights(patterns, neurons, 2, key=jax.random.key(seed))
     attention = np.random.default_rng(seed).normal(size=patterns)
     tanh = np.tanh(attention @ weights.semantic[dmft.OUTPUT])
-    expected = np.mean(weights.semantic * tanh, axis=-1)
-    by_columns = dmft.column_law(weights)
-    np.testing.assert_allclose(average(by_columns, attention), expected, atol=1e-14)  # Eq. (6)
-    assert len(by_columns.directions) <= min(neurons, 2 ** (patterns - 1))
+    model = dmft.self_attention_limit(weights, 4)
+    found = np.einsum("fjm,j->fm", model.moments, np.tanh(model.directions @ attention))
+    np.testing.assert_allclose(found, np.mean(weights.semantic * tanh, axis=-1), atol=1e-14)  # Eq. (6)
+    assert len(model.directions) <= min(neurons, 2 ** (patterns - 1))
 
 
 @pytest.mark.parametrize("segments", [1, 3, 7])

@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 import xarray as xr
 from matplotlib.colors import to_hex
-
 from theorykit.dynamics.regimes import CHAOTIC, PERIODIC, QUASI_PERIODIC, UNDECIDED
+
 from theorykit.plots.phases import REGIME_COLORS, phase_diagram, share_that_differs
 
 REGIMES = np.array([[PERIODIC, CHAOTIC, CHAOTIC], [PERIODIC, PERIODIC, QUASI_PERIODIC]])

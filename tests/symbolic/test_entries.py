@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from sympy import symbols
 
 from tests.expressions import assert_close, assert_gradient
-from theorykit.codegen import BATCH, batch, compile_expressions, interpret
+from theorykit.codegen import compile_expressions, interpret
 from theorykit.symbolic import (
     GaussianAverage,
     entrywise,
@@ -156,16 +156,6 @@ def test_a_matrix_that_depends_on_an_entry_is_refused():
         compiled(sum_of_entries(function))
     with pytest.raises(NotImplementedError, match="depends on x"):
         gradient(sum_of_entries(function), K)
-
-
-def test_a_batch_has_functions_of_several_matrices():
-    first, second = sp.MatrixSymbol("a", 2, 1), sp.MatrixSymbol("b", 2, 1)
-    function = compile_expressions(
-        "f", {"value": entrywise(lambda x, y: sp.tanh(x * y), first, second)}, (first, second), BATCH
-    )
-    a, b = np.random.default_rng(0).standard_normal((2, 2, 1, 5))
-    found = function(a=batch.matrix(jnp.asarray(a)), b=batch.matrix(jnp.asarray(b)))["value"]
-    assert_close(np.stack(found.column), np.tanh(a * b)[:, 0], 1e-15)
 
 
 @pytest.mark.parametrize(

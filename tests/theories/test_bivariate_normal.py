@@ -11,7 +11,7 @@ from hypothesis.extra.numpy import arrays
 from sympy import Integer, Symbol
 
 from tests.expressions import assert_close
-from theorykit.codegen import BATCH, compile_expressions, interpret
+from theorykit.codegen import compile_expressions, interpret
 from theorykit.symbolic import gradient, latex, log_normal_cdf
 from theorykit.symbolic.documents.mathml import mathml
 from theorykit.theories.bivariate_normal import log_bivariate_normal_cdf
@@ -144,7 +144,7 @@ def test_symmetry_limits_domain_and_notation():
             log_bivariate_normal_cdf(X, Y, r)
     assert latex(NODE) == r"\log\Phi_{2}\left(x, y; z\right)" and mathml(latex(NODE**2 + NODE))
     limits = dict(zip("xyz", np.array(LIMITS[:3]).T, strict=True))
-    assert_close(compiled({"value": NODE}, algebra=BATCH)(**limits)["value"], at_limits(*limits.values()), 1e-13)
+    assert_close(compiled({"value": NODE})(**limits)["value"], at_limits(*limits.values()), 1e-13)
 
 
 @pytest.mark.slow

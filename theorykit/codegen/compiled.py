@@ -107,8 +107,7 @@ def compile_expressions(
         name: name of the function.
         outputs: expressions by name. The function returns their values in a dictionary.
         arguments: symbols that become arguments of the function, by name.
-        algebra: operations that the function uses. With `BATCH` it takes batches of small matrices,
-            `theorykit.codegen.batch.Matrix`.
+        algebra: operations that the function uses.
 
     Raises:
         ValueError: a symbol is neither an argument nor a size of an argument, or two symbols have the same name.

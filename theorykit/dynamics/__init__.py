@@ -1,4 +1,4 @@
-"""Orbits of any map: cycles and their bifurcations, bases of tangent vectors, regimes, and time series."""
+"""Orbits of any map: exponents and regimes, orbits over many parameters, cycles and their bifurcations."""
 
 from .branches import (  # noqa: F401  kinds of events, and types of results
     BRANCH_POINT,
@@ -11,19 +11,17 @@ from .branches import (  # noqa: F401  kinds of events, and types of results
     follow,
 )
 from .cycles import Cycle, NoCycleError, cycle_near, find_cycle  # noqa: F401
-from .orthonormal import gram_schmidt, householder  # noqa: F401
-from .regimes import classify, kaplan_yorke_dimension, kaplan_yorke_lower_bound  # noqa: F401
-from .time_series import amplitude_spectrum, autocorrelation, detect_period, zero_one_test  # noqa: F401
+from .exponents import LyapunovSpectrum, classify, kaplan_yorke_dimension, lyapunov_spectrum  # noqa: F401
+from .orbits import orbits
 
 __all__ = [
     "NoCycleError",
     "classify",
     "cycle_near",
-    "detect_period",
     "double_period",
     "find_cycle",
     "follow",
-    "gram_schmidt",
     "kaplan_yorke_dimension",
-    "zero_one_test",
+    "lyapunov_spectrum",
+    "orbits",
 ]

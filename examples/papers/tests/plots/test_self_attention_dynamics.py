@@ -5,11 +5,11 @@ import numpy as np
 import pytest
 import xarray as xr
 from matplotlib.colors import to_rgba
+from theorykit.dynamics.regimes import CHAOTIC, PERIODIC, REGIMES, UNDECIDED
 
 from papers.plots import self_attention_dynamics as plots
 from papers.plots.self_attention_dynamics import number_with_error
 from tests.plots.test_phases import phases
-from theorykit.dynamics.regimes import CHAOTIC, PERIODIC, REGIMES, UNDECIDED
 from theorykit.plots.style import use_style
 
 BETAS = (1.255, 1.28)

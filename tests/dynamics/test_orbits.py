@@ -1,0 +1,112 @@
+"""Orbits over parameters against orbits run one by one, levels, continuation, and escapes."""
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import xarray as xr
+
+from theorykit import dmft, dynamics
+
+GAMMA = float(dmft.attention_gain(2.2, 100, 3))
+WEIGHTS = dmft.published_weights()
+MODEL = dmft.self_attention_limit(WEIGHTS, 4)
+START = np.array([0.1, 0.1])
+
+
+def henon(state, height):
+    return jnp.array([1 - height * state[0] ** 2 + state[1], 0.3 * state[0]])
+
+
+def plain(height, transient, recorded, state=START):
+    seen = []
+    for _ in range(transient + recorded):
+        state = np.array([1 - height * state[0] ** 2 + state[1], 0.3 * state[0]])
+        seen.append(state)
+    return np.array(seen[transient:])
+
+
+def test_values_are_those_of_a_loop_in_numpy():
+    heights = np.array([0.2, 0.5, 1.0])
+    found = dynamics.orbits(henon, heights, START, transient=300, recorded=40, exponents=2)
+    assert found["values"].dims == ("orbit", "step", "component")
+    for orbit, height in enumerate(heights):
+        expected = plain(height, 300, 40)
+        np.testing.assert_allclose(found["values"][orbit], expected, atol=1e-9)
+        np.testing.assert_allclose(found["highest"][orbit], expected.max(axis=0), atol=1e-9)
+        np.testing.assert_allclose(found["end"][orbit], expected[-1], atol=1e-9)
+    np.testing.assert_array_equal(found["parameter"], heights)
+    assert found["regime"].values.tolist() == ["periodic"] * 3
+    # The determinant of the Jacobian is -0.3.
+    np.testing.assert_allclose(found["exponent"].sum("number"), np.log(0.3), atol=1e-9)
+
+
+def test_levels_are_the_visited_ones_and_nan_is_left_out():
+    levels, heights = np.linspace(-1.5, 1.5, 301), np.array([0.9, 1.2])
+
+    def section(state, height):
+        return jnp.array([state[0], jnp.where(jnp.abs(state[1]) < 0.1, state[0], jnp.nan)])
+
+    found = dynamics.orbits(henon, heights, START, transient=0, recorded=30, observe=section, levels=levels)
+    for orbit, height in enumerate(heights):
+        expected = plain(height, 0, 30)
+        near = expected[np.abs(expected[:, 1]) < 0.1]
+        for component, values in enumerate((expected[:, 0], near[:, 0])):
+            marks = np.zeros(301)
+            marks[np.rint((values + 1.5) / 0.01).astype(int)] = 1
+            np.testing.assert_array_equal(found["visited"][orbit, component], marks)
+            np.testing.assert_allclose(found["lowest"][orbit, component], values.min(), atol=1e-9)
+
+
+def test_orbits_that_escape_are_marked():
+    found = dynamics.orbits(henon, np.array([0.5, 3.0]), START, recorded=40, exponents=2)
+    assert found["regime"].values.tolist() == ["periodic", "escaped"]
+    assert np.isnan(found["dimension"].values[1])
+
+
+def test_a_continued_orbit_starts_where_its_neighbour_ended():
+    heights, state = np.array([0.9, 1.0, 1.1]), START
+    asked = {"transient": 20, "recorded": 5, "carry": lambda state, height: state}
+    found = dynamics.orbits(henon, heights, START, **asked)
+    for orbit, height in enumerate(heights):
+        state = plain(height, 0, 25, state)[-1]
+        np.testing.assert_allclose(found["end"][orbit], state, atol=1e-9)
+
+
+def start_at(parameters):
+    return dmft.start(MODEL, parameters, dmft.pattern_prompt(WEIGHTS), "window")
+
+
+def test_orbits_of_the_network_are_runs_of_their_own(tmp_path):
+    """In several blocks, the last of which is filled up, and read back from a folder."""
+    betas = np.linspace(0.5, 1.2, 260)
+    asked = {"transient": 60, "recorded": 20, "observe": lambda state, _: state.latest, "folder": tmp_path}
+    found = dynamics.orbits(MODEL, dmft.Parameters(betas, GAMMA, 0.02), start_at, **asked)
+    np.testing.assert_array_equal(found["beta"], betas)
+    for orbit in (0, 100, 259):
+        parameters = dmft.Parameters(betas[orbit], GAMMA, 0.02)
+        path = dmft.run(MODEL, parameters, start_at(parameters), steps=80)
+        np.testing.assert_allclose(found["values"][orbit], path.attention[61:], atol=1e-9)
+        np.testing.assert_allclose(found["end.attention"][orbit], path.end.attention, atol=1e-9)
+    assert len(list(tmp_path.glob("*.nc"))) == 8
+    again = dynamics.orbits(MODEL, dmft.Parameters(betas, GAMMA, 0.02), start_at, **asked)
+    xr.testing.assert_identical(again, found)
+
+
+def test_regimes_of_the_network():
+    def observe(state, parameters):
+        return dmft.semantic_overlap(MODEL, parameters, state.latest)[dmft.OUTPUT]
+
+    parameters = dmft.Parameters(np.array([0.5, 1.28]), GAMMA, 0.02)
+    asked = {"transient": 4000, "recorded": 4000, "exponents": 2, "coordinates": lambda state: state.attention}
+    found = dynamics.orbits(MODEL, parameters, start_at, observe=observe, levels=np.linspace(-1, 1, 401), **asked)
+    assert found["regime"].values.tolist() == ["periodic", "chaotic"]
+    np.testing.assert_allclose(found["exponent"][0], [-0.32735, -0.32738], atol=3e-3)
+    counts = found["visited"].sum("level")
+    assert np.all(counts[0] < 5) and np.all(counts[1] > 20)
+
+
+def test_what_does_not_fit_is_named():
+    with pytest.raises(ValueError, match="recorded=30 must be a multiple of 20"):
+        dynamics.orbits(henon, np.array([1.0]), START, recorded=30, exponents=1)
+    with pytest.raises(ValueError, match="one entry per orbit"):
+        dynamics.orbits(henon, 1.0, START)
