@@ -13,7 +13,6 @@ from pathlib import Path
 import jax
 import matplotlib.pyplot as plt
 import numpy as np
-from theorykit.dmft.diagrams import OrbitSettings, coexisting_attractors, nearby_windows
 
 import theorykit
 from theorykit import dmft, dynamics
@@ -40,10 +39,10 @@ one_pattern = dmft.weights_from_arrays(
 correlation = float(np.mean(output * value))
 
 # %% [markdown]
-# A `Stroboscope` is the map as a function of one parameter. Without positions, one application advances one token.
+# `stroboscope` returns the map as a function of one parameter. Without positions, one application advances one token.
 
 # %%
-token = dmft.Stroboscope(
+token = dmft.stroboscope(
     dmft.self_attention_limit(one_pattern, CONTEXT), dmft.Parameters(1.0, gamma=3.0, epsilon=0.0), tokens=1
 )
 silent = dynamics.follow(token, dynamics.find_cycle(token, np.zeros(CONTEXT), 1.2, 1), (1.2, 2.4), largest_step=0.02)
@@ -70,14 +69,14 @@ def parameters(beta: float | np.ndarray) -> dmft.Parameters:
     return dmft.Parameters(beta, gamma=dmft.attention_gain(2.2, 100, weights.patterns), epsilon=0.02)
 
 
-def settled_window(beta: float | np.ndarray, tokens: int) -> dmft.Window:
-    """Return the attentions to which runs from the published prompt have settled."""
-    start = dmft.window_start(network, parameters(beta), dmft.pattern_prompt(weights))
-    return dmft.discard_transient(network, parameters(beta), start, tokens)
+def settled(beta: float | np.ndarray, tokens: int) -> dmft.map.State:
+    """Return the states to which runs from the published prompt have settled."""
+    start = dmft.start(network, parameters(beta), dmft.pattern_prompt(weights), "window")
+    return dmft.advance(network, parameters(beta), start, tokens)
 
 
-turn = dmft.Stroboscope(network, parameters(1.0))
-nearly_silent = dynamics.cycle_near(turn, turn.state(settled_window(0.5, 2000)), 0.5, 1)
+turn = dmft.stroboscope(network, parameters(1.0))
+nearly_silent = dynamics.cycle_near(turn, settled(0.5, 2000).window.ravel(), 0.5, 1)
 driven = dynamics.follow(turn, nearly_silent, (0.5, 1.29), largest_step=0.005)
 (onset,) = driven.events
 print(f"the cycle of the positions has a {onset.kind} bifurcation at beta = {onset.parameter:.9f}, ", end="")
@@ -92,16 +91,15 @@ print(f"where a perturbation turns by {onset.angle / (2 * np.pi):.6f} of a circl
 # %%
 betas = np.concatenate([np.linspace(1.2, 1.243, 15), np.linspace(1.244, 1.2635, 40)])
 on_torus = betas > float(onset.parameter)
-window = settled_window(betas, 60_000)
-exponents = dmft.lyapunov_spectrum(network, parameters(betas), window, steps=20_000, exponents=1).exponents[0]
+states = settled(betas, 60_000)
+found = dmft.lyapunov_spectrum(network, parameters(betas), states, steps=20_000, exponents=1)
+exponents = found.exponents[:, 0]
 TURNS = 4096
-orbits = dmft.run(
-    network, parameters(betas), dmft.state_from_window(network, parameters(betas), window), steps=TURNS * CONTEXT
-)
-once_a_turn = np.moveaxis(orbits.attention[CONTEXT::CONTEXT], 0, -1)  # (patterns, orbits, turns)
-centred = once_a_turn[0] - once_a_turn[0].mean(axis=-1, keepdims=True)
-spectrum = dynamics.amplitude_spectrum(centred * np.hanning(TURNS), ["beta"])
-rotations = spectrum["frequency"].values[spectrum.argmax("frequency")]
+orbits = dmft.run(network, parameters(betas), states, steps=TURNS * CONTEXT)
+once_a_turn = np.asarray(orbits.attention[:, CONTEXT::CONTEXT])  # (orbits, turns, patterns)
+centred = once_a_turn[..., 0] - once_a_turn[..., 0].mean(axis=1, keepdims=True)
+spectrum = np.abs(np.fft.rfft(centred * np.hanning(TURNS)))
+rotations = np.fft.rfftfreq(TURNS)[np.argmax(spectrum, axis=1)]
 
 # %% [markdown]
 # ## Two attractors on one curve
@@ -110,17 +108,20 @@ rotations = spectrum["frequency"].values[spectrum.argmax("frequency")]
 # attractor from the others.
 
 # %%
-BETA = 1.27
-starts = nearby_windows(settled_window(3.0, 20_000), 32, 1e-3, key=jax.random.key(0))
-settings = OrbitSettings(transient=40_000, recorded=4000, exponents=1, sections=())
-found = coexisting_attractors(network, parameters(BETA), starts, settings)
+BETA, STARTS = 1.27, 32
+noise = 1e-3 * np.random.default_rng(0).normal(size=(STARTS, CONTEXT, network.patterns))
+windows = np.asarray(settled(3.0, 20_000).window) + noise
+many = parameters(np.full(STARTS, BETA))
+ends = dmft.advance(network, many, dmft.state_from_window(network, many, windows), 40_000)
+path = np.asarray(dmft.run(network, many, ends, steps=4000).attention)
+# Orbits on one attractor have the same range.
+_, typical, members = np.unique(path.max(axis=1)[:, 0].round(2), return_index=True, return_counts=True)
 attractors = []
-for orbit, share, error in zip(
-    found["typical"].values, found["share"].values, found["share_error"].values, strict=True
-):
-    state = turn.state(dmft.Window(found["window"].values[orbit], found.attrs["position"]))
-    cycle = dynamics.cycle_near(turn, state, BETA, 32)
+for orbit, count in sorted(zip(typical, members, strict=True), key=lambda each: -each[1]):
+    cycle = dynamics.cycle_near(turn, ends.window[orbit].ravel(), BETA, 32)
     exponent = np.log(np.abs(cycle.multipliers[0])) / (cycle.period * CONTEXT)
+    share = count / STARTS
+    error = np.sqrt(share * (1 - share) / STARTS)
     print(f"{share:.2f} +- {error:.2f} of starts: a cycle of {cycle.period} periods, lambda_1 = {exponent:.4f}")
     attractors.append(cycle)
 

@@ -43,19 +43,19 @@ print(len(theory.derivation.steps), "steps, all hold:", theory.derivation.verify
 
 
 # %%
-def attractor(weights: dmft.Weights, context: int, parameters: dmft.Parameters) -> dmft.State:
+def attractor(weights: dmft.Weights, context: int, parameters: dmft.Parameters) -> dmft.map.State:
     """Run the map from the first pattern as a prompt until it settles."""
     limit = dmft.self_attention_limit(weights, context)
-    start = dmft.window_start(limit, parameters, dmft.pattern_prompt(weights))
-    window = dmft.discard_transient(limit, parameters, start, 60_000)
-    return dmft.state_from_window(limit, parameters, window)
+    start = dmft.start(limit, parameters, dmft.pattern_prompt(weights), "window")
+    return dmft.advance(limit, parameters, start, 60_000)
 
 
 def distances(predicted: dmft.network.Fluctuations, sampled: dmft.network.SampledTrajectory) -> tuple[np.ndarray, ...]:
     """Compute the root mean square distance of samples from the map over tokens and patterns, with standard error."""
-    squares = np.mean((sampled.attention[1:] - predicted.mean[1:, :, None]) ** 2, axis=(0, 1))
-    rms = np.sqrt(np.mean(squares, axis=0))
-    return rms, np.std(squares, axis=0, ddof=1) / np.sqrt(len(squares)) / (2 * rms)
+    difference = sampled.attention[..., 1:, :] - predicted.mean[..., None, 1:, :]
+    squares = np.mean(difference**2, axis=(-2, -1))
+    rms, samples = np.sqrt(np.mean(squares, axis=-1)), squares.shape[-1]
+    return rms, np.std(squares, axis=-1, ddof=1) / np.sqrt(samples) / (2 * rms)
 
 
 published = dmft.published_weights()
@@ -162,7 +162,7 @@ def draw_cycle(axes: plt.Axes) -> None:
     """Draw networks of three sizes at one token."""
     for power, (_, drawn) in on_cycle.items():
         label = rf"$N = 10^{power}$"
-        axes.scatter(*drawn[-1, :2], s=2.5, color=COLORS[power], alpha=0.5, linewidths=0, label=label)
+        axes.scatter(*drawn[:, -1, :2].T, s=2.5, color=COLORS[power], alpha=0.5, linewidths=0, label=label)
     for predicted, _ in on_cycle.values():
         draw_ellipses(axes, predicted, -1)
     axes.plot([], [], color=THEORY, linewidth=1, label=r"theory, 1$\sigma$, 2$\sigma$")
@@ -176,7 +176,7 @@ def draw_torus(axes: plt.Axes) -> None:
     """Draw networks of one size at an early and at a late token."""
     predicted, drawn = on_torus
     for token, color in ((TOKENS, COLORS[5]), (40, "#7e5109")):
-        axes.scatter(*drawn[token, :2], s=2.5, color=color, alpha=0.5, linewidths=0, label=f"after {token} tokens")
+        axes.scatter(*drawn[:, token, :2].T, s=2.5, color=color, alpha=0.5, linewidths=0, label=f"after {token} tokens")
         draw_ellipses(axes, predicted, token)
     axes.scatter(*torus[:, :2].T, s=0.7, color="black", linewidths=0, zorder=3)
     axes.scatter([], [], s=2.5, color="black", label="the map")
@@ -188,7 +188,7 @@ def draw_chaos(axes: plt.Axes) -> None:
     """Draw the deviation over tokens for three sizes."""
     for power, (predicted, drawn) in in_chaos.items():
         deviation = np.sqrt(np.mean(predicted.attention_deviation**2, axis=1))
-        squares = np.mean((drawn - predicted.mean[:, :, None]) ** 2, axis=1)
+        squares = np.mean((drawn - predicted.mean) ** 2, axis=2).T
         tokens, label = np.arange(2, len(squares), 4), rf"$N = 10^{{{power}}}$"
         axes.semilogy(np.arange(1, len(squares)), deviation[1:], color=THEORY, linewidth=0.9)
         axes.plot(tokens, np.sqrt(np.mean(squares, axis=1))[tokens], ".", color=COLORS[power], label=label)

@@ -257,7 +257,7 @@ OBJECTS: dict[str, Callable[[], object]] = {
     "prediction": lambda: bpkr.Prediction(jnp.arange(3.0), jnp.ones(3)),
     "heads": lambda: bpkr.heads(key_query=[np.ones((2, 3, 3))]),
     "network": lambda: dmft.self_attention_limit(dmft.published_weights(), 4),
-    "window": lambda: dmft.Window(np.zeros((4, 3)), 1),
+    "weights": dmft.published_weights,
 }
 COPIES = {"pickle": lambda it: pickle.loads(pickle.dumps(it)), "deepcopy": copy.deepcopy}
 

@@ -40,7 +40,7 @@ BPKR = (
     ("sweeps",),
     ("sampling",),
 )
-DMFT = (("derivation",), ("weights",), ("map",), ("lyapunov", "network"), ("",), ("diagrams",))
+DMFT = (("derivation",), ("weights",), ("map",), ("network",), ("",))
 ORDERS = {"theorykit": ORDER, "theorykit.bpkr": BPKR, "theorykit.dmft": DMFT}
 # Methods that import packages above their class when they are called.
 UPWARD = {"plot", "plot_landscape", "sweep"}

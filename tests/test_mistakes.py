@@ -14,7 +14,6 @@ from sympy import Identity, MatrixSymbol, OneMatrix, Symbol, Trace, cosh, exp, l
 from tests.cli.terminal import CONFIG
 from theorykit import bpkr, cli, dmft, dynamics, saddle, store
 from theorykit.bpkr import AbstractLayer, Attention, Skip, sweeps
-from theorykit.dmft import diagrams
 from theorykit.symbolic import gaussian_average, log_det, numeric_function, positive_definite
 from theorykit.theories import in_context, learned_attention
 
@@ -259,38 +258,31 @@ LAYERS = {
 PUBLISHED = dmft.published_weights()
 MODEL_OF_4 = dmft.self_attention_limit(PUBLISHED, context=4)
 POINT = dmft.Parameters(beta=0.5, gamma=10.0, epsilon=0.02)
-START = dmft.window_start(MODEL_OF_4, POINT, dmft.pattern_prompt(PUBLISHED))
+START = dmft.start(MODEL_OF_4, POINT, dmft.pattern_prompt(PUBLISHED))
 IN_CONTEXT = {"alpha": 1.0, "tau": 1.0, "kappa": 1.0, "ridge": 0.1, "rho": 0.1}
 SMALL = dmft.published_weights(position_bits=2)
 SIGNS = RNG.choice([-1, 1], size=(4, 3, 8))
 
 
-def begin(network, parameters):
-    return dmft.window_start(network, parameters, dmft.pattern_prompt(PUBLISHED))
-
-
-def spectrum(window):
-    return dmft.lyapunov_spectrum(MODEL_OF_4, POINT, window, steps=40)
-
-
-def begin_with(window):
-    return dmft.state_from_window(MODEL_OF_4, POINT, dmft.Window(window))
-
-
 DYNAMICS = {
     "weights that are not signs": (lambda: dmft.weights_from_arrays(*(2 * SIGNS), position_bits=2), "output weights"),
-    "too few bits for the context": (lambda: dmft.self_attention_limit(SMALL, context=5), "context=5", "4"),
+    "too few bits for the context": (lambda: dmft.self_attention_limit(SMALL, context=5), "context", "5", "4"),
     "a share above one": (lambda: dmft.Parameters(1.0, 1.0, 1.5), "epsilon", "1.5"),
     "an infinite gain": (lambda: dmft.Parameters(1.0, INF, 0.0), "gamma", "inf"),
     "a prompt of other neurons": (lambda: dmft.prompt(PUBLISHED, np.ones(100)), "bits", "99"),
-    "a window of another context": (lambda: begin_with(np.zeros((3, 3))), "window", "(3, 3)", "(4, 3)"),
-    "too few tokens for a window": (lambda: dmft.discard_transient(MODEL_OF_4, POINT, START, 3), "context, 4", "3"),
-    "a state instead of a window": (lambda: spectrum(START), "discard_transient", "State"),
-    "too few tokens for errors": (lambda: diagrams.OrbitSettings(recorded=5), "recorded", "5"),
-    "a diagram of one point": (
-        lambda: diagrams.orbit_diagram(MODEL_OF_4, POINT, begin, progress=False),
-        "parameters",
-        "axis",
+    "a window of another context": (
+        lambda: dmft.state_from_window(MODEL_OF_4, POINT, np.zeros((3, 3))),
+        "window",
+        "(3, 3)",
+        "(4, 3)",
+    ),
+    "a window instead of a state": (lambda: dmft.run(MODEL_OF_4, POINT, START.window, steps=3), "state", "array"),
+    "too few tokens for errors": (lambda: dmft.lyapunov_spectrum(MODEL_OF_4, POINT, START, steps=5), "steps", "5"),
+    "orbits at one point": (lambda: dynamics.orbits(MODEL_OF_4, POINT, START, progress=False), "parameters"),
+    "an even number of output weights": (
+        lambda: dmft.self_attention_from_correlations({(0, 1): np.zeros((4, 3))}, np.zeros((4, 4, 3))),
+        "odd number",
+        "(0, 1)",
     ),
     "data above the threshold of recovery": (lambda: learned_attention.solve(0.3, 0.5, 2), "alpha", "0.1875"),
     "no ridge": (lambda: in_context.errors(**{**IN_CONTEXT, "ridge": 0.0}), "ridge", "0.0"),

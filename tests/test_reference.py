@@ -68,8 +68,7 @@ def defined(path: Path) -> list[str]:
 def faces() -> dict[str, Path]:
     """Packages with `__all__`."""
     with_face = [path.parent for path in sorted(PACKAGE.rglob("__init__.py")) if "__all__" in path.read_text()]
-    public = [*with_face, PACKAGE / "dmft" / "diagrams.py"]
-    return {".".join(path.relative_to(ROOT).with_suffix("").parts): path for path in public}
+    return {".".join(path.relative_to(ROOT).with_suffix("").parts): path for path in with_face}
 
 
 def test_the_reference_lists_every_public_name_once():

@@ -20,12 +20,10 @@ import pytest
 import xarray as xr
 
 import theorykit
-from tests.dmft.diagrams.networks import GAMMA, published
 from tests.marks import slow
 from tests.processes import CONTEXT, PATIENCE, exit_code, start
-from theorykit import bpkr, cli, dmft, store
+from theorykit import bpkr, cli, dmft, dynamics, store
 from theorykit.bpkr import sampling, sweeps
-from theorykit.dmft import diagrams
 
 Result = xr.Dataset | xr.DataTree
 ARCHITECTURE = bpkr.Architecture((2,), 3, temperature=0.3)
@@ -53,14 +51,16 @@ def sampled(
 
 
 def mapped(folder: Path, *, epsilon: float = 0.02, transient: int = 60, lowest: float = -0.5) -> Result:
-    def start_at(model, parameters):
-        window = dmft.Window(np.linspace(lowest, 0.5, 12).reshape(4, 3), 1)
-        return dmft.state_from_window(model, parameters, window)
+    network = dmft.self_attention_limit(dmft.published_weights(), 4)
 
-    # Two blocks of 32 orbits.
-    parameters = dmft.Parameters(np.linspace(0.5, 1.0, 32), np.array([[GAMMA], [1.1 * GAMMA]]), epsilon)
-    settings = diagrams.OrbitSettings(transient, 40, exponents=0)
-    return diagrams.phase_diagram(published(), parameters, start_at, settings, folder=folder, progress=False)
+    def start_at(parameters):
+        return dmft.state_from_window(network, parameters, np.linspace(lowest, 0.5, 12).reshape(4, 3), 1)
+
+    # Eight blocks.
+    gammas = np.repeat([127.0, 139.7], 140)
+    parameters = dmft.Parameters(np.tile(np.linspace(0.5, 1.0, 140), 2), gammas, epsilon)
+    asked = {"transient": transient, "recorded": 40, "observe": lambda state, _: state.latest}
+    return dynamics.orbits(network, parameters, start_at, folder=folder, progress=False, **asked)
 
 
 def commanded(folder: Path, *, features: np.ndarray = FEATURES, tolerance: float = 1e-9) -> Result:

@@ -31,7 +31,7 @@ def orbits(over="beta", values=(1.0, 1.5, 2.0)) -> xr.Dataset:
     coordinates = {name: ("orbit", np.full(len(values), 0.3)) for name in ("beta", "gamma", "epsilon")}
     coordinates[over] = ("orbit", np.array(values))
     return xr.Dataset(
-        {"visited": (("orbit", "pattern", "level"), visited)}, {**coordinates, "level": np.linspace(-1, 1, 40)}
+        {"visited": (("orbit", "component", "level"), visited)}, {**coordinates, "level": np.linspace(-1, 1, 40)}
     )
 
 
@@ -167,10 +167,18 @@ def test_costs_of_heads_are_bars_beside_their_scores():
 
 @pytest.mark.parametrize("over", ["beta", "gamma", "epsilon"])
 def test_orbits_are_drawn_over_any_parameter(over):
-    axes = plots.draw_orbits(orbits(over), over=over, pattern=1)
+    axes = plots.draw_orbits(orbits(over), over=over, component=1)
     (image,) = axes.images
     assert axes.get_xlabel() == over and np.allclose(image.get_extent()[:2], (0.75, 2.25))
     rows, columns = np.nonzero(np.asarray(image.get_array()) > 0)
     assert columns.tolist() == sorted(columns) and len(set(rows)) == 3
     with pytest.raises(ValueError, match=f"values of over='{over}' must ascend in equal steps"):
         plots.draw_orbits(orbits(over, (1.0, 1.2, 2.0)), over=over)
+
+
+def test_recorded_values_are_drawn_as_points():
+    values = np.array([[[0.1], [0.2]], [[0.3], [0.4]]])
+    result = xr.Dataset({"values": (("orbit", "step", "component"), values)}, {"parameter": ("orbit", [1.0, 3.0])})
+    first, second = plots.draw_orbits(result).lines
+    assert first.get_xydata().tolist() == [[1.0, 0.1], [3.0, 0.3]]
+    assert second.get_xydata().tolist() == [[1.0, 0.2], [3.0, 0.4]]

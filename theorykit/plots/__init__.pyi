@@ -1,4 +1,4 @@
-from . import comparison, phases, solution, style, sweep
+from . import comparison, solution, style, sweep
 from .actions import draw_landscape, draw_phase_diagram
 from .comparison import draw_comparison
 from .panels import draw_head_costs, draw_kernel_spectrum, draw_orbits, draw_order_parameters
@@ -16,7 +16,6 @@ __all__ = [
     "draw_over_richness",
     "draw_phase_diagram",
     "draw_scores_over_width",
-    "phases",
     "solution",
     "style",
     "sweep",

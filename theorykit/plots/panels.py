@@ -98,29 +98,31 @@ def draw_kernel_spectrum(eigenvalues: ArrayLike, cosines: ArrayLike, axes: Axes 
 
 
 @draws_results
-def draw_orbits(diagram: xr.Dataset, axes: Axes | None = None, *, over: str = "beta", pattern: int = 0) -> Axes:
-    """Draw the semantic overlaps that orbits visit against a parameter.
+def draw_orbits(diagram: xr.Dataset, axes: Axes | None = None, *, over: str = "parameter", component: int = 0) -> Axes:
+    """Draw the values or levels that orbits visit against a parameter.
 
     Args:
-        diagram: the result of `dmft.diagrams.orbit_diagram`.
+        diagram: the result of `dynamics.orbits`.
         axes: where to draw. The default is new axes.
-        over: the parameter, "beta", "gamma" or "epsilon". Its values must be ascending and evenly spaced.
-        pattern: number of the pattern, from 0.
+        over: name of the parameter. With levels, its values must be ascending and evenly spaced.
+        component: number of the recorded value, from 0.
 
     Raises:
         ValueError: the values of the parameter are not ascending or not evenly spaced.
     """
-    checked_choice("over", over, ("beta", "gamma", "epsilon"))
-    pattern = checked_whole_number("pattern", pattern, least=0, most=diagram.sizes["pattern"] - 1)
-    axes, values = _new_axes(axes), diagram[over].values
-    steps = np.diff(values)
-    if len(values) < 2 or not np.allclose(steps, steps[0], rtol=0, atol=_UNEVEN * np.ptp(values)) or steps[0] <= 0:
-        raise ValueError(
-            f"values of over={over!r} must ascend in equal steps: they are {values.min():g} to {values.max():g}"
-        )
-    marks = diagram["visited"].isel(pattern=pattern).swap_dims(orbit=over)
-    draw_marks(axes, marks)
-    axes.set(xlabel=over, ylabel=f"semantic overlap of pattern {pattern + 1}")
+    axes, places = _new_axes(axes), diagram[over].values
+    component = checked_whole_number("component", component, least=0, most=diagram.sizes["component"] - 1)
+    if "values" in diagram:
+        values = diagram["values"].isel(component=component)
+        axes.plot(places, values, ",", color=THEORY)
+    else:
+        steps = np.diff(places)
+        if len(places) < 2 or not np.allclose(steps, steps[0], rtol=0, atol=_UNEVEN * np.ptp(places)) or steps[0] <= 0:
+            raise ValueError(
+                f"values of over={over!r} must ascend in equal steps: they are {places.min():g} to {places.max():g}"
+            )
+        draw_marks(axes, diagram["visited"].isel(component=component).swap_dims(orbit=over))
+    axes.set(xlabel=over, ylabel="recorded value")
     return axes
 
 
