@@ -35,11 +35,10 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import jaxlib
-from theorykit.dmft.diagrams import OrbitSettings, orbit_diagram
-from theorykit.dynamics.orthonormal import gram_schmidt
+import numpy as np
 
 import theorykit
-from theorykit import bpkr, dmft
+from theorykit import bpkr, dmft, dynamics
 
 sys.path.insert(0, str(Path(__file__).parent))
 import problems
@@ -50,7 +49,7 @@ SMALL = (16, 136, 378)
 EXAMPLES = (600, 2000, 5000, 10_000, 20_000)
 ORBITS, DIAGRAMS = (256, 1024, 4096, 16_384, 65_536), (1024, 16_384)
 STEPS, WINDOW = 1000, 4
-DIAGRAM = OrbitSettings(transient=2000, recorded=1000, exponents=3)
+DIAGRAM = {"transient": 2000, "recorded": 1000, "exponents": 3, "levels": np.linspace(-1, 1, 2001)}
 # Runs longer than this are timed once.
 LONG, REPETITIONS = 5.0, 3
 
@@ -112,7 +111,6 @@ def _positive(size: int) -> tuple:
 def orbits() -> Iterator[Case]:
     for name, program in {"map": _advance, "leading 3": _leading_exponents}.items():
         for count in ORBITS:
-            # Use the default executor, as users do: on a CPU it spreads the orbits over all cores.
             yield Case(name, count, 1, program, partial(_networks, count), whole=False)
 
 
@@ -121,7 +119,7 @@ def _networks(count: int) -> tuple:
     parameters = dmft.Parameters(
         jnp.linspace(*self_attention.BETAS, count), self_attention.GAMMA, self_attention.EPSILON
     )
-    return model, parameters, dmft.window_start(model, parameters, dmft.pattern_prompt(weights))
+    return model, parameters, dmft.start(model, parameters, dmft.pattern_prompt(weights), "window")
 
 
 def _advance(model, parameters, start):
@@ -129,15 +127,22 @@ def _advance(model, parameters, start):
 
 
 def _leading_exponents(model, parameters, start):
-    window = dmft.discard_transient(model, parameters, start, WINDOW)
-    return dmft.lyapunov_spectrum(
-        model, parameters, window, steps=STEPS, exponents=3, orthonormalise=gram_schmidt
-    ).exponents
+    settled = dmft.advance(model, parameters, start, WINDOW)
+    return dmft.lyapunov_spectrum(model, parameters, settled, steps=STEPS, exponents=3).exponents
+
+
+def _begin(model, prompt, parameters):
+    return dmft.start(model, parameters, prompt, "window")
 
 
 def diagrams() -> Iterator[Case]:
-    def program(model, parameters, start):
-        return orbit_diagram(model, parameters, lambda *_: start, DIAGRAM, progress=False)
+    prompt = dmft.pattern_prompt(self_attention.network(WINDOW)[0])
+    functions = {"observe": lambda state, _: state.latest, "coordinates": lambda state: state.attention}
+
+    def program(model, parameters, _):
+        return dynamics.orbits(
+            model, parameters, partial(_begin, model, prompt), **functions, **DIAGRAM, progress=False
+        )
 
     for count in DIAGRAMS:
         yield Case("orbit diagram", count, 1, program, partial(_networks, count), whole=False)

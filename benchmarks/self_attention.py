@@ -34,11 +34,9 @@ from pathlib import Path
 import jax
 import jax.numpy as jnp
 import numpy as np
-from theorykit.dmft.diagrams import OrbitSettings, orbit_diagram
-from theorykit.dynamics.orthonormal import gram_schmidt, householder
 
 import theorykit
-from theorykit import dmft
+from theorykit import dmft, dynamics
 
 sys.path.insert(0, str(Path(__file__).parent))
 import self_attention_published as published
@@ -54,15 +52,14 @@ STATED = {
     8: {"map": 5500.0, "exponents": 48.0},
     32: {"map": 5500.0, "exponents": 8.5},
 }
-# FEWEST_STEPS is a multiple of the block length and of the tokens between orthonormalisations, for every window.
+# FEWEST_STEPS is a multiple of the number of blocks of exponents.
 REPETITIONS, FEWEST_STEPS = 3, 160
 
 Call = Callable[[int], object]
 QUANTITIES = {
     "map": None,
-    "leading 3": partial(dmft.lyapunov_spectrum, exponents=3, orthonormalise=gram_schmidt),
-    "spectrum": partial(dmft.lyapunov_spectrum, orthonormalise=gram_schmidt),
-    "spectrum, Householder": partial(dmft.lyapunov_spectrum, orthonormalise=householder),
+    "leading 3": partial(dmft.lyapunov_spectrum, exponents=3),
+    "spectrum": dmft.lyapunov_spectrum,
 }
 TARGETS = {("map", 4): 5000, ("spectrum", 4): 5000, ("leading 3", 4): 20_000}
 
@@ -100,14 +97,14 @@ def calls_of(tokens: int, orbits: int) -> dict[str, Call]:
     """Return, for each quantity, a function that takes a given number of steps of a batch of orbits."""
     weights, model = network(tokens)
     parameters = dmft.Parameters(jnp.linspace(*BETAS, orbits), GAMMA, EPSILON)
-    start = dmft.window_start(model, parameters, dmft.pattern_prompt(weights))
-    window = dmft.discard_transient(model, parameters, start, 1000)
+    start = dmft.start(model, parameters, dmft.pattern_prompt(weights), "window")
+    settled = dmft.advance(model, parameters, start, 1000)
 
     def of(quantity: str) -> Call:
         if quantity == "map":
             return lambda steps: jax.block_until_ready(dmft.advance(model, parameters, start, jnp.asarray(steps)))
         exponents = QUANTITIES[quantity]
-        return lambda steps: jax.block_until_ready(exponents(model, parameters, window, steps=steps).exponents)
+        return lambda steps: jax.block_until_ready(exponents(model, parameters, settled, steps=steps).exponents)
 
     return {quantity: of(quantity) for quantity in QUANTITIES}
 
@@ -116,7 +113,7 @@ def best_rate(call: Call, seconds: float, executor: ThreadPoolExecutor, threads:
     """Measure the total steps per second of `threads` simultaneous calls, after compilation."""
 
     def run(times: int) -> None:
-        if threads == 1:  # Call from the main thread, as users do: a large batch is then spread over the cores.
+        if threads == 1:
             call(FEWEST_STEPS * times)
         else:
             list(executor.map(call, [FEWEST_STEPS * times] * threads))
@@ -129,25 +126,23 @@ def best_rate(call: Call, seconds: float, executor: ThreadPoolExecutor, threads:
 def rates(seconds: float) -> list[dict]:
     """Measure tokens times orbits per second on the CPU."""
     cores = os.cpu_count() or 1
-    return _measured([ORBITS], sorted({1, cores}), seconds, QUANTITIES)
+    return _measured([ORBITS], sorted({1, cores}), seconds)
 
 
 def gpu(seconds: float) -> list[dict]:
-    """Measure rates on an accelerator, if there is one, without the exponents that use LAPACK."""
+    """Measure rates on an accelerator, if there is one."""
     if jax.default_backend() == "cpu":
         return []
-    return _measured(ACCELERATOR_ORBITS, [1], seconds, [name for name in QUANTITIES if "Householder" not in name])
+    return _measured(ACCELERATOR_ORBITS, [1], seconds)
 
 
-def _measured(every_orbits, every_threads, seconds: float, quantities) -> list[dict]:
+def _measured(every_orbits, every_threads, seconds: float) -> list[dict]:
     rows = []
     with ThreadPoolExecutor(max(every_threads)) as executor:
         for tokens in WINDOWS:
             for orbits in every_orbits:
-                calls = {name: call for name, call in calls_of(tokens, orbits).items() if name in quantities}
-                for quantity, call in calls.items():
-                    # LAPACK batches start their own threads, and simultaneous calls may deadlock.
-                    for threads in [1] if "Householder" in quantity else every_threads:
+                for quantity, call in calls_of(tokens, orbits).items():
+                    for threads in every_threads:
                         rate = orbits * best_rate(call, seconds, executor, threads)
                         about = {"window": tokens, "quantity": quantity, "orbits": orbits, "calls": threads}
                         rows.append({**about, "rate": rate})
@@ -160,15 +155,22 @@ def zoom(seconds: float) -> list[dict]:
     """Time the published zoom-in diagram, started from the window at beta = 3, with compilation."""
     weights, model = network(4)
     before = dmft.Parameters(3.0, GAMMA, EPSILON)
-    settings = OrbitSettings()
-    prompted = dmft.window_start(model, before, dmft.pattern_prompt(weights))
-    window = dmft.discard_transient(model, before, prompted, settings.transient)
+    prompted = dmft.start(model, before, dmft.pattern_prompt(weights), "window")
+    settled = dmft.advance(model, before, prompted, 100_000)
     parameters = dmft.Parameters(jnp.linspace(*BETAS, ZOOM_ORBITS), GAMMA, EPSILON)
+    lengths = {"transient": 100_000, "recorded": 10_000, "exponents": 3}
     start = time.perf_counter()
-    diagram = orbit_diagram(model, parameters, lambda *network: dmft.state_from_window(*network, window), settings)
+    diagram = dynamics.orbits(
+        model,
+        parameters,
+        lambda at: dmft.state_from_window(model, at, settled.window, settled.position),
+        observe=lambda state, at: dmft.semantic_overlap(model, at, state.latest)[dmft.OUTPUT],
+        levels=np.linspace(-1, 1, 2001),
+        coordinates=lambda state: state.attention,
+        **lengths,
+    )
     elapsed = time.perf_counter() - start
     chaotic = int(np.sum(diagram["exponent"].values[:, 0] > 1e-4))
-    lengths = {"transient": settings.transient, "recorded": settings.recorded, "exponents": settings.exponents}
     return [{"orbits": ZOOM_ORBITS, **lengths, "seconds": elapsed, "limit": ZOOM_LIMIT, "chaotic": chaotic}]
 
 
@@ -265,7 +267,7 @@ def plot(rates: dict, path: Path) -> None:
 
 
 def _bars(rates: dict, quantity: str) -> dict[str, dict[int, float]]:
-    """Return rates by window. For the whole spectrum, the faster method counts."""
+    """Return rates by window."""
     published_name = _published_quantity(quantity)
     baseline = [row for row in rates["published"]["rows"] if row["quantity"] == published_name]
     bars = {"published algorithm": {row["window"]: row["rate"] for row in baseline}}

@@ -92,7 +92,7 @@ _ON_DEVICES: Mapping[tuple[str, str], tuple[str, str, tuple[int, ...]]] = {
         "{:,} orbits",
         (256, 4096, 16_384, 65_536),
     ),
-    ("diagrams", "orbit diagram"): ("`dmft.diagrams.orbit_diagram`, 3,000 tokens", "{:,} orbits", (1024, 16_384)),
+    ("diagrams", "orbit diagram"): ("`dynamics.orbits`, 3,000 tokens", "{:,} orbits", (1024, 16_384)),
     ("factorisations", "cholesky"): ("Cholesky", "{0:,} x {0:,}", (378, 2000, 10_000, 20_000)),
     ("factorisations", "eigh"): ("`eigh`", "{0:,} x {0:,}", (378, 2000, 10_000, 20_000)),
 }
@@ -145,7 +145,7 @@ def sizes() -> str:
     tokens = zoom["transient"] + zoom["recorded"]
     size = f"{zoom['orbits']:,} orbits of {tokens:,} tokens, {zoom['exponents']} exponents"
     time = f"{duration(zoom['seconds'])}, including compilation"
-    rows.append(("a diagram, `dmft.diagrams.orbit_diagram`", size, time, "", "self_attention"))
+    rows.append(("a diagram, `dynamics.orbits`", size, time, "", "self_attention"))
     link = "[{0}.json](../benchmarks/results/{0}.json)"
     head = ("computation", "size", "time", "memory", "results")
     return markdown(head, ((*row, link.format(name)) for *row, name in rows))

@@ -75,7 +75,7 @@ for weights, context, parameters, repeats in CASES:
     sampled = dmft.network.run(finite, parameters, start, steps=100, samples=2000, key=jax.random.key(1))
     rms, error = distances(predicted, sampled)
     print(
-        f"M = {weights.patterns}, L = {context}, {len(finite.shares):2} classes, N = {int(finite.neurons):7},", end=" "
+        f"M = {weights.patterns}, L = {context}, {len(finite.counts):2} classes, N = {int(finite.neurons):7},", end=" "
     )
     print(f"beta = {float(parameters.beta):.1f}: {rms / predicted.rms:.4f} +- {error / predicted.rms:.4f}")
 

@@ -7,10 +7,6 @@ COMMANDS = {
         "papers.commands.one_shot:one_shot",
         "Run one-shot image classification, from training to pruned heads: Figs. 3 b-f, 6 and 7 of Tiberi et al.",
     ),
-    "self-attention-dynamics": Command(
-        "papers.commands.self_attention_dynamics:self_attention_dynamics",
-        "Compute trajectories, orbit and phase diagrams of 1-bit self-attention, after Poc-Lopez and Aguilera.",
-    ),
 }
 
 

@@ -1,0 +1,239 @@
+"""Trajectories, orbit and phase diagrams of 1-bit self-attention, after Poc-Lopez and Aguilera, arXiv 2406.07247.
+
+    python examples/papers/self_attention_figures.py --output demo
+
+The published network has three patterns and a context of four tokens. Its map settles at beta = 3; all orbits start
+from there. Writes four figures, and every number in them as netCDF. A stopped run resumes.
+"""
+
+import argparse
+from pathlib import Path
+
+import jax.numpy as jnp
+import matplotlib.pyplot as plt
+import numpy as np
+import xarray as xr
+from matplotlib.colors import ListedColormap, LogNorm
+from matplotlib.patches import Patch
+
+import theorykit
+from theorykit import dmft, dynamics, store
+from theorykit.plots.panels import draw_marks
+from theorykit.plots.style import LIMITS, THEORY, use_style
+
+parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+parser.add_argument("--output", type=Path, default=Path("self-attention"), help="folder of the results")
+parser.add_argument("--transient", type=int, default=100_000, help="tokens discarded before each orbit")
+parser.add_argument("--recorded", type=int, default=40_000, help="tokens recorded of each orbit")
+parser.add_argument(
+    "--values", type=int, nargs=3, default=[701, 4001, 61], help="of beta, in the zoom, of a phase axis"
+)
+options = parser.parse_args()
+theorykit.enable_float64()
+
+CONTEXT, EPSILON, SCALE, SHOWN = 4, 0.02, 100.0, 120
+BETAS = (1.255, 1.26451, 1.266, 1.27, 1.28, 1.4)
+# lambda_1 by another program, over 75,000 tokens. At 1.26451 and 1.27 attractors coexist, and rounding selects one.
+REFERENCE = (-1e-5, -0.005, 0.078, -0.048, 0.146, 0.074)
+# Levels of the published count of distinct values, and the largest counts of periodic and quasi-periodic orbits.
+LEVELS, PERIODIC, QUASI_PERIODIC = np.linspace(-1, 1, 5001), 80, 625
+COLORS = {
+    "periodic": THEORY,
+    "quasi-periodic": LIMITS[2],
+    "quasi-periodic (double)": "#7dcea0",
+    "chaotic": LIMITS[0],
+    "hyperchaotic": LIMITS[1],
+    "undecided": "#c4c4c4",
+}
+weights = dmft.published_weights()
+network = dmft.self_attention_limit(weights, CONTEXT)
+
+
+def parameters(beta, attention=2.2) -> dmft.Parameters:
+    """Return parameters at inverse temperatures of the output and of the attention."""
+    return dmft.Parameters(beta, dmft.attention_gain(attention, SCALE, network.patterns), EPSILON)
+
+
+prompted = dmft.start(network, parameters(3.0), dmft.pattern_prompt(weights), "window")
+settled = dmft.advance(network, parameters(3.0), prompted, options.transient)
+
+
+# %% Compute orbits
+
+
+def overlap(state, at):
+    """Return the semantic overlaps of the output, and the first where the second is zero."""
+    values = dmft.semantic_overlap(network, at, state.latest)[dmft.OUTPUT]
+    return jnp.append(values, jnp.where(jnp.abs(values[1]) <= 0.001, values[0], jnp.nan))
+
+
+def orbits(name: str, at: dmft.Parameters, exponents: int, **asked) -> xr.Dataset:
+    """Compute the orbits at these parameters from the common window."""
+    return dynamics.orbits(
+        network,
+        at,
+        lambda parameters: dmft.state_from_window(network, parameters, settled.window, settled.position),
+        transient=options.transient,
+        recorded=options.recorded,
+        observe=overlap,
+        exponents=exponents,
+        coordinates=lambda state: state.attention,
+        folder=options.output / "partial" / name,
+        label=name,
+        **asked,
+    )
+
+
+whole, zoomed, side = options.values
+betas, close = np.linspace(0, 3, whole), np.linspace(1.24, 1.28, zoomed)
+axis = np.linspace(0, 3, side)
+grid = np.meshgrid(axis, axis, indexing="ij")  # attention, output
+results = {
+    "trajectories": orbits("trajectories", parameters(np.array(BETAS)), CONTEXT * network.patterns),
+    "diagram": orbits("diagram", parameters(betas), 3, levels=LEVELS),
+    "zoom": orbits("zoom", parameters(close), 3, levels=LEVELS),
+    "phases": orbits("phases", parameters(grid[1].ravel(), grid[0].ravel()), 2, levels=LEVELS),
+}
+for name in ("diagram", "zoom", "phases"):
+    results[name]["visited"].encoding = {"zlib": True}  # bytes, nearly all of them zero
+store.write(xr.DataTree.from_dict(results), options.output / "self-attention.nc", overwrite=True)
+for orbit, (beta, reference) in enumerate(zip(BETAS, REFERENCE, strict=True)):
+    found = results["trajectories"].isel(orbit=orbit)
+    value, error = (float(found[each][0]) for each in ("exponent", "exponent_error"))
+    print(f"{beta:<8} lambda_1 = {value:8.5f} +- {error:.5f}, reference {reference:8.5f}, {found['regime'].item()}")
+for name in ("diagram", "zoom", "phases"):
+    names, counts = np.unique(results[name]["regime"], return_counts=True)
+    print(f"{name}: {', '.join(f'{count} {regime}' for regime, count in zip(names, counts, strict=True))}")
+
+
+# %% Draw trajectories
+
+
+def words(axes: plt.Axes, found: xr.Dataset, values: np.ndarray) -> None:
+    """Describe the orbit."""
+    axes.axis("off")
+    lines = [
+        rf"$\lambda_{n} = {float(found['exponent'][n - 1]):.4f} \pm {float(found['exponent_error'][n - 1]):.4f}$"
+        for n in (1, 2)
+    ]
+    text = "\n".join([rf"$\beta = {float(found['beta']):g}$", found["regime"].item(), *lines])
+    axes.text(0, 1, text, va="top", transform=axes.transAxes, color=COLORS[found["regime"].item()], in_layout=False)
+
+
+def time_series(axes: plt.Axes, found: xr.Dataset, values: np.ndarray) -> None:
+    for number, color in enumerate((THEORY, *LIMITS[:2])):
+        axes.plot(values[:SHOWN, number], color=color, linewidth=0.8, label=f"$m^o_{number + 1}$")
+
+
+def plane(axes: plt.Axes, found: xr.Dataset, values: np.ndarray) -> None:
+    """Draw all tokens pale, and tokens at one position dark."""
+    for tokens, color, label in ((values, "#c9d3e3", "every token"), (values[::CONTEXT], THEORY, "once a context")):
+        axes.scatter(*tokens[:8192, :2].T, s=0.7, color=color, linewidths=0, rasterized=True, label=label)
+
+
+def amplitude(axes: plt.Axes, found: xr.Dataset, values: np.ndarray) -> None:
+    """Draw the largest amplitude in each of 512 bins of frequency."""
+    moduli = 2 * np.abs(np.fft.rfft(values[:, 0]))[1:] / len(values)
+    bins = np.array_split(moduli, min(512, len(moduli)))
+    axes.semilogy(np.linspace(0, 0.5, len(bins)), [each.max() for each in bins], linewidth=0.6)
+    axes.set_ylim(1e-7, 1)
+
+
+def correlation(axes: plt.Axes, found: xr.Dataset, values: np.ndarray) -> None:
+    centred = values[:, 0] - values[:, 0].mean()
+    power = np.abs(np.fft.rfft(centred, 2 * len(centred))) ** 2
+    products = np.fft.irfft(power)[:257]
+    axes.plot(products / products[0], linewidth=0.7)
+    axes.set_ylim(-1.05, 1.05)
+
+
+panels = {
+    words: ("", ""),
+    time_series: ("overlaps", "token"),
+    plane: ("plane $m^o_1, m^o_2$", "$m^o_1$"),
+    amplitude: ("amplitude of $m^o_1$", "frequency (1/token)"),
+    correlation: ("autocorrelation of $m^o_1$", "lag (tokens)"),
+}
+with use_style():
+    figure, rows = plt.subplots(len(BETAS), 5, figsize=(10, 9.4), width_ratios=(1.7, 2.1, 1.15, 1.6, 1.6))
+    for orbit, row in enumerate(rows):
+        found = results["trajectories"].isel(orbit=orbit)
+        for axes, draw in zip(row, panels, strict=True):
+            draw(axes, found, found["values"].values)
+    for top, bottom, (title, label) in zip(rows[0], rows[-1], panels.values(), strict=True):
+        top.set_title(title)
+        bottom.set_xlabel(label)
+    drawn = [*rows[0, 1].lines, *rows[0, 2].collections]
+    figure.legend(handles=drawn, loc="outside lower center", ncols=len(drawn), markerscale=5)
+    figure.savefig(options.output / "trajectories.png")
+
+# %% Draw orbit diagrams
+
+
+def regime_legend(figure: plt.Figure, names: np.ndarray) -> None:
+    """Explain the colours of regimes below the figure."""
+    handles = [Patch(color=color, label=name) for name, color in COLORS.items() if name in names]
+    figure.legend(handles=handles, loc="outside lower center", ncols=len(handles))
+
+
+def draw_diagram(name: str) -> None:
+    """Draw visited overlaps, their section, exponents and regimes over beta."""
+    found = results[name].swap_dims(orbit="beta")
+    beta, regimes = found["beta"].values, found["regime"].values
+    figure, (top, middle, bottom, strip) = plt.subplots(
+        4, 1, figsize=(10, 7.6), sharex=True, height_ratios=(2.2, 1.8, 1.5, 0.12)
+    )
+    visited = found["visited"]
+    draw_marks(top, visited.isel(component=0))
+    # Periodic orbits may not cross the section.
+    draw_marks(middle, visited.isel(component=-1).where(found["regime"] != "periodic", visited.isel(component=0)))
+    top.set(title="overlaps that orbits visit; triangles: orbits in trajectories.png", ylabel="overlap $m^o_1$")
+    middle.set(title="where $m^o_2$ is zero, and all of periodic orbits", ylabel="overlap $m^o_1$")
+    above = {"clip_on": False, "transform": top.get_xaxis_transform(), "color": "black", "markersize": 4}
+    for value in BETAS:
+        if beta[0] <= value <= beta[-1]:
+            top.plot(value, 1, "v", **above)
+    for number, color in reversed(list(enumerate((THEORY, *LIMITS[:2])))):
+        values, errors = found["exponent"].values[:, number], found["exponent_error"].values[:, number]
+        known = np.isfinite(values)
+        label = rf"$\lambda_{number + 1}$, standard error"
+        look = {"fmt": ".", "markersize": 1.6, "elinewidth": 0.4, "color": color, "label": label}
+        bottom.errorbar(beta[known], values[known], errors[known], **look)
+    finite = found["exponent"].values[np.isfinite(found["exponent"].values)]
+    bottom.axhline(0, color="0.5", linewidth=0.6)
+    bottom.set(ylim=(np.quantile(finite, 0.01), 1.1 * finite.max()), ylabel=r"$\lambda$ per token")
+    bottom.set_title("Lyapunov exponents")
+    bottom.legend(ncols=3, markerscale=5)
+    codes = [list(COLORS).index(each) for each in regimes]
+    strip.pcolormesh(beta, [0, 1], [codes, codes], cmap=ListedColormap(COLORS.values()), vmin=-0.5, vmax=5.5)
+    strip.set(yticks=[], xlabel=r"inverse temperature of the output, $\beta$")
+    regime_legend(figure, regimes)
+    figure.savefig(options.output / f"{name}.png")
+
+
+# %% Draw the phase diagram
+with use_style():
+    for name in ("diagram", "zoom"):
+        draw_diagram(name)
+    phases = results["phases"]
+    levels = phases["visited"].isel(component=0).sum("level").values.reshape(side, side)
+    by_levels = np.select([levels <= PERIODIC, levels <= QUASI_PERIODIC], ["periodic", "quasi-periodic"], "chaotic")
+    by_exponents = phases["regime"].values.reshape(side, side)
+    kinds = [np.char.replace(np.char.replace(each, " (double)", ""), "hyper", "") for each in (by_exponents, by_levels)]
+    differs = (kinds[0] != kinds[1])[by_exponents != "undecided"].mean()
+    figure, panels = plt.subplots(1, 3, figsize=(15, 4.4), sharex=True, sharey=True)
+    gamma = dmft.attention_gain(axis, SCALE, network.patterns)
+    titles = ("regime by Lyapunov exponents", f"by the levels visited, as published: other at {differs:.0%}")
+    for axes, regimes, title in zip(panels, (by_exponents, by_levels), titles, strict=False):
+        codes = np.vectorize(list(COLORS).index)(regimes)
+        colors = ListedColormap(COLORS.values())
+        axes.pcolormesh(axis, gamma, codes, cmap=colors, vmin=-0.5, vmax=5.5, shading="nearest")
+        axes.set_title(title)
+    image = panels[2].pcolormesh(axis, gamma, levels, norm=LogNorm(1, 5001), shading="nearest")
+    panels[2].set_title("levels visited, of 5001")
+    figure.colorbar(image, ax=panels[2])
+    for axes in panels:
+        axes.set_xlabel(r"inverse temperature of the output, $\beta$")
+    panels[0].set_ylabel(r"of the attention, $\gamma$")
+    regime_legend(figure, np.concatenate([by_exponents, by_levels]))
+    figure.savefig(options.output / "phases.png")
