@@ -251,5 +251,5 @@ figure
 # ## Conclusion
 #
 # Theory and simulation agree within two percent at $\beta = 1.1$ for all $N$ of at least $10^4$. Near the transition to
-# the torus, at $\beta = 1.2425$, the ratio is 0.70 at $N = 10^4$ and 1.02 at $10^6$: closer to the transition, the
+# the torus, at $\beta = 1.2425$, the ratio is 0.72 at $N = 10^4$ and 0.98 at $10^6$: closer to the transition, the
 # expansion needs larger networks.

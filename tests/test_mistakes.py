@@ -265,7 +265,10 @@ SIGNS = RNG.choice([-1, 1], size=(4, 3, 8))
 
 
 DYNAMICS = {
-    "weights that are not signs": (lambda: dmft.weights_from_arrays(*(2 * SIGNS), position_bits=2), "output weights"),
+    "weights that are not signs": (
+        lambda: dmft.weights_from_arrays(*(2 * SIGNS), position_bits=2),
+        "weights must be +1 or -1",
+    ),
     "too few bits for the context": (lambda: dmft.self_attention_limit(SMALL, context=5), "context", "5", "4"),
     "a share above one": (lambda: dmft.Parameters(1.0, 1.0, 1.5), "epsilon", "1.5"),
     "an infinite gain": (lambda: dmft.Parameters(1.0, INF, 0.0), "gamma", "inf"),

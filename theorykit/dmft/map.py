@@ -154,17 +154,14 @@ class SelfAttention(eqx.Module):
 
     def __init__(self, directions: ArrayLike, moments: ArrayLike, positional: ArrayLike):
         require_float64()
-        arrays = {"directions": directions, "moments": moments, "positional": positional}
-        arrays = {name: jnp.asarray(checked_array(name, value), float) for name, value in arrays.items()}
-        shape = arrays["directions"].shape
-        expected = {"directions": shape, "moments": (len(FAMILIES), *shape)}
-        expected["positional"] = (len(arrays["positional"]), len(FAMILIES), *shape[1:])
-        for name, array in arrays.items():
-            if array.shape != expected[name] or len(shape) != 2:
-                raise ValueError(f"{name} of shape {array.shape} does not fit directions of shape {shape}")
-            setattr(self, name, array)
-        if not is_traced(self.directions) and not np.all(np.abs(self.directions) == 1):
-            raise ValueError("directions must be +1 or -1, because they are output weights")
+        self.directions = jnp.asarray(checked_array("directions", directions, "classes patterns"), float)
+        self.moments = jnp.asarray(checked_array("moments", moments), float)
+        self.positional = jnp.asarray(checked_array("positional", positional), float)
+        families = (len(FAMILIES), self.patterns)
+        if self.moments.shape != (len(FAMILIES), *self.directions.shape):
+            raise ValueError(f"moments of shape {self.moments.shape} do not fit directions {self.directions.shape}")
+        if self.positional.shape[1:] != families or not self.context:
+            raise ValueError(f"positional must be (context, *{families}), got shape {self.positional.shape}")
 
     @property
     def patterns(self) -> int:
@@ -178,13 +175,14 @@ class SelfAttention(eqx.Module):
 
     def __call__(self, state: State, parameters: Parameters) -> State:
         """Return the state after the next token."""
-        return self.attend(state, parameters, self.overlaps(state, parameters))
+        overlaps = self.overlaps(parameters, state.latest, self.positional[state.position])
+        return self.attend(state, parameters, overlaps)
 
-    def overlaps(self, state: State, parameters: Parameters) -> Float[Array, "families patterns"]:
-        """Return m^o, m^v, m^q and m^k of the next token; Eq. (5)."""
-        return self._overlaps(parameters, state.latest, self.positional[state.position])
+    def overlaps(
+        self, parameters: Parameters, attention: Float[Array, " patterns"], positional: ArrayLike
+    ) -> Float[Array, "families patterns"]:
+        """Return m^o, m^v, m^q and m^k of the token after `attention`, at a position with these overlaps; Eq. (5)."""
 
-    def _overlaps(self, parameters: Parameters, attention: Array, positional: Array) -> Array:
         def of_family(moments: Array, positional: Array) -> Array:
             given = {"Omega": self.directions, "C": moments, "A": attention[:, None], "r": positional[:, None]}
             found = compiled("overlap")(**given, beta=parameters.beta, epsilon=parameters.epsilon)
@@ -206,9 +204,7 @@ class SelfAttention(eqx.Module):
 def self_attention_limit(weights: Weights, context: int) -> SelfAttention:
     """Return the limit of the network of `weights` in which all its neurons are repeated equally often.
 
-    Args:
-        weights: The weights.
-        context: Largest number of tokens that the attention reads, at most 2**position_bits.
+    `context` is the largest number of tokens that the attention reads, at most 2**position_bits.
     """
     signs, counts = distinct_columns(weights)
     signs = signs * signs[:, :1, :1].astype(float)  # a column and its negative are in one class
@@ -224,21 +220,12 @@ def self_attention_from_correlations(
     """Return the network whose weights have given correlations, without the weights themselves.
 
     tanh is odd, so the map depends on the weights only through <w^alpha_a w^o_b w^o_c ...> with an odd number of output
-    weights; Eq. (7) of the derivation's note: 1 of them for one and two patterns, 1 and 3 for three patterns.
+    weights: one for one or two patterns, one and three for three patterns.
 
     Args:
         correlations: For each odd number of patterns (b, c, ...), counted from 0, the correlations of every weight with
             the product of these output weights (families, patterns). Missing ones are zero.
         positional: Overlaps of each position with the positional weights (context, families, patterns).
-
-    Example:
-        >>> import numpy as np
-        >>> import theorykit
-        >>> from theorykit import dmft
-        >>> theorykit.enable_float64()
-        >>> one = {(0,): np.array([[1.0], [0.6], [0.6], [0.6]])}  # a value that agrees with the output in 4 of 5 bits
-        >>> dmft.self_attention_from_correlations(one, np.zeros((4, 4, 1))).moments[:, 0, 0].tolist()
-        [1.0, 0.6, 0.6, 0.6]
     """
     patterns = np.shape(positional)[-1]
     signs = 1 - 2 * ((np.arange(2 ** (patterns - 1))[:, None] >> np.arange(patterns)[::-1]) & 1)
@@ -257,7 +244,7 @@ def semantic_overlap(
     model: SelfAttention, parameters: Parameters, attention: Float[Array, " patterns"]
 ) -> Float[Array, "families patterns"]:
     """Return the overlaps of the token after `attention` without the share of positions, (1 - epsilon) <w tanh>."""
-    return model._overlaps(parameters, attention, jnp.zeros(model.positional.shape[1:]))
+    return model.overlaps(parameters, attention, jnp.zeros(model.positional.shape[1:]))
 
 
 def over_batch(function: Callable, out_axes: Any, parameters: Parameters, state: State, *more: Array) -> Any:
@@ -342,7 +329,7 @@ def state_from_window(
     state = State(attention, attention, attention, position, jnp.asarray(model.context))
 
     def cached(parameters: Parameters, state: State) -> State:
-        overlaps = jax.vmap(model._overlaps, in_axes=(None, 0, 0))(parameters, state.attention, model.positional)
+        overlaps = jax.vmap(model.overlaps, in_axes=(None, 0, 0))(parameters, state.attention, model.positional)
         return eqx.tree_at(lambda at: (at.keys, at.values), state, (overlaps[:, KEY], overlaps[:, VALUE]))
 
     return over_batch(cached, STATES, parameters, state._of_batch(batch))
@@ -361,6 +348,7 @@ class Trajectory(eqx.Module):
 
 
 @usual_settings()
+@eqx.filter_jit
 def run(model: SelfAttention, parameters: Parameters, start: State, *, steps: int) -> Trajectory:
     """Run `steps` tokens after `start`, and record every attention and overlap.
 
@@ -384,14 +372,11 @@ def run(model: SelfAttention, parameters: Parameters, start: State, *, steps: in
         (2, 51, 3)
     """
     check_fits(model, parameters, start)
-    return _run(model, parameters, start, checked_whole_number("steps", steps, least=0))
+    checked_whole_number("steps", steps, least=0)
 
-
-@eqx.filter_jit
-def _run(model: SelfAttention, parameters: Parameters, start: State, steps: int) -> Trajectory:
     def one(parameters: Parameters, start: State) -> tuple[Array, Array, State]:
         def token(state: State, _):
-            overlaps = model.overlaps(state, parameters)
+            overlaps = model.overlaps(parameters, state.latest, model.positional[state.position])
             after = model.attend(state, parameters, overlaps)
             return after, (after.latest, overlaps)
 
@@ -435,26 +420,11 @@ def lyapunov_spectrum(
     Positions are periodic and have no exponents.
 
     Args:
-        model: The network.
-        parameters: Parameters of the map.
+        model, parameters: The network and the parameters of the map.
         state: States with a full context, after any transient.
-        steps: Number of tokens, a multiple of `blocks`.
-        exponents: Number of leading exponents. The default is all of them, context x patterns.
-        blocks: Number of parts of the orbit, whose scatter gives the errors.
+        steps, exponents, blocks: As in `dynamics.lyapunov_spectrum`, in tokens.
         perturbations: Initial perturbations of the window (exponents, context, patterns), newest attention first.
             Exponents are then in their order.
-
-    Example:
-        >>> import numpy as np
-        >>> import theorykit
-        >>> from theorykit import dmft
-        >>> theorykit.enable_float64()
-        >>> model = dmft.self_attention_limit(dmft.published_weights(patterns=1), context=1)
-        >>> parameters = dmft.Parameters(beta=0.3, gamma=127.0, epsilon=0.0)
-        >>> silence = dmft.state_from_window(model, parameters, np.zeros((1, 1)))  # a fixed point
-        >>> found = dmft.lyapunov_spectrum(model, parameters, silence, steps=400)
-        >>> round(float(found.exponents[0]), 4)  # log(beta / 3)
-        -2.3026
     """
     check_fits(model, parameters, state)
     size = model.context * model.patterns
@@ -521,5 +491,5 @@ def _after(model, parameters, scanned, tokens, window, value):
     parameters = eqx.tree_at(lambda at: getattr(at, scanned), parameters, jnp.asarray(value, float))
     window = jnp.reshape(window, (model.context, model.patterns))
     state = state_from_window(model, parameters, window, jnp.asarray(0))
-    path = _run(model, parameters, state, tokens)
+    path = run(model, parameters, state, steps=tokens)
     return jnp.concatenate([path.attention[::-1], window[1:]])[: model.context].ravel()

@@ -62,10 +62,7 @@ class FiniteNetwork(eqx.Module):
 def class_sum_network(weights: Weights, context: int, repeats: int = 1) -> FiniteNetwork:
     """Return the network in which every neuron of `weights` is repeated.
 
-    Args:
-        weights: The weights.
-        context: Largest number of tokens that the attention reads.
-        repeats: Number of copies of every neuron.
+    `context` is the largest number of tokens that the attention reads, and `repeats` the copies of every neuron.
     """
     checked_whole_number("repeats", repeats, least=1)
     limit, (signs, counts) = self_attention_limit(weights, context), distinct_columns(weights)
@@ -81,6 +78,7 @@ class SampledTrajectory(eqx.Module):
 
 
 @usual_settings()
+@eqx.filter_jit
 def run(
     network: FiniteNetwork,
     parameters: Parameters,
@@ -93,11 +91,9 @@ def run(
     """Run independent samples of a network. The members of a batch also have independent spins.
 
     Args:
-        network: The network.
-        parameters: Parameters of the map.
+        network, parameters: The network and the parameters of the map.
         start: A state of `network.limit`, in either convention.
-        steps: Number of tokens.
-        samples: Number of samples.
+        steps, samples: Numbers of tokens and of samples.
         key: Random key of the spins.
 
     Returns:
@@ -111,11 +107,6 @@ def run(
     check_fits(network.limit, parameters, start)
     for name, number in (("steps", steps), ("samples", samples)):
         checked_whole_number(name, number, least=1)
-    return _run(network, parameters, start, steps, samples, key)
-
-
-@eqx.filter_jit
-def _run(network, parameters, start, steps, samples, key):
     model, shares = network.limit, network.counts / network.neurons
 
     def one(parameters: Parameters, start: State, key: PRNGKeyArray):
@@ -172,12 +163,6 @@ def fluctuations(network: FiniteNetwork, parameters: Parameters, start: State, *
     Lyapunov exponent lambda is positive. A warning is issued if a predicted deviation is not small compared to the
     range of attentions, from -1 to 1.
 
-    Args:
-        network: The network.
-        parameters: Parameters of the map.
-        start: The start of all networks, a state of `network.limit` in either convention.
-        steps: Number of tokens.
-
     Returns:
         Results with these attributes:
 
@@ -188,17 +173,6 @@ def fluctuations(network: FiniteNetwork, parameters: Parameters, start: State, *
           every token.
         - `neurons`: N, the number of neurons.
         - `attention_deviation`, `overlap_deviation`, `rms`: standard deviations, and their root mean square.
-
-    Example:
-        >>> import theorykit
-        >>> from theorykit import dmft
-        >>> theorykit.enable_float64()
-        >>> weights = dmft.published_weights()
-        >>> network = dmft.network.class_sum_network(weights, context=4, repeats=1000)  # 99,000 neurons
-        >>> parameters = dmft.Parameters(beta=0.5, gamma=127.0, epsilon=0.02)
-        >>> start = dmft.start(network.limit, parameters, dmft.pattern_prompt(weights))
-        >>> round(float(dmft.network.fluctuations(network, parameters, start, steps=50).rms), 4)
-        0.0019
     """
     checked_instance("network", network, FiniteNetwork)
     check_fits(network.limit, parameters, start)
@@ -228,7 +202,8 @@ def _fluctuations(network, parameters, start, steps):
             def following(numbers: Array, deviation: Array):
                 """Return the numbers after a token, its overlaps, and the state."""
                 here = eqx.combine(unravel(numbers), others)
-                overlaps = model.overlaps(here, parameters) + deviation.reshape(families)
+                positional = model.positional[here.position]
+                overlaps = model.overlaps(parameters, here.latest, positional) + deviation.reshape(families)
                 after = model.attend(here, parameters, overlaps)
                 changed = ravel_pytree(eqx.filter(after, eqx.is_inexact_array))[0]
                 return jnp.concatenate([changed, after.latest, overlaps.ravel()]), after

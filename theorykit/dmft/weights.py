@@ -63,9 +63,6 @@ def weights_from_arrays(output: Any, value: Any, query: Any, key: Any, position_
     if len(set(shapes.values())) > 1 or len(shapes["output"]) != 2:
         raise ValueError(f"all families must be (patterns, neurons + position_bits), got {shapes}")
     checked_whole_number("position_bits", position_bits, least=1, most=shapes["output"][1] - 1)
-    for family, array in arrays.items():
-        if not np.isin(array, (-1, 1)).all():
-            raise ValueError(f"{family} weights must be +1 or -1")
     every = np.stack(list(arrays.values()))
     return Weights(every[..., :-position_bits], every[..., -position_bits:])
 
