@@ -50,7 +50,7 @@ def attractor(weights: dmft.Weights, context: int, parameters: dmft.Parameters) 
     return dmft.advance(limit, parameters, start, 60_000)
 
 
-def distances(predicted: dmft.network.Fluctuations, sampled: dmft.network.SampledTrajectory) -> tuple[np.ndarray, ...]:
+def distances(predicted: dmft.network.Fluctuations, sampled: dmft.map.Trajectory) -> tuple[np.ndarray, ...]:
     """Compute the root mean square distance of samples from the map over tokens and patterns, with standard error."""
     difference = sampled.attention[..., 1:, :] - predicted.mean[..., None, 1:, :]
     squares = np.mean(difference**2, axis=(-2, -1))

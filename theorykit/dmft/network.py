@@ -28,6 +28,7 @@ from .map import (
     Parameters,
     SelfAttention,
     State,
+    Trajectory,
     check_fits,
     compiled,
     over_batch,
@@ -69,14 +70,6 @@ def class_sum_network(weights: Weights, context: int, repeats: int = 1) -> Finit
     return FiniteNetwork(jnp.asarray(signs, float), jnp.asarray(repeats * counts, float), limit)
 
 
-class SampledTrajectory(eqx.Module):
-    """Result of `run`, which explains the attributes."""
-
-    attention: Float[Array, "*batch samples times patterns"]
-    overlaps: Float[Array, "*batch samples steps families patterns"]
-    end: State
-
-
 @usual_settings()
 @eqx.filter_jit
 def run(
@@ -87,7 +80,7 @@ def run(
     steps: int,
     samples: int = 1,
     key: PRNGKeyArray,
-) -> SampledTrajectory:
+) -> Trajectory:
     """Run independent samples of a network. The members of a batch also have independent spins.
 
     Args:
@@ -97,11 +90,7 @@ def run(
         key: Random key of the spins.
 
     Returns:
-        A trajectory with these attributes:
-
-        - `attention` (*batch, samples, steps + 1, patterns): the attentions, with the start first.
-        - `overlaps` (*batch, samples, steps, families, patterns): overlaps of every token.
-        - `end`: the last state, with batch axes (*batch, samples).
+        The trajectory of `dmft.run`, with batch axes (*batch, samples).
     """
     checked_instance("network", network, FiniteNetwork)
     check_fits(network.limit, parameters, start)
@@ -126,7 +115,8 @@ def run(
     parameters = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, batch)[..., None], parameters)
     keys = jax.random.split(key, (*batch, samples))
     start = jax.tree.map(lambda leaf: leaf[..., None, :, :] if leaf.ndim else leaf, start)
-    return SampledTrajectory(*over_batch(one, (0, 0, STATES), parameters, start, keys))
+    attention, overlaps, end = over_batch(one, (0, 0, STATES), parameters, start, keys)
+    return Trajectory(attention, overlaps, (start.position + jnp.arange(steps)) % model.context, end)
 
 
 class Fluctuations(eqx.Module):
