@@ -108,5 +108,7 @@ def test_regimes_of_the_network():
 def test_what_does_not_fit_is_named():
     with pytest.raises(ValueError, match="recorded=30 must be a multiple of 20"):
         dynamics.orbits(henon, np.array([1.0]), START, recorded=30, exponents=1)
+    with pytest.raises(ValueError, match="exponents must be"):
+        dynamics.orbits(henon, np.array([1.0]), START, recorded=40, exponents=3)
     with pytest.raises(ValueError, match="one entry per orbit"):
         dynamics.orbits(henon, 1.0, START)

@@ -94,7 +94,7 @@ def lyapunov_spectrum(
             Exponents are then in their order. By default, perturbations are random with a fixed seed.
 
     Raises:
-        ValueError: If a number does not fit, or the orbit is not finite.
+        ValueError: If a number does not fit, or the orbit is not finite. Under `jax.vmap`, exponents are then NaN.
 
     Example:
         >>> import theorykit
@@ -108,13 +108,11 @@ def lyapunov_spectrum(
     """
     require_float64()
     start, parameter = (jax.tree.map(jnp.asarray, tree) for tree in (start, parameter))
-    size = sum(leaf.size for leaf in jax.tree.leaves(_measured(_floats(start), coordinates)))
     checked_whole_number("blocks", blocks, least=2)
     if checked_whole_number("steps", steps, least=blocks) % blocks:
         raise ValueError(f"steps={steps} must be a multiple of blocks={blocks}")
     if perturbations is None:
-        count = size if exponents is None else checked_whole_number("exponents", exponents, least=1, most=size)
-        tangents = random_perturbations(start, count)
+        tangents = random_perturbations(start, coordinates, exponents)
     else:
         tangents = jax.tree.map(lambda given, leaf: jnp.asarray(given, leaf.dtype), perturbations, _floats(start))
     growth = growth_of(step, start, parameter, tangents, steps // blocks, blocks, coordinates)
@@ -123,8 +121,10 @@ def lyapunov_spectrum(
     return spectrum_of(growth)
 
 
-def random_perturbations(start: PyTree, count: int) -> PyTree:
-    """Draw perturbations of the floats of `start`. The first ones do not depend on their number."""
+def random_perturbations(start: PyTree, coordinates: Callable | None, count: int | None) -> PyTree:
+    """Draw perturbations of the floats of `start`, by default all. The first ones do not depend on their number."""
+    size = sum(leaf.size for leaf in jax.tree.leaves(_measured(_floats(start), coordinates)))
+    count = checked_whole_number("exponents", size if count is None else count, least=1, most=size)
     rng = np.random.default_rng(_SEED)
     drawn = [jax.tree.map(lambda leaf: rng.standard_normal(leaf.shape), _floats(start)) for _ in range(count)]
     return jax.tree.map(lambda *each: jnp.stack(each), *drawn)

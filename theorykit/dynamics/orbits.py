@@ -173,7 +173,7 @@ def _one(step, observe, coordinates, lengths, levels, state, parameter) -> dict[
     state = jax.lax.fori_loop(0, transient, lambda _, state: step(state, parameter), state)
     found = {}
     if exponents:
-        tangents = lyapunov.random_perturbations(state, exponents)
+        tangents = lyapunov.random_perturbations(state, coordinates, exponents)
         growth = lyapunov.growth_of(step, state, parameter, tangents, recorded // _BLOCKS, _BLOCKS, coordinates)
         spectrum = lyapunov.spectrum_of(growth)
         found |= {"exponent": spectrum.exponents, "exponent_error": spectrum.errors}
