@@ -280,7 +280,11 @@ DYNAMICS = {
         "(4, 3)",
     ),
     "a window instead of a state": (lambda: dmft.run(MODEL_OF_4, POINT, START.window, steps=3), "state", "array"),
-    "too few tokens for errors": (lambda: dmft.lyapunov_spectrum(MODEL_OF_4, POINT, START, steps=5), "steps", "5"),
+    "exponents before the context is full": (
+        lambda: dmft.lyapunov_spectrum(MODEL_OF_4, POINT, START, steps=40),
+        "4",
+        "1",
+    ),
     "orbits at one point": (lambda: dynamics.orbits(MODEL_OF_4, POINT, START, progress=False), "parameters"),
     "an even number of output weights": (
         lambda: dmft.self_attention_from_correlations({(0, 1): np.zeros((4, 3))}, np.zeros((4, 4, 3))),

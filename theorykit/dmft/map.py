@@ -427,6 +427,10 @@ def lyapunov_spectrum(
             Exponents are then in their order.
     """
     check_fits(model, parameters, state)
+    if not is_traced(state.tokens) and state.tokens < model.context:
+        raise ValueError(
+            f"state must have a full context of {model.context} tokens, but has {state.tokens}: advance it"
+        )
     size = model.context * model.patterns
     if perturbations is None:
         count = size if exponents is None else checked_whole_number("exponents", exponents, least=1, most=size)
@@ -436,7 +440,6 @@ def lyapunov_spectrum(
         is_basis = drawn.shape[1:] == (model.context, model.patterns)
         if not is_basis or np.linalg.matrix_rank(drawn.reshape(-1, size)) < len(drawn):
             raise ValueError(f"perturbations must be independent (exponents, context, patterns), got {drawn.shape}")
-
     return _spectrum(model, parameters, state, drawn, steps, blocks)
 
 
