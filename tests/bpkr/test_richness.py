@@ -123,7 +123,7 @@ def test_deep_linear_networks_have_their_closed_form(depth):
         assert_close(np.ravel(saddle.order_parameters.first)[0], case["c"][0], 1e-9)
 
 
-@pytest.mark.quick("2-()-inf", "1-(2, Skip(layer=Attention(heads=2), gain=1.0))-7.0")
+@pytest.mark.quick("2-()-inf", "1-(2, Skip(layer=Attention(heads=2)))-7.0")
 @pytest.mark.parametrize("width", [7.0, math.inf])
 @pytest.mark.parametrize("layers", [(), (2,), (2, bpkr.Skip(bpkr.Attention(2)))], ids=str)
 @pytest.mark.parametrize("outputs", [1, 2])

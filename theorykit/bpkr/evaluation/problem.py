@@ -35,8 +35,7 @@ from ..order_parameters.coordinates import (
 )
 from ..order_parameters.metric import dimension, displaced, gradient_length, largest_width, metric
 from ..order_parameters.order_parameters import HasOrderParameters, OrderParameters, checked_order_parameters
-from ..specification.architecture import Architecture, ansatz_of
-from ..specification.view import architecture_line, widths_in_words
+from ..specification.architecture import Architecture, ansatz_of, architecture_line, widths_in_words
 from .energy import Energy, EnergyPoint
 from .formulas import BoundAction, bind
 from .majorisation import BoundedEnergy
@@ -106,7 +105,7 @@ class Problem(DisplayMixin, AbstractSaddleProblem):
         if data.classes is None and data.labels is not None:
             warn_of_class_numbers(data.labels, stacklevel=4)
         self.bound = bind(architecture.with_arrays())
-        self.ansatz = ansatz_of(architecture, 0 if self.data.labels is None else self.data.labels.size)
+        self.ansatz = ansatz_of(architecture)
         self.examples, self.forms_curvature = None, False
         if self.data.labels is not None:
             self.examples = canonical(self.data, architecture.outputs, architecture.temperature)
@@ -147,7 +146,7 @@ class Problem(DisplayMixin, AbstractSaddleProblem):
         architecture = self.architecture
         yield Text(f"**Problem**: {verbatim(self.description)}")
         heads = ", ".join(map(number, architecture.heads or (0,)))
-        table = [("heads", heads), ("widths", ", ".join(widths_in_words(architecture)))]
+        table = [("heads", heads), ("widths", widths_in_words(architecture))]
         table += data_rows(self.data)
         if self.examples is not None:
             table.append(("energy", f"each evaluation factorises a matrix with {self.rows:,} rows"))
