@@ -7,6 +7,7 @@ import subprocess
 import pytest
 
 from theorykit import bpkr, store
+from theorykit.bpkr.action import document
 from theorykit.dmft.derivation.derivation import derive as derive_map
 from theorykit.dmft.derivation.document import mean_field_blocks
 from theorykit.symbolic import Equation, Heading, Text, as_latex
@@ -52,7 +53,9 @@ def test_latex_sets_the_derivations(theory, tmp_path):
         article = as_latex(mean_field_blocks(derive_map()))
     else:
         action = bpkr.derive(bpkr.Architecture((bpkr.Skip(2), bpkr.Dense(), 2), widths=1, temperature=1.0, outputs=2))
-        (tmp_path / "action.tex").write_text(bpkr.render_latex(action, steps=True))
+        (tmp_path / "action.tex").write_text(
+            as_latex(document.blocks(action, *document.USUAL, "derivation"), fragment=True)
+        )
         article = r"\documentclass{article}\usepackage{amsmath}\begin{document}\input{action}\end{document}"
     (tmp_path / "test.tex").write_text(article)
     command = ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "test.tex"]

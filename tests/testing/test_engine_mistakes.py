@@ -9,7 +9,7 @@ import pytest
 
 from theorykit import bpkr, testing
 from theorykit.bpkr.action import action as action_module
-from theorykit.bpkr.action import backpropagation, derivation
+from theorykit.bpkr.action import derivation
 from theorykit.bpkr.evaluation.formulas import CompiledAction
 from theorykit.bpkr.network import paths
 from theorykit.bpkr.specification import layer_functions
@@ -74,7 +74,7 @@ BUGS = {
         *("derivation", STEPS, 'the rule "matrix determinant lemma"'),
     ),
     "a rule that gives up": (
-        (backpropagation, "_integrate_weights", refuse),
+        (derivation, "_integrate_weights", refuse),
         *("derivation", "an action with the layer is derived", "does not cover an expression in"),
     ),
     "a leading order with a part of the next": (

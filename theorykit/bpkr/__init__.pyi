@@ -1,5 +1,6 @@
-from .action.action import Action, render_html, render_latex, render_markdown
+from .action.action import Action
 from .action.derivation import derive
+from .action.document import render_latex, render_markdown
 from .data.classes import Classes, LabelsWarning, find_classes, score_classes, sign_accuracy
 from .data.data import Data
 from .data.moments import Moments
@@ -79,7 +80,6 @@ __all__ = [
     "predict",
     "rank_heads",
     "removable_heads",
-    "render_html",
     "render_latex",
     "render_markdown",
     "sample_network",

@@ -63,4 +63,4 @@ def test_log_determinants_are_written_in_derivations_alone():
     """Entropies and energies are stated in steps that are proved, and stand nowhere else."""
     modules = (PACKAGE / "bpkr").rglob("*.py")
     written = {path.name for path in modules if called(path) & {"log_det", "LogDet", "slogdet"}}
-    assert written == {"backpropagation.py", "prior.py"}
+    assert written == {"derivation.py", "prior.py"}

@@ -4,7 +4,6 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from sympy import expand
 
 from theorykit import bpkr
 from theorykit.bpkr import Attention, Dense, Skip
@@ -32,9 +31,7 @@ def derived(layers, outputs=1):
 @pytest.mark.parametrize("outputs", [1, 2])
 @pytest.mark.parametrize("layers", [*SHALLOW, *slow(DEEP)], ids=str)
 def test_the_leading_order_of_the_exact_prior_is_the_action(layers, outputs):
-    action = derived(layers, outputs)
-    for leading, entropy in zip(action.finite_width.leading, action.overlap_entropies, strict=True):
-        assert expand(leading - entropy) == 0
+    assert not any(derived(layers, outputs).route_differences)
 
 
 @pytest.mark.parametrize("layers", [*SHALLOW, *slow(DEEP)], ids=str)

@@ -86,7 +86,7 @@ class Energy(eqx.Module):
 
     def _solved(self, u1: PathMatrix) -> Mapping[str, Array]:
         given: Mapping[Expr, Array] = {
-            self.bound.action.kernel_energy.kernel: self.examples.kernel.matrix(u1),
+            self.bound.action.of_kernels.kernel: self.examples.kernel.matrix(u1),
             self.bound.symbols.labels: self.examples.labels,
         }
         return self.bound.compiled.kernel_energy.call_from(self.bound.numbers() | given)

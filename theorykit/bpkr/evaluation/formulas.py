@@ -87,14 +87,13 @@ class CompiledAction(DisplayMixin):
     @cached_property
     def kernel_energy(self) -> CompiledFunction:
         """The energy from K: also the resolvent (K + T I)^-1, the representer, and minus the misfit's slope in K."""
-        form = self.action.kernel_energy
         names = "energy", "resolvent", "representer", "minus_misfit_slope"
-        return self._compile("kernel_energy", {name: getattr(form, name) for name in names})
+        return self._compile("kernel_energy", {name: getattr(self.action.of_kernels, name) for name in names})
 
     @cached_property
     def predictor(self) -> CompiledFunction:
         """Mean and variance of the outputs from kernels, Eqs. (9), (29), (30)."""
-        form = self.action.kernel_predictor
+        form = self.action.of_kernels
         return self._compile("predictor", {"mean": form.mean, "variance": form.variance})
 
     @cached_property

@@ -142,7 +142,7 @@ def prediction_from_kernels(
     `kernel` is K among training examples, `between` is K between test and training examples, and `test_diagonal` is K
     of each test example with itself.
     """
-    form = bound.action.kernel_predictor
+    form = bound.action.of_kernels
     given = {form.kernel: kernel, form.between: between, form.test_diagonal: test_diagonal[:, None]}
     values = bound.compiled.predictor.call_from(bound.numbers_of_predictor() | given | {bound.symbols.labels: labels})
     # Rounding can make the variance negative if the output is certain.

@@ -42,42 +42,39 @@ from ...symbolic.documents.values import number
 from .activations import IDENTITY, Activation, as_activation
 from .layer_form import LayerForm, NetworkForm, layer_form, width_symbol
 from .layer_functions import branch_heads, count
-from .layers import TOKENS, AbstractLayer, Dense, LayerSymbols, activation_of, as_layer
+from .layers import TOKENS, AbstractLayer, Dense, LayerSymbols, Skip, activation_of, as_layer
 
 # Powers of widths and of the richness outside these ranges overflow or underflow double precision.
 _WIDTHS = {"least": 1e-100, "most": 1e100}
 _MOST_RICHNESS = 1e50
-# Names of parameters that would be those of other symbols of an action or its derivation.
+# Names of other symbols of an action or its derivation.
 _TAKEN = frozenset({"H", "N", "Omega", "Q", "R", "U", "V", "X", "Z", "q", "sigma2", "w"})
 
 
 class Architecture(DisplayMixin, eqx.Module):
     """Layers, widths, prior variances and temperature of a deep network; Eqs. (1)-(4) and (8).
 
-    An architecture is frozen data and a JAX pytree, whose leaves are the numbers: you can differentiate or vmap over
-    widths, variances, temperature, richness, and parameters of layers.
+    A frozen JAX pytree. Its leaves are widths, variances, temperature, richness, and parameters of layers: you can
+    differentiate or vmap over them.
 
     - `layers`: the layers from the input side. A whole number is a layer of that many attention heads. Without layers,
       the readout reads the embedding.
-    - `widths`: (N_1, ..., N_L, N_a), from the input side, or one number for all. With a `richness`, `math.inf` is the
-      limit of infinite width, in which features are learned.
+    - `widths`: (N_1, ..., N_L, N_a), or one number for all. `math.inf` is the limit of infinite width with a richness.
     - `prior_variances`: (sigma_0^2, sigma_1^2, ..., sigma_L^2, sigma_a^2), or one number for all.
     - `temperature`: variance T of the labels' noise in Eq. (8). T = 0 (interpolation) needs an invertible kernel.
     - `outputs`: number of outputs C per example.
     - `read_tokens`: number of tokens with separate readout weights. With 1, the readout reads one token, or the mean.
     - `richness`: gamma_0 of the mean-field parameterisation (mu-P); None for the standard one. It divides sigma_a^2 and
       T by N_1 gamma_0^2, so that the likelihood sharpens with the width (a cold posterior).
-    - `width_ratios`: the ratios of infinite widths, by default one. The attribute contains N_l / N_1, or None at finite
-      widths.
+    - `width_ratios`: ratios of infinite widths, by default one. The attribute contains N_l / N_1, or None.
     - `embedding`: the function phi of the embedded tokens, phi(V_0 x): "identity", "erf", "relu", "quadratic", or your
       own, such as `sympy.tanh`. If it is nonlinear, the theory is an ansatz; see `Action.ansatz`.
 
-    The constructor derives these attributes:
+    Derived attributes:
 
     - `heads`: (H_1, ..., H_L); 0 for a layer without attention.
     - `branches`: the number of weight blocks and skip connections of each layer.
-    - `overlap_sizes`: (n_1, ..., n_{L+1}), the numbers of partial paths from each layer to the readout, times outputs,
-      times tokens that are read.
+    - `overlap_sizes`: (n_1, ..., n_{L+1}): partial paths from each layer, times outputs and tokens that are read.
     - `paths`: the number of attention paths, to all tokens that are read.
 
     Example:
@@ -156,7 +153,6 @@ class Architecture(DisplayMixin, eqx.Module):
     def with_arrays(self) -> Architecture:
         """Convert every number to a float64 array, so that functions are compiled once per structure."""
         require_float64()
-        # For known numbers NumPy is ten times faster.
         return jax.tree.map(lambda leaf: array_module(leaf).asarray(leaf, dtype=np.float64), self)
 
     @property
@@ -193,7 +189,7 @@ class Architecture(DisplayMixin, eqx.Module):
 
     @property
     def has_sharp_outputs(self) -> bool:
-        """Whether outputs have no variance: at infinite width with a positive richness, where it falls as 1/N_1."""
+        """Whether the variance of outputs falls as 1/N_1 to zero: at infinite width, with a positive richness."""
         return self.is_infinite and bool(self.richness > 0)
 
     @property
@@ -221,10 +217,9 @@ class Architecture(DisplayMixin, eqx.Module):
         return self.overlap_sizes[:-1]
 
     def path_branches(self) -> tuple[tuple[int, ...], ...]:
-        """Return the branch of each layer that each path takes, from 1, in the order of the path axis.
+        """Return the branches (one per layer, from 1, a skip connection first) of each path, repeated for each token.
 
-        The branch of the first layer varies slowest, and a skip connection is branch 1. Each path is repeated for each
-        token that is read.
+        The branch of the first layer varies slowest, as on the path axis of features.
         """
         check_fits(self, "the list of them", 8 * self.paths)
         paths = itertools.product(*(range(1, branches + 1) for branches in self.branches))
@@ -236,10 +231,9 @@ class Architecture(DisplayMixin, eqx.Module):
         return branch_heads(self.forms[layer], self.heads[layer])
 
     def path_labels(self, first_layer: int = 1) -> tuple[str, ...]:
-        """Return a short name for each path: "201" passes head 2, a skip connection, and head 1.
+        """Return a name for each partial path from `first_layer`: "201" passes head 2, a skip connection, and head 1.
 
-        "-" is a layer without attention, "1+2" a block of two heads, and ":3" a path to the third token. With
-        `first_layer` above 1, partial paths that start at this layer are named.
+        "-" is a layer without attention, "1+2" a block of two heads, and ":3" a path to the third token.
         """
         first_layer = checked_whole_number("first_layer", first_layer, least=1, most=max(self.depth, 1))
         check_fits(self, "the list of them", 8 * self.paths)
@@ -261,7 +255,7 @@ class Architecture(DisplayMixin, eqx.Module):
         yield Text(f"**Architecture**: {architecture_line(self)}")
         rows = (
             ("embedding", verbatim(self.embedding.name)),
-            ("layers", ", ".join(verbatim(repr(layer)) for layer in self.layers) or "none"),
+            ("layers", ", ".join(map(_kind, self.layers)) or "none"),
             ("widths", widths_in_words(self)),
             ("prior variances", ", ".join(map(number, self.prior_variances))),
             ("read tokens", number(self.read_tokens)),
@@ -285,6 +279,14 @@ class Architecture(DisplayMixin, eqx.Module):
             for symbol, value in layer.parameters(form.symbols).items():
                 numbers[symbol.name] = jnp.asarray(value, dtype=jnp.float64) if symbol.is_Matrix else value
         return numbers
+
+
+def _kind(layer: AbstractLayer) -> str:
+    if isinstance(layer, Skip):
+        return f"{_kind(layer.layer)} with skip connection"
+    heads = f" of {counted(layer.heads, 'head')}" if layer.heads else ""
+    phi = activation_of(layer)
+    return verbatim(type(layer).__name__.lower()) + heads + ("" if phi.is_linear else f" ({verbatim(phi.name)})")
 
 
 def checked_architecture(value: Any) -> Architecture:
@@ -401,10 +403,7 @@ def _widths(name: str, widths: Any, forms: Sequence[LayerForm]) -> tuple:
 
 
 def _checked_layer(kind: AbstractLayer, form: LayerForm, variance: Any) -> AbstractLayer:
-    """Return `kind` after checking that the theory covers its heads, parameters and prior.
-
-    Traced parameters are checked when the compiled function runs.
-    """
+    """Return `kind` after checking heads, parameters and prior; traced parameters when the compiled function runs."""
     symbols, layer = form.symbols, f"layer {form.symbols.index} ({type(kind).__name__})"
     heads, attends = kind.heads, form.forward.has(form.symbols.attention)
     if attends != (checked_whole_number(f"heads of {layer}", heads, least=0) > 0):
