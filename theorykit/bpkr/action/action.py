@@ -40,13 +40,11 @@ class Predictor:
 
 @dataclass(frozen=True)
 class Majoriser:
-    """An upper bound on the energy for majorise-minimise, and the minima of entropy plus bound.
+    """An upper bound on the energy that touches it at U_1 = U_0, and the minima of entropy plus bound.
 
-    At U_1 = U_0, let G_+ be the gradient of the energy's log-determinant, which is concave in U_1, and -G_- that of its
-    misfit, which is concave in U_1^-1. The bound touches the energy at U_0.
+    The log-determinant, with gradient G_+ at U_0, is concave in U_1. The misfit, with gradient -G_-, is in U_1^-1.
 
-    - `logdet_gradient`: symbol of G_+ (n_1 x n_1).
-    - `weight`: symbol of U_0 G_- U_0 (n_1 x n_1).
+    - `logdet_gradient`, `weight`: symbols of G_+ and U_0 G_- U_0 (n_1 x n_1).
     - `bound`: tr(G_+ U_1) + tr(weight U_1^-1), the bound up to a constant.
     - `minima`: the minimum in each order parameter, given the others, from U_1 to the readout. Empty if one has no
       closed form, as next to a skip connection.

@@ -147,10 +147,10 @@ def _per_width(entropy: Expr, width: Expr) -> Expr:
 
 
 def _sizes_of_trials(symbols: ActionSymbols) -> tuple[Mapping[Expr, int], ...]:
-    """Return sizes at which to test steps: first several heads at width one, then unequal heads and widths.
+    """Return sizes at which to test steps: first several heads at width one, then the digits of the number of a layer.
 
-    Those are the digits of the number of a layer. Any two layers then differ in some trial, so that a wrong symbol of a
-    size is found, and every width exceeds one in some trial, so that a wrong power of a width is found.
+    Any two layers differ in some trial, which reveals a wrong symbol, and every width exceeds one in some trial, which
+    reveals a wrong power of it.
     """
     layers, outputs = symbols.form.layers, symbols.outputs
     widths, heads = dict.fromkeys(symbols.widths), [layer.symbols.heads for layer in layers]
@@ -168,9 +168,9 @@ class _Route(Recorder):
     """The derivation in progress: its steps, and the results so far.
 
     - `values`: the value of each Lambda_l.
-    - `entropies`, `nested`: entropies by the number of their order parameter, and blocks that order parameters are.
-    - `waiting`: order parameters whose entropy is known when the layer below a skip connection is done: number, terms,
-      Lambda_l, and the form of the layer with the skip connection.
+    - `entropies`: by the number of their order parameter.
+    - `nested`: the block that each nested order parameter is.
+    - `waiting`: number, terms, Lambda_l and layer of order parameters whose entropy is known with the layer below.
     """
 
     def __init__(self, symbols: ActionSymbols):
@@ -202,9 +202,8 @@ class _Route(Recorder):
 def _replace_nonlinear_units(route: _Route, layer: int, activation: Activation) -> None:
     """Replace a nonlinear layer (0 is the embedding) by linear units with the same covariance: an ansatz.
 
-    Source: Pacelli et al., Nature Machine Intelligence (2023), arXiv 2209.04882. For several layers we use the form in
-    which the kernels are nested, as in the infinitely wide network. The token features X that a layer reads belong to
-    the equivalent linear units below the layer. The path features Phi are made from the last X.
+    Source: Pacelli et al., arXiv 2209.04882. Kernels of several layers are nested, as at infinite width: a layer reads
+    the equivalent linear units below it, and the path features Phi are made from the last ones.
     """
     # tr(M R^T R)/N of the tokens that are read, R = phi(V X) G.
     symbols, width, tokens = route.symbols, route.symbols.widths[layer], size("D")
@@ -331,10 +330,9 @@ def _integrate_weights(
 
 
 def _state_entropies(route: _Route, number: int, terms: Expr, inner: MatrixSymbol) -> None:
-    """State the entropy of U_l given U_{l+1}, and the entropies that waited for it.
+    """State the entropy of U_l given U_{l+1}, from its `terms` with Q_l and M = `inner`, and those that waited for it.
 
-    `terms` are those of U_l, with the overlap Q_l and the matrix M = `inner`. A skip connection nests U_{l+1} in U_l:
-    the overlap Q_{l+1} then occurs linearly, and makes U_{l+1} the leading block of U_l.
+    With a skip connection the overlap Q_{l+1} occurs linearly, and makes U_{l+1} the leading block of U_l.
     """
     assumption = _LARGE.format(width=latex(route.symbols.widths[number - 1]))
     entropy = _eliminate_overlap(route, number, terms, inner, assumptions=(assumption,))
@@ -398,17 +396,13 @@ def _state_meaning(route: _Route, inner: MatrixExpr, weights: MatrixSymbol, bloc
 def _with_richness(action: Action, form: NetworkForm) -> Action:
     """Return the action of the mean-field parameterisation, given the `action` of the standard one.
 
-    The prior variance of the readout and the temperature are divided by g = N gamma_0^2, where N = N_1. Everything is
-    then written in U' = g U, of order one, without the prime. U' has the prior that U has in the standard
-    parameterisation, and
+    The prior variance of the readout and the temperature are divided by g = N_1 gamma_0^2. In U' = g U, written without
+    the prime, the prior is the standard one, and
 
         S = S_a + S_1 + ... + S_L + logdet(K + T I) + g y^T (K + T I)^-1 y.
 
     All terms but the log-determinant grow with the width. Without it, S is the action of infinitely wide networks with
-    learned features, and S / N depends on the ratios of the widths alone.
-
-    Source: C. Lauditi, B. Bordelon, C. Pehlevan, "Adaptive kernel predictors from feature-learning infinite limits of
-    neural networks", arXiv 2502.07998. The form for attention paths is ours.
+    learned features. Source: Lauditi, Bordelon and Pehlevan, arXiv 2502.07998. The form for attention paths is ours.
     """
     symbols = ActionSymbols(form)
     power, variables = symbols.power, (*symbols.free, symbols.features, symbols.labels)

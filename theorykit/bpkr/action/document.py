@@ -8,7 +8,7 @@ from ...checks import checked_arguments, counted
 from ...derivation import Derivation, derivation_blocks, verification_blocks
 from ...symbolic import Block, Definition, Equation, Heading, Text, as_markdown, latex
 from ...symbolic.algebra import fold_asinh
-from ...symbolic.documents.document import Folded, Items, Table, align_environment
+from ...symbolic.documents.document import Folded, Items, align_environment
 from ...symbolic.documents.rendering import fold
 from .action import Action
 
@@ -51,11 +51,16 @@ def _title(action: Action) -> Iterator[Block]:
     yield Heading(f"Action of a network{width} of {counted(layers, 'layer') if layers else 'no layers'}{units}", 1)
 
 
-def _formulas(action: Action) -> Iterator[Block]:
+def _summary(action: Action) -> Iterator[Block]:
     yield Text(f"Layers, from the input side: {kinds_of_layers(action)}.")
-    yield Items(tuple(_sizes(action)))
+    sizes = action.order_parameter_shapes.items()
+    yield Items(tuple(f"${latex(symbol)}$ is ${_sides(shape)}$" for symbol, shape in sizes))
     for assumption in action.ansatz:
         yield Text(f"The action rests on {assumption}.")
+
+
+def _formulas(action: Action) -> Iterator[Block]:
+    yield from _summary(action)
     for heading, formulas in equations(action).items():
         yield Heading(heading)
         yield from formulas
@@ -96,17 +101,8 @@ def _checked_steps(derivation: Derivation) -> Iterator[Block]:
 def view(action: Action) -> Iterator[Block]:
     """Yield the display of an action in a terminal or notebook; terminals leave out folded parts."""
     yield from _title(action)
-    parts = equations(action)
-    total = parts["Action"][0]
-    yield Table(
-        (
-            ("layers, from the input side", kinds_of_layers(action)),
-            ("order parameters", "; ".join(_sizes(action))),
-            ("action", f"${total.left} = {total.right}$"),
-            *(("rests on", assumption) for assumption in action.ansatz),
-        )
-    )
-    for heading, formulas in parts.items():
+    yield from _summary(action)
+    for heading, formulas in equations(action).items():
         yield Folded(f"**{heading}**", tuple(formulas), is_open=heading == "Action")
     steps = tuple(derivation_blocks(action.derivation))
     yield Folded(f"**Derivation** in {counted(len(action.derivation.steps), 'step')}: `action.derivation`", steps)
@@ -184,11 +180,6 @@ def definitions(action: Action) -> list[Definition]:
         shape = f", ${_sides(symbol.shape)}$" if isinstance(symbol, MatrixSymbol) else ""
         rows.append(Definition(symbol if isinstance(symbol, str) else latex(symbol), meaning + shape))
     return rows
-
-
-def _sizes(action: Action) -> Iterator[str]:
-    for symbol, shape in action.order_parameter_shapes.items():
-        yield f"${latex(symbol)}$ is ${_sides(shape)}$"
 
 
 def _sides(shape: tuple[Expr, Expr]) -> str:

@@ -36,7 +36,9 @@ class ActionSymbols:
 
     def __init__(self, form: NetworkForm):
         self.form, layers = form, form.layers
-        rows = [form.readings]
+        self.outputs = size("C") if form.several_outputs else Integer(1)
+        self.read_tokens = TOKENS if form.every_token else Integer(1)
+        rows = [expand(self.outputs * self.read_tokens)]
         for layer in reversed(layers):
             rows.insert(0, expand(layer.branches * rows[0]))
         self.heads = tuple(layer.symbols.heads for layer in layers if layer.forward.has(layer.symbols.heads))
@@ -57,7 +59,6 @@ class ActionSymbols:
         self.written = dict(zip(self.overlaps, self.order_parameters, strict=True))
         self.free = tuple(self.written[matrix] for matrix in self.overlaps if matrix not in self.nested)
 
-        self.outputs, self.read_tokens = form.outputs, TOKENS if form.every_token else Integer(1)
         self.input_features, self.examples = size("N_0"), size("P")
         columns = expand(rows[0] * self.input_features)
         self.features = MatrixSymbol("Phi", self.examples * self.outputs, columns)

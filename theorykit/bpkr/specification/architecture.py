@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
-from sympy import Expr, Identity, Symbol
+from sympy import Expr, Identity
 
 from ... import memory
 from ...checks import (
@@ -174,7 +174,7 @@ class Architecture(DisplayMixin, eqx.Module):
 
     @property
     def activations(self) -> tuple[Activation, ...]:
-        """The functions phi of the embedding and of the dense layers above it, up to the last nonlinear layer."""
+        """The functions phi of the embedding and of the layers up to the last nonlinear one."""
         return (self.embedding, *map(activation_of, self.layers[: nonlinear_layers(self.layers)]))
 
     @property
@@ -254,7 +254,7 @@ class Architecture(DisplayMixin, eqx.Module):
     def _view(self) -> Iterator[Block]:
         yield Text(f"**Architecture**: {architecture_line(self)}")
         rows = (
-            ("embedding", verbatim(self.embedding.name)),
+            ("functions of units", ", ".join(verbatim(activation.name) for activation in self.activations)),
             ("layers", ", ".join(map(_kind, self.layers)) or "none"),
             ("widths", widths_in_words(self)),
             ("prior variances", ", ".join(map(number, self.prior_variances))),
@@ -263,15 +263,15 @@ class Architecture(DisplayMixin, eqx.Module):
         yield Table(rows)
 
     def head_counts(self) -> Mapping[str, int]:
-        """Return the value of the symbol H_l by name, for every layer that has heads."""
+        """Return the values of H_l by name, for every layer that has heads."""
         return {form.symbols.heads.name: each for form, each in zip(self.forms, self.heads, strict=True) if each}
 
     def size_values(self) -> Mapping[str, int]:
-        """Return the value of every size symbol of the action by name: head counts, outputs C, and tokens read."""
+        """Return the value of every size of the action by name: head counts, outputs, and tokens read."""
         return {**self.head_counts(), "C": self.outputs, TOKENS.name: self.read_tokens}
 
     def layer_numbers(self) -> Mapping[str, Any]:
-        """Return by name the value of every symbol in the layers' expressions, except arrays of weights or data."""
+        """Return the value of every symbol of the layers by name, except arrays of weights or data."""
         widths = zip(self.form.widths, self.relative_widths, strict=True)
         numbers = {symbol.name: width for symbol, width in widths} | self.head_counts()
         for layer, form, variance in zip(self.layers, self.forms, self.prior_variances[1:-1], strict=True):
@@ -282,11 +282,8 @@ class Architecture(DisplayMixin, eqx.Module):
 
 
 def _kind(layer: AbstractLayer) -> str:
-    if isinstance(layer, Skip):
-        return f"{_kind(layer.layer)} with skip connection"
-    heads = f" of {counted(layer.heads, 'head')}" if layer.heads else ""
-    phi = activation_of(layer)
-    return verbatim(type(layer).__name__.lower()) + heads + ("" if phi.is_linear else f" ({verbatim(phi.name)})")
+    inner = _kind(layer.layer) if isinstance(layer, Skip) else layer.heads or ""
+    return verbatim(f"{type(layer).__name__}({inner})")
 
 
 def checked_architecture(value: Any) -> Architecture:
@@ -295,7 +292,7 @@ def checked_architecture(value: Any) -> Architecture:
 
 
 def require_finite_widths(architecture: Architecture, what: str) -> None:
-    """Raise `ValueError` if the widths are infinite, with the words for what needs finite widths."""
+    """Raise `ValueError` if the widths are infinite."""
     if architecture.is_infinite:
         raise ValueError(f"{what} needs finite widths, got widths=inf")
 
@@ -341,7 +338,7 @@ def counted_paths(architecture: Architecture) -> str:
 
 
 def check_fits(architecture: Architecture, what: str, numbers: int) -> None:
-    """Raise an error if `what`, which consists of so many float64 numbers, does not fit in the memory."""
+    """Raise an error if `what`, so many float64 numbers, does not fit in memory."""
     memory.check_fits(f"the architecture is too large: {counted_paths(architecture)} paths, and {what},", 8 * numbers)
 
 
@@ -403,16 +400,9 @@ def _widths(name: str, widths: Any, forms: Sequence[LayerForm]) -> tuple:
 
 
 def _checked_layer(kind: AbstractLayer, form: LayerForm, variance: Any) -> AbstractLayer:
-    """Return `kind` after checking heads, parameters and prior; traced parameters when the compiled function runs."""
+    """Return `kind` after checking parameters and prior; traced parameters when the compiled function runs."""
     symbols, layer = form.symbols, f"layer {form.symbols.index} ({type(kind).__name__})"
-    heads, attends = kind.heads, form.forward.has(form.symbols.attention)
-    if attends != (checked_whole_number(f"heads of {layer}", heads, least=0) > 0):
-        raise ValueError(f"{layer} has heads={heads}, but {'' if attends else 'no '}attention in its forward map")
-    # Path weights are Gaussian given the next layer only if the prior does not depend on sizes that diverge.
-    if sizes := {symbols.width, symbols.next_width, TOKENS} & form.covariance.atoms(Symbol):
-        found = ", ".join(sorted(map(str, sizes)))
-        raise ValueError(f"{layer}: `prior` must not depend on sizes, such as {found}; divide by them in `forward`")
-    counts, values = {symbols.heads.name: heads} if heads else {}, kind.parameters(symbols)
+    counts, values = {symbols.heads.name: kind.heads} if kind.heads else {}, kind.parameters(symbols)
     if missing := sorted(symbol.name for symbol in form.parameters - set(values)):
         raise ValueError(f"`parameters` of {layer} must name every symbol, but has no value for {', '.join(missing)}")
     requirements = []

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from sympy import Expr, Identity, Integer, KroneckerProduct, MatrixSymbol, S, Symbol, Transpose, expand, sqrt
+from sympy import Expr, Identity, KroneckerProduct, MatrixSymbol, S, Symbol, Transpose, expand, sqrt
 from sympy.matrices.expressions.blockmatrix import BlockDiagMatrix
 from sympy.matrices.expressions.matexpr import MatrixExpr
 
@@ -103,6 +103,10 @@ def _read(kind: AbstractLayer, symbols: LayerSymbols) -> LayerForm:
     size = symbols.next_width, TOKENS
     if not getattr(forward, "is_Matrix", False) or tuple(forward.shape) != size:
         raise ValueError(f"it has shape {getattr(forward, 'shape', 'a scalar')}, not {size}")
+    # Path weights are Gaussian given the next layer only if the prior does not depend on sizes that diverge.
+    if diverging := {symbols.width, symbols.next_width, TOKENS} & covariance.atoms(Symbol):
+        found = ", ".join(sorted(map(str, diverging)))
+        raise ValueError(f"its `prior` must not depend on sizes, such as {found}; divide by them in `forward`")
     blocks = covariance.shape[0]
     weights = symbols.weights(blocks)
     # Compare sizes at the layer's number of heads, because one head needs no KroneckerProduct.
@@ -146,6 +150,8 @@ def _read(kind: AbstractLayer, symbols: LayerSymbols) -> LayerForm:
             block_heads = spread
     if not mixings:
         raise ValueError(f"it does not contain the weights {weights}, which have one block per row of the prior")
+    if (attends := forward.has(symbols.attention)) != (kind.heads > 0):
+        raise ValueError(f"it has heads={kind.heads}, but {'' if attends else 'no '}attention in its forward map")
     block_tokens = expand_products(sum(mixings[1:], start=mixings[0]))
     return LayerForm(symbols, forward, weights, blocks, covariance, gain, skip_tokens, block_tokens, block_heads)
 
@@ -188,16 +194,6 @@ class NetworkForm:
     activations: tuple[Activation, ...]
     has_richness: bool
     is_infinite: bool
-
-    @property
-    def outputs(self) -> Expr:
-        """C, the number of outputs: a symbol if there are several."""
-        return Symbol("C", integer=True, positive=True) if self.several_outputs else Integer(1)
-
-    @property
-    def readings(self) -> Expr:
-        """n_{L+1}: outputs times tokens that are read."""
-        return expand(TOKENS * self.outputs) if self.every_token else self.outputs
 
     @property
     def widths(self) -> tuple[Expr, ...]:
