@@ -74,23 +74,8 @@ class Activation:
     # Equal functions share the cached results below.
     @property
     @lru_cache  # noqa: B019
-    def kernel(self) -> Expr:
-        """E[phi(g) phi(g')] of a Gaussian pair whose covariance is `OWN`, `BETWEEN` and `OTHER`."""
-        # Rounding can make the argument of a root negative or that of asin exceed one. The argument of asin is a
-        # correlation, as in c_xy / sqrt(c_xx c_yy).
-        cut = _exact_kernel(self.function).replace(
-            lambda node: _is_root_of_sum(node) and node.exp > 0 and not node.base.is_nonnegative,
-            lambda root: sqrt(Max(0, root.base)),
-        )
-        return cut.replace(
-            lambda node: isinstance(node, asin) and not node.args[0].has(Max, Min),
-            lambda sine: asin(Max(-1, Min(1, sine.args[0]))),
-        )
-
-    @property
-    @lru_cache  # noqa: B019
     def kernel_of_correlation(self) -> Expr | None:
-        """`kernel` in terms of `OWN`, `CORRELATION` and `OTHER`, robust to rounding; None if it has no closed form."""
+        """E[phi(g) phi(g')], from `OWN`, `CORRELATION` and `OTHER` without cancellation; None if not in closed form."""
         kernel = _exact_kernel(self.function)
         if kernel.has(GaussianAverage):
             return None
@@ -122,9 +107,18 @@ def _compiled(activation: Activation) -> CompiledFunction:
 
 def kernel_of_covariance(activation: Activation, covariance: MatrixExpr) -> MatrixExpr:
     """Return E[phi(g_s) phi(g_t)] for Gaussian variables g with this covariance."""
+    # Rounding can make the argument of a root negative or that of asin, a correlation, exceed one.
+    cut = _exact_kernel(activation.function).replace(
+        lambda node: _is_root_of_sum(node) and node.exp > 0 and not node.base.is_nonnegative,
+        lambda root: sqrt(Max(0, root.base)),
+    )
+    cut = cut.replace(
+        lambda node: isinstance(node, asin) and not node.args[0].has(Max, Min),
+        lambda sine: asin(Max(-1, Min(1, sine.args[0]))),
+    )
 
     def kernel(own: Expr, between: Expr, other: Expr) -> Expr:
-        return activation.kernel.xreplace({OWN: own, BETWEEN: between, OTHER: other})
+        return cut.xreplace({OWN: own, BETWEEN: between, OTHER: other})
 
     return kernel_matrix(kernel, covariance)
 

@@ -20,7 +20,6 @@ from ... import memory
 from ...checks import (
     Requirement,
     array_module,
-    check_is_number,
     checked_instance,
     checked_number,
     checked_sequence,
@@ -393,9 +392,9 @@ def _widths(name: str, widths: Any, forms: Sequence[LayerForm]) -> tuple:
         before, after = checked[i : i + 2]
         if form.has_skip and after is not before:
             message = f"layer {i + 1} has a skip connection, which needs equal widths before and after it"
-            got = "" if is_traced(before, after) else f"; got {name}[{i}]={before} and {name}[{i + 1}]={after}"
+            known = f"{message}; got {name}[{i}]={shown(before)} and {name}[{i + 1}]={shown(after)}"
             after = jnp.asarray(after) if is_traced(before, after) else after
-            checked[i + 1] = require(after, [Requirement(message + got, after == before)])
+            checked[i + 1] = require(after, [Requirement(message, after == before, lambda known=known: known)])
     return tuple(checked)
 
 
@@ -410,15 +409,10 @@ def _checked_layer(kind: AbstractLayer, form: LayerForm, variance: Any) -> Abstr
         name = f"parameter {symbol.name} of {layer}"
         if symbol.name.removesuffix(f"_{symbols.index}") in _TAKEN:
             raise ValueError(f"{layer} has a parameter called {symbol.name}, which has another meaning; rename it")
-        if symbol.is_Matrix:
-            matrix, size = numeric_array(name, value), count(symbol.shape[0], counts)
-            if matrix.shape != (size, size):
-                raise ValueError(f"{name} must have shape {(size, size)}, got {matrix.shape}")
-            requirements += _is_positive_definite(name, matrix)
-        else:
-            check_is_number(name, value)
-            holds = array_module(value).isfinite(value) & (value > 0)
-            requirements.append(Requirement(f"{name} must be finite and positive, got {shown(value)}", holds))
+        array, shape = numeric_array(name, value), tuple(count(side, counts) for side in getattr(symbol, "shape", ()))
+        if array.shape != shape:
+            raise ValueError(f"{name} must have shape {shape}, got {array.shape}")
+        requirements += _is_positive(name, array)
     kind = require(kind, requirements)
     if not is_traced(variance, *values.values()):
         scale, matrix = split_coefficient(form.covariance)
@@ -427,12 +421,17 @@ def _checked_layer(kind: AbstractLayer, form: LayerForm, variance: Any) -> Abstr
         given = {symbols.variance: variance, **values}.items()
         numbers = {symbol.name: np.asarray(value, dtype=float) for symbol, value in given} | counts
         name = f"the covariance that `prior` of {layer} returns"
-        require(None, _is_positive_definite(name, interpret(covariance, numbers)))
+        require(None, _is_positive(name, interpret(covariance, numbers)))
     return kind
 
 
-def _is_positive_definite(name: str, matrix: Any) -> Iterator[Requirement]:
+def _is_positive(name: str, matrix: Any) -> Iterator[Requirement]:
+    """Yield the requirements for a positive number, or a positive definite matrix."""
     module = array_module(matrix)
+    if matrix.ndim == 0:
+        message, holds = f"{name} must be finite and positive", module.isfinite(matrix) & (matrix > 0)
+        yield Requirement(message, holds, lambda: f"{message}, got {float(matrix)}")
+        return
     yield finite_entries(name, matrix)
     symmetric = module.max(module.abs(matrix - matrix.T)) <= 1e-8 * module.max(module.abs(matrix))
     yield Requirement(f"{name} must be symmetric", symmetric)

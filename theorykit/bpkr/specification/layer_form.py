@@ -8,6 +8,7 @@ from sympy import Expr, Identity, KroneckerProduct, MatrixSymbol, S, Symbol, Tra
 from sympy.matrices.expressions.blockmatrix import BlockDiagMatrix
 from sympy.matrices.expressions.matexpr import MatrixExpr
 
+from ...checks import checked_whole_number
 from ...symbolic import kronecker
 from ...symbolic.algebra import expand_products, from_terms, matrix_terms
 from ...symbolic.atoms import SideBySide, Stacked, below, beside
@@ -150,7 +151,7 @@ def _read(kind: AbstractLayer, symbols: LayerSymbols) -> LayerForm:
             block_heads = spread
     if not mixings:
         raise ValueError(f"it does not contain the weights {weights}, which have one block per row of the prior")
-    if (attends := forward.has(symbols.attention)) != (kind.heads > 0):
+    if (attends := forward.has(symbols.attention)) != (checked_whole_number("heads", kind.heads, least=0) > 0):
         raise ValueError(f"it has heads={kind.heads}, but {'' if attends else 'no '}attention in its forward map")
     block_tokens = expand_products(sum(mixings[1:], start=mixings[0]))
     return LayerForm(symbols, forward, weights, blocks, covariance, gain, skip_tokens, block_tokens, block_heads)
