@@ -421,17 +421,6 @@ def test_a_sweep_of_infinite_width_alone_has_its_evidence_per_width(richness, tm
             plots.draw_scores_over_width(found)
 
 
-def test_a_sweep_resumes_with_more_values_and_not_with_another_architecture(tmp_path):
-    problem = small_problem(10)
-    grid = {"width": [20], "temperature": [0.1], "folder": tmp_path, "progress": False}
-    first = sweeps.sweep(problem.architecture, problem.data, richness=[1.0], **grid)
-    more = sweeps.sweep(problem.architecture, problem.data, richness=[1.0, 2.0], **grid)
-    # A point that is read again has the time of its only solve.
-    assert more["seconds"].sel(richness=1.0).values == first["seconds"].sel(richness=1.0).values
-    with pytest.raises(FileExistsError):
-        sweeps.sweep(small_problem(10, 3.0).architecture, problem.data, **grid)
-
-
 @pytest.mark.slow
 def test_models_take_a_richness():
     rng = np.random.default_rng(6)
