@@ -1,6 +1,5 @@
-from .action.action import Action
+from .action.action import Action, render_latex, render_markdown
 from .action.derivation import derive
-from .action.document import render_latex, render_markdown
 from .data.classes import Classes, LabelsWarning, find_classes, score_classes, sign_accuracy
 from .data.data import Data
 from .data.moments import Moments

@@ -11,16 +11,17 @@ from sympy import Add, Expr, Identity, Inverse, MatrixSymbol, Poly, PolynomialEr
 from sympy.matrices.expressions.matexpr import MatrixExpr
 
 from ... import saddle
-from ...checks import checked_instance
+from ...checks import checked_arguments, checked_instance
 from ...derivation import Derivation, Step, solving
 from ...derivation.claims import SameMoments
 from ...saddle.action import Slopes
 from ...saddle.domains import Positive, PositiveDefinite
-from ...symbolic import Diagonal, gradient, kronecker, positive_definite, positive_semidefinite, trace
+from ...symbolic import Diagonal, as_markdown, gradient, kronecker, positive_definite, positive_semidefinite, trace
 from ...symbolic.algebra import as_number, expand_products
 from ...symbolic.documents.display import DisplayMixin
-from ...symbolic.documents.document import Block
+from ...symbolic.documents.document import Block, align_environment
 from ..specification.layer_form import LayerForm, NetworkForm
+from . import document
 from .prior import FiniteWidthPrior, finite_width_prior
 from .symbols import ActionSymbols
 
@@ -109,9 +110,7 @@ class Action(DisplayMixin):
     derivation: Derivation
 
     def _view(self) -> Iterator[Block]:
-        from .document import view
-
-        return view(self)
+        return document.view(self)
 
     @property
     def form(self) -> NetworkForm:
@@ -289,3 +288,19 @@ class Action(DisplayMixin):
             mean=in_kernels(self.predictor.mean),
             variance=variance,
         )
+
+
+@checked_arguments
+def render_latex(action: Action) -> str:
+    """Write the formulas of an action as one LaTeX `align` environment, for `\\input` in an article with amsmath.
+
+    Every equation has a label, is broken into lines that fit the text width, and cites its number in the paper. The
+    command `theorykit derive --format latex` writes an article, with `--steps` all steps.
+    """
+    return align_environment(each for part in document.equations(action).values() for each in part)
+
+
+@checked_arguments
+def render_markdown(action: Action) -> str:
+    """Write the formulas of an action as Markdown with headings."""
+    return as_markdown(document.blocks(action, *document.USUAL))

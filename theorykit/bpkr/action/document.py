@@ -1,34 +1,20 @@
 """Documents of an action: parts made of its expressions, for displays, articles and pages."""
 
 from collections.abc import Iterator, Mapping
+from typing import Any
 
 from sympy import Expr, MatrixSymbol, Symbol
 
-from ...checks import checked_arguments, counted
+from ...checks import counted
 from ...derivation import Derivation, derivation_blocks, verification_blocks
-from ...symbolic import Block, Definition, Equation, Heading, Text, as_markdown, latex
+from ...symbolic import Block, Definition, Equation, Heading, Text, latex
 from ...symbolic.algebra import fold_asinh
-from ...symbolic.documents.document import Folded, Items, align_environment
+from ...symbolic.documents.document import Folded, Items
 from ...symbolic.documents.rendering import fold
-from .action import Action
 
+Action = Any
+"""`bpkr.Action`, which imports this module."""
 USUAL = ("title", "action")
-
-
-@checked_arguments
-def render_latex(action: Action) -> str:
-    """Write the formulas of an action as one LaTeX `align` environment, for `\\input` in an article with amsmath.
-
-    Every equation has a label, is broken into lines that fit the text width, and cites its number in the paper. The
-    command `theorykit derive --format latex` writes an article, with `--steps` all steps.
-    """
-    return align_environment(each for part in equations(action).values() for each in part)
-
-
-@checked_arguments
-def render_markdown(action: Action) -> str:
-    """Write the formulas of an action as Markdown with headings."""
-    return as_markdown(blocks(action, *USUAL))
 
 
 def blocks(action: Action, *parts: str) -> Iterator[Block]:

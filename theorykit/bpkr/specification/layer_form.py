@@ -94,7 +94,7 @@ def layer_form(kind: AbstractLayer, symbols: LayerSymbols) -> LayerForm:
         return _read(kind, symbols)
     except ValueError as error:
         name = type(kind).__name__
-        raise ValueError(f"the theory does not cover the forward map of {name}: {error}") from error
+        raise ValueError(f"the theory does not cover the forward map of {name}: {error}") from None
 
 
 def _read(kind: AbstractLayer, symbols: LayerSymbols) -> LayerForm:
