@@ -11,8 +11,8 @@ from hypothesis import given, settings
 
 from theorykit import bpkr
 from theorykit.bpkr import Skip
-from theorykit.bpkr.evaluation.action_terms import action_terms
 from theorykit.bpkr.evaluation.formulas import bind, flat_features
+from theorykit.bpkr.evaluation.values import action_terms
 from theorykit.bpkr.order_parameters.coordinates import from_order_parameters, gp_coordinates, to_order_parameters
 from theorykit.codegen import interpret
 from theorykit.testing import Problem, random_order_parameters, symbol_values
@@ -39,6 +39,7 @@ from ..cases import (
     random_permutation,
     random_problem,
 )
+from ..reference import optimal_readout
 
 # Each of these architectures is compiled, so draw few of them; their numbers are cheap.
 FEW = settings(max_examples=5)
@@ -139,7 +140,7 @@ def test_the_kernel_is_the_sum_over_pairs_of_paths(problem):
 @given(problem=problems(ANY_CASE))
 def test_the_optimal_readout_minimises_the_action_over_the_readout(problem):
     matrices = problem.order_parameters.matrices
-    best = bpkr.optimal_readout(problem.architecture, matrices[-1])
+    best = optimal_readout(problem.architecture, matrices[-1])
     at_best = entropy(problem, bpkr.OrderParameters(matrices, best))
     for factor in (0.9, 0.999, 1.001, 1.1):
         assert entropy(problem, bpkr.OrderParameters(matrices, factor * best)) > at_best
@@ -149,7 +150,7 @@ def test_the_optimal_readout_minimises_the_action_over_the_readout(problem):
 def test_the_optimal_readout_is_accurate_at_every_scale(scale):
     """With N_a = N_L = N, unit variances and U = s I_2: u = (sqrt(1 + 8 s) - 1) / 2 = 4 s / (sqrt(1 + 8 s) + 1)."""
     architecture = bpkr.Architecture((2,), 20.0, temperature=0.1)
-    readout = bpkr.optimal_readout(architecture, scale * np.eye(2))
+    readout = optimal_readout(architecture, scale * np.eye(2))
     assert_close(readout, 4 * scale / (math.sqrt(1 + 8 * scale) + 1), 1e-12)
 
 

@@ -32,6 +32,7 @@ from ...symbolic import (
 from ...symbolic.algebra import as_number, expand_products
 from ...symbolic.documents.display import DisplayMixin
 from ...symbolic.documents.document import align_environment
+from ..specification.activations import stable_name
 from ..specification.architecture import Architecture
 from ..specification.layer_form import LayerForm, NetworkForm
 from . import document
@@ -149,6 +150,11 @@ class Action(DisplayMixin):
     def __getstate__(self):
         # Leave out cached properties, which follow from the fields.
         return {each.name: getattr(self, each.name) for each in fields(self)}
+
+    @cached_property
+    def name_of_program(self) -> str | None:
+        """Name of the expressions in names of compiled programs, or None if they contain Python code."""
+        return stable_name(self.form)
 
     @property
     def forms(self) -> tuple[LayerForm, ...]:

@@ -1,4 +1,4 @@
-"""Unconstrained coordinates of the order parameters: whitened Bartlett factors, layer by layer from the readout.
+"""Unconstrained coordinates of the order parameters, and their affine-invariant metric.
 
 Every order parameter is U_l = C_l C_l^T. Given C_{l+1}, the weight blocks of layer l have the prior covariance
 W_l W_l^T = covariance (x) U_{l+1}, with W_l = chol(covariance) (x) C_{l+1}. The factors are
@@ -7,21 +7,19 @@ W_l W_l^T = covariance (x) U_{l+1}, with W_l = chol(covariance) (x) C_{l+1}. The
     layer               C_l = W_l B_l
     skip connection     C_l = [gain C_{l+1}, 0; W_l R_l, W_l B_l]
 
-B and R are the Bartlett factors of the prior law of U_l at finite width: B is lower trapezoidal with a positive
-diagonal, and R is rectangular. The coordinates of a level are the triangle of B, with the logarithm of its diagonal,
-then the rows of B below the triangle, then R. Across a skip connection the leading block of U_l is always gain^2
-U_{l+1}.
+with the Bartlett factors of the prior law: B is lower trapezoidal with a positive diagonal, and R is rectangular.
+Coordinates are, from the readout to U_1, the triangle of B with the logarithm of its diagonal, the rows of B below the
+triangle, and R.
 
-Solvers use square B, so that every real vector gives consistent positive definite order parameters. The zero vector
-gives the Gaussian-process limit, at which the curvature of the entropy is the same for every prior. Triangular factors
-form a group, and `moved` multiplies by group elements: B -> B T, R -> R + B r. About every point, the affine-invariant
-metric is of order one in these steps, which it is not in the coordinates.
+Solvers use square B. Every real vector then gives positive definite order parameters, and zero gives the
+Gaussian-process limit. Steps multiply by elements of the group of triangular factors: B -> B T, R -> R + B r. Unlike
+the coordinates, they have a metric of order one about every point: a tangent dU_l = C_l dW_l C_l^T has the length
+|dW_l|. Changes of a block of U_l that is U_{l+1} count in U_{l+1} alone.
 """
 
-import itertools
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
@@ -29,14 +27,15 @@ from jax.scipy.linalg import solve_triangular
 from jaxtyping import Array, Float
 
 from ...saddle.domains import entries_of_factor, filled_factor
-from ...saddle.problem import Coordinates
+from ...saddle.problem import Coordinates, Tangent
 from ..specification import layer_functions
 from ..specification.architecture import Architecture
 from ..specification.layer_form import LayerForm
 from .order_parameters import OrderParameters, from_overlaps, to_overlaps
 
+Matrix = Float[Array, "_ _"]
 # (B, R) of one order parameter.
-Part = tuple[Float[Array, "_ _"], Float[Array, "_ _"]]
+Part = tuple[Matrix, Matrix]
 
 
 class Level(NamedTuple):
@@ -72,6 +71,12 @@ class Level(NamedTuple):
         places = np.arange(self.triangle)
         return np.concatenate([places[self.columns :], places[::-1]])[:: self.columns + 1]
 
+    @property
+    def own(self) -> np.ndarray:
+        """Matrix of ones, with zeros in the block of U_l that is U_{l+1}."""
+        nested = np.arange(self.crossing + self.rows) < self.crossing
+        return 1.0 - np.outer(nested, nested)
+
 
 def levels_of(architecture: Architecture) -> tuple[Level, ...]:
     """Return the sizes of square Bartlett factors, for the readout and layers L, ..., 1."""
@@ -80,47 +85,50 @@ def levels_of(architecture: Architecture) -> tuple[Level, ...]:
 
 # Functions of arrays need the sizes at every call.
 @lru_cache
-def _levels(forms: tuple[LayerForm, ...], overlap_sizes: tuple[int, ...]) -> tuple[Level, ...]:
-    *sizes, outer = overlap_sizes
-    levels = [Level(outer, outer, 0)]
-    for form, size in zip(reversed(forms), reversed(sizes), strict=True):
+def _levels(forms: tuple[LayerForm, ...], sizes: tuple[int, ...]) -> tuple[Level, ...]:
+    levels = [Level(sizes[-1], sizes[-1], 0)]
+    for form, size, outer in zip(reversed(forms), sizes[-2::-1], sizes[:0:-1], strict=True):
         crossing = outer if form.has_skip else 0
         levels.append(Level(size - crossing, size - crossing, crossing))
-        outer = size
     return tuple(levels)
+
+
+@lru_cache
+def _count(levels: tuple[Level, ...]) -> int:
+    return sum(level.coordinates for level in levels)
+
+
+def dimension(architecture: Architecture) -> int:
+    """Return the number of coordinates, which is also the number of components of a tangent."""
+    return _count(levels_of(architecture))
+
+
+def gp_coordinates(architecture: Architecture) -> Coordinates:
+    """Return the coordinates of the Gaussian-process limit, which are zero."""
+    return jnp.zeros(dimension(architecture))
 
 
 def parts_of(levels: Iterable[Level], coordinates: Coordinates) -> list[Part]:
     """Return (B, R) of the readout and of layers L, ..., 1."""
-    start, parts = 0, []
+    parts = []
     for level in levels:
-        end = start + level.coordinates
-        triangle, below, crossing = jnp.split(
-            coordinates[start:end],
-            [level.triangle, level.coordinates - level.rows * level.crossing],
-        )
+        below = (level.rows - level.columns) * level.columns
+        ends = np.cumsum([level.triangle, below, level.rows * level.crossing])
+        triangle, trapezoid, crossing, coordinates = jnp.split(coordinates, ends)
         blocks = filled_factor(triangle, level.columns)
-        if level.rows > level.columns:
-            blocks = jnp.concatenate([blocks, below.reshape(level.rows - level.columns, level.columns)])
+        if below:
+            blocks = jnp.concatenate([blocks, trapezoid.reshape(-1, level.columns)])
         parts.append((blocks, crossing.reshape(level.rows, level.crossing)))
-        start = end
     return parts
 
 
-def factors_of(
-    architecture: Architecture, parts: Sequence[Part], units: Iterable[Any] | None = None
-) -> list[Float[Array, "_ _"]]:
-    """Return [C_1, ..., C_{L+1}] from (B, R) of the readout and of layers L, ..., 1.
-
-    B B^T and R R^T are divided by `units`, one number per order parameter, by default 1.
-    """
-    numbers = architecture.layer_numbers()
-    (readout, _), *layers = parts
-    first, *others = itertools.repeat(1.0, len(parts)) if units is None else units
-    factors = [jnp.sqrt(architecture.prior_variances[-1] / first) * readout]
-    for form, (blocks, crossing), unit in zip(reversed(architecture.forms), layers, others, strict=True):
+def factors_of(architecture: Architecture, parts: Sequence[Part]) -> list[Matrix]:
+    """Return [C_1, ..., C_{L+1}] from (B, R) of the readout and of layers L, ..., 1."""
+    numbers, ((readout, _), *layers) = architecture.layer_numbers(), parts
+    factors = [jnp.sqrt(architecture.prior_variances[-1]) * readout]
+    for form, (blocks, crossing) in zip(reversed(architecture.forms), layers, strict=True):
         outer = factors[0]
-        whitening = jnp.kron(layer_functions.covariance_root(form, numbers), outer) / jnp.sqrt(unit)
+        whitening = jnp.kron(layer_functions.covariance_root(form, numbers), outer)
         factor = whitening @ blocks
         if form.has_skip:
             above = jnp.pad(layer_functions.gain(form, numbers) * outer, ((0, 0), (0, blocks.shape[1])))
@@ -129,35 +137,34 @@ def factors_of(
     return factors
 
 
-def of_factors(factors: Iterable[Float[Array, "_ _"]]) -> OrderParameters:
+def of_factors(factors: Iterable[Matrix]) -> OrderParameters:
     """Return the order parameters U_l = C_l C_l^T for [C_1, ..., C_{L+1}]."""
     return from_overlaps(factor @ factor.T for factor in factors)
 
 
-def factors_at(architecture: Architecture, coordinates: Coordinates) -> list[Float[Array, "_ _"]]:
-    """Return the Cholesky factors [C_1, ..., C_{L+1}] of the order parameters at `coordinates`."""
-    return factors_of(architecture, parts_of(levels_of(architecture), coordinates))
+def factors_at(architecture: Architecture, coordinates: Coordinates, step: Coordinates | None = None) -> list[Matrix]:
+    """Return the Cholesky factors [C_1, ..., C_{L+1}] at `coordinates`, or after a `step` from there; see `moved`."""
+    return factors_of(architecture, _parts(architecture, coordinates, step))
 
 
-def factors_after(architecture: Architecture, coordinates: Coordinates, step: Coordinates) -> list[Float[Array, "_ _"]]:
-    """Return [C_1, ..., C_{L+1}] after a `step` from `coordinates`; see `moved`."""
-    return factors_of(architecture, _parts_after(architecture, coordinates, step))
-
-
-def _parts_after(architecture: Architecture, coordinates: Coordinates, step: Coordinates) -> list[Part]:
-    here, there = (parts_of(levels_of(architecture), each) for each in (coordinates, step))
-    pairs = zip(here, there, strict=True)
+def _parts(architecture: Architecture, coordinates: Coordinates, step: Coordinates | None = None) -> list[Part]:
+    levels = levels_of(architecture)
+    parts = parts_of(levels, coordinates)
+    if step is None:
+        return parts
+    pairs = zip(parts, parts_of(levels, step), strict=True)
     return [(blocks @ turn, crossing + blocks @ shift) for (blocks, crossing), (turn, shift) in pairs]
 
 
 def moved(architecture: Architecture, coordinates: Coordinates, step: Coordinates) -> Coordinates:
-    """Return the coordinates after a step from the point at `coordinates`: B becomes B T, R becomes R + B r.
+    """Return the coordinates after a step, which holds T and r of B -> B T, R -> R + B r. Zero is no step."""
+    parts = _parts(architecture, coordinates, step)
+    return jnp.concatenate([piece for part in parts for piece in _pieces(*part)])
 
-    `step` holds T and r in the layout of B and R. The zero vector leaves the coordinates unchanged.
-    """
-    parts = _parts_after(architecture, coordinates, step)
-    pieces = [(entries_of_factor(blocks), crossing.ravel()) for blocks, crossing in parts]
-    return jnp.concatenate([piece for pair in pieces for piece in pair])
+
+def _pieces(blocks: Matrix, crossing: Matrix) -> tuple[Coordinates, Coordinates]:
+    """Return the coordinates of a square B and of R."""
+    return entries_of_factor(blocks), crossing.ravel()
 
 
 def to_order_parameters(architecture: Architecture, coordinates: Coordinates) -> OrderParameters:
@@ -175,7 +182,7 @@ def from_order_parameters(architecture: Architecture, order_parameters: OrderPar
         factor, skip = jnp.linalg.cholesky(matrix), len(outer) if form.has_skip else 0
         whitening = jnp.kron(layer_functions.covariance_root(form, numbers), outer)
         white = solve_triangular(whitening, factor[skip:], lower=True)
-        pieces += [entries_of_factor(white[:, skip:]), white[:, :skip].ravel()]
+        pieces += _pieces(white[:, skip:], white[:, :skip])
         outer = factor
     return jnp.concatenate(pieces)
 
@@ -185,7 +192,7 @@ def log_volume(architecture: Architecture, coordinates: Coordinates) -> Float[Ar
 
     The free entries of U_l are on and above its diagonal, except in a block that is another order parameter.
     """
-    parts, total = parts_of(levels_of(architecture), coordinates), jnp.zeros(())
+    parts, total = _parts(architecture, coordinates), jnp.zeros(())
     for (blocks, crossing), factor in zip(parts, reversed(factors_of(architecture, parts)), strict=True):
         rows, nested = crossing.shape
         of_factor, of_blocks = jnp.log(jnp.diagonal(factor)), jnp.log(jnp.diagonal(blocks))
@@ -199,12 +206,51 @@ def log_volume(architecture: Architecture, coordinates: Coordinates) -> Float[Ar
 def log_volume_of_steps(architecture: Architecture, coordinates: Coordinates) -> Float[Array, ""]:
     """Return log |dtheta/dstep| at a zero step of `moved`: each free entry in row i of B T, B r has a factor B_ii."""
     total = jnp.zeros(())
-    for blocks, crossing in parts_of(levels_of(architecture), coordinates):
+    for blocks, crossing in _parts(architecture, coordinates):
         rows, nested = crossing.shape
         total += jnp.sum((np.arange(rows) + nested) * jnp.log(jnp.diagonal(blocks)))
     return total
 
 
-def gp_coordinates(architecture: Architecture) -> Coordinates:
-    """Return the coordinates of the Gaussian-process limit, which are zero."""
-    return jnp.zeros(sum([level.coordinates for level in levels_of(architecture)]))
+def gradient_length(
+    architecture: Architecture, factors: Sequence[Matrix], gradient: OrderParameters
+) -> Float[Array, ""]:
+    """Return the length |C^T (dS/dU) C| of a gradient, over all U = C C^T of `factors` [C_1, ..., C_{L+1}]."""
+    square, inherited = jnp.zeros(()), jnp.zeros(())
+    for level, factor, slope in zip(reversed(levels_of(architecture)), factors, to_overlaps(gradient), strict=True):
+        whitened = factor.T @ slope @ factor + inherited
+        # The gradient with respect to the leading block of U_l belongs to U_{l+1}.
+        inherited = whitened[: level.crossing, : level.crossing] if level.crossing else jnp.zeros(())
+        square += jnp.sum((whitened * level.own) ** 2)
+    return jnp.sqrt(square)
+
+
+def metric(
+    architecture: Architecture, factors: Sequence[Matrix], changes: Sequence[Float[Array, "changes _ _"]]
+) -> Float[Array, "changes changes"]:
+    """Return the inner products of `changes` of the `factors` [C_1, ..., C_{L+1}], stacked along axis 0."""
+    products = jnp.zeros(())
+    for level, factor, change in zip(reversed(levels_of(architecture)), factors, changes, strict=True):
+        # C^-1 A for every change A, side by side.
+        side_by_side = change.swapaxes(0, 1).reshape(len(factor), -1)
+        white = solve_triangular(factor, side_by_side, lower=True).reshape(len(factor), -1, len(factor)).swapaxes(0, 1)
+        flat = ((white + white.swapaxes(1, 2)) * level.own).reshape(len(white), -1)
+        products = products + flat @ flat.T
+    return products
+
+
+def displaced(architecture: Architecture, order_parameters: OrderParameters, tangent: Tangent) -> OrderParameters:
+    """Return C_l (I + dW_l) C_l^T; `tangent` holds the orthonormal components of all dW_l."""
+    found, inner = [], None
+    for level, point in zip(levels_of(architecture), reversed(to_overlaps(order_parameters)), strict=True):
+        rows, columns = np.nonzero(np.triu(level.own))
+        components, tangent = jnp.split(jnp.asarray(tangent), [len(rows)])
+        weight = np.where(rows == columns, 0.5, 0.5**0.5)
+        upper = jnp.zeros(point.shape).at[rows, columns].set(weight * components)
+        change = upper + upper.T
+        if level.crossing:
+            change = change.at[: level.crossing, : level.crossing].set(inner)
+        factor = jnp.linalg.cholesky(point)
+        found.insert(0, point + factor @ change @ factor.T)
+        inner = change
+    return from_overlaps(found)

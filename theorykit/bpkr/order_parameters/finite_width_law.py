@@ -1,24 +1,18 @@
 """The exact law of the order parameters at finite width, singular or not, in Bartlett coordinates.
 
-Given U_{l+1} = C_{l+1} C_{l+1}^T, the columns of the new rows of w^(l) are N_l independent Gaussians of covariance W_l
-W_l^T, with W_l = chol(covariance) (x) C_{l+1}. They are W_l Z, where Z has independent standard normal entries. The LQ
-factor B of Z is lower trapezoidal, with as many columns as the smaller dimension of Z, and C_l = W_l B / sqrt(N_l),
+Given U_{l+1} = C_{l+1} C_{l+1}^T, the columns of the new rows of w^(l) are N_l independent Gaussians W_l Z, with
+W_l = chol(covariance) (x) C_{l+1} and independent standard normal entries of Z. Then C_l = W_l B / sqrt(N_l) with the
+LQ factor B of Z. B is lower trapezoidal, with as many columns as the smaller dimension of Z, and
 
     B_ii^2 ~ chi^2 of N_l - i + 1 degrees (i = 1, 2, ...),   B_ij ~ N(0, 1) below the diagonal.
 
-Across a skip connection, r of the N_l columns of Z, where r is the number of columns of C_{l+1}, are along the rows of
-w^(l+1). These columns form R, with standard normal entries, and B is the factor of the other N_l - r columns. Then
+Across a skip connection, as many columns of Z as C_{l+1} has are along the rows of w^(l+1). They form R, with standard
+normal entries, and B is the factor of the others. A layer with fewer units than partial paths has a singular U_l.
 
-    C_l = [gain C_{l+1}, 0; W_l R / sqrt(N_l), W_l B / sqrt(N_l)].
-
-If a layer has fewer units than partial paths, C_l has N_l columns and U_l = C_l C_l^T is singular; nothing else
-changes. The coordinates are those of `coordinates`, except on the diagonal, where B_ii = log(1 + exp(t)). We do not use
-log B_ii, which has a long tail, because a chi law with few degrees of freedom has density near zero.
+The coordinates are those of `coordinates`, except on the diagonal, where B_ii = log(1 + exp(t)).
 """
 
 from __future__ import annotations
-
-from collections.abc import Iterator
 
 import equinox as eqx
 import jax
@@ -26,34 +20,21 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from ...checks import checked_key, counted, is_traced
+from ...checks import checked_key, is_traced
 from ...precision import require_float64
+from ...saddle.problem import Coordinates
 from ...settings import usual_settings
-from ...symbolic.documents.display import DisplayMixin
-from ...symbolic.documents.document import Block, Table, Text
 from ..specification import layer_functions
 from ..specification.architecture import Architecture, check_fits, checked_architecture, require_finite_widths
 from .coordinates import Level, factors_of, of_factors, parts_of
 from .order_parameters import OrderParameters
 
-Coordinates = Float[Array, " coordinates"]
 
-
-class FiniteWidthLaw(DisplayMixin, eqx.Module):
-    """The law of (U_1, ..., U_L, u) under the prior of the weights, at the widths of an architecture.
-
-    Make one with `finite_width_law`.
-    """
+class FiniteWidthLaw(eqx.Module):
+    """The law of (U_1, ..., U_L, u) under the prior of the weights; `finite_width_law` makes it."""
 
     architecture: Architecture
     levels: tuple[Level, ...] = eqx.field(static=True)  # from the readout to U_1
-
-    def _view(self) -> Iterator[Block]:
-        kind = "regular" if self.is_regular else "singular: a layer has fewer units than partial paths"
-        ranks = ", ".join(str(level.rank) for level in reversed(self.levels))
-        sizes = ", ".join(map(str, self.architecture.overlap_sizes))
-        yield Text(f"**Finite-width law** of the order parameters: {counted(self.dimension, 'coordinate')}, {kind}")
-        yield Table((("rows of $U_1$, ..., $u$", sizes), ("ranks", ranks)))
 
     @property
     def dimension(self) -> int:
@@ -80,11 +61,11 @@ class FiniteWidthLaw(DisplayMixin, eqx.Module):
     def log_prior(self, coordinates: Coordinates) -> Float[Array, ""]:
         """Return the normalised log density of the coordinates."""
         coordinates, degrees = self._checked(coordinates), self._degrees()
-        of_diagonal = coordinates[self.diagonal]
-        diagonal = jax.nn.softplus(of_diagonal)
+        t = coordinates[self.diagonal]
+        diagonal = jax.nn.softplus(t)
         chi = (degrees - 1) * jnp.log(diagonal) - diagonal**2 / 2 - (degrees / 2 - 1) * np.log(2.0)
-        chi += jax.nn.log_sigmoid(of_diagonal) - jax.scipy.special.gammaln(degrees / 2)  # dB/dt
-        normal = coordinates[np.setdiff1d(np.arange(self.dimension), self.diagonal)]
+        chi += jax.nn.log_sigmoid(t) - jax.scipy.special.gammaln(degrees / 2)  # dB/dt
+        normal = jnp.delete(coordinates, self.diagonal, assume_unique_indices=True)
         return jnp.sum(chi) - jnp.sum(normal**2 + np.log(2 * np.pi)) / 2
 
     @usual_settings()
@@ -103,7 +84,8 @@ class FiniteWidthLaw(DisplayMixin, eqx.Module):
         # `parts_of` expects logarithms on the diagonal.
         logarithms = jnp.log(jax.nn.softplus(coordinates[self.diagonal]))
         parts = parts_of(self.levels, coordinates.at[self.diagonal].set(logarithms))
-        return of_factors(factors_of(self.architecture, parts, reversed(self.architecture.widths)))
+        pairs = zip(parts, map(jnp.sqrt, reversed(self.architecture.widths)), strict=True)
+        return of_factors(factors_of(self.architecture, [(b / root, r / root) for (b, r), root in pairs]))
 
     def _checked(self, coordinates: Coordinates) -> Coordinates:
         require_float64()
@@ -130,8 +112,7 @@ def finite_width_law(architecture: Architecture) -> FiniteWidthLaw:
     if is_traced(architecture.widths):
         raise ValueError("widths must not be traced: they determine whether an order parameter is singular")
     *widths, readout_width = map(float, architecture.widths)
-    outputs = architecture.overlap_sizes[-1]
-    levels = [_level(outputs, 0, readout_width, "N_a")]
+    levels = [_level(architecture.overlap_sizes[-1], 0, readout_width, "N_a")]
     for form, width in zip(reversed(architecture.forms), reversed(widths), strict=True):
         rank = levels[-1].rank
         rows = layer_functions.count(form.blocks, counts) * rank
@@ -143,10 +124,7 @@ def finite_width_law(architecture: Architecture) -> FiniteWidthLaw:
 def _level(rows: int, crossing: int, width: float, name: str) -> Level:
     free = width - crossing
     if free < rows and free != int(free):
-        raise ValueError(
-            f"{name}={width} must be a whole number of units, or at least {rows + crossing}, the number of partial "
-            "paths: otherwise no Wishart law exists"
-        )
+        raise ValueError(f"{name}={width} must be a whole number or at least {rows + crossing}, its partial paths")
     return Level(rows, min(rows, int(free)), crossing)
 
 

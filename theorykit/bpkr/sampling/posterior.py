@@ -15,8 +15,8 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from .. import OrderParameters
 from ..evaluation.energy import Energy
-from ..evaluation.prediction import prediction_at
 from ..evaluation.problem import Problem
+from ..evaluation.values import prediction_at
 from ..features.implicit import Features, ImplicitFeatures, PathFeatures
 from ..network.network import colour_layers, overlaps, read_paths
 from ..order_parameters.finite_width_law import FiniteWidthLaw

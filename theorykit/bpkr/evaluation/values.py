@@ -1,0 +1,312 @@
+"""Values at given order parameters: the action and its parts, kernels, predictions, alignment and head scores."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.typing import ArrayLike
+from jaxtyping import Array, Float
+from sympy import Expr
+
+from ...checks import Requirement, array_module, checked_symmetric, counted, finite_array, is_traced, on_host, require
+from ...compilation import jit, jit_and_keep
+from ...saddle.diagnosis import AbstractOutcome
+from ...settings import usual_settings
+from ...symbolic.documents.display import DisplayMixin
+from ...symbolic.documents.document import Table, Text, verbatim
+from ...symbolic.documents.values import number
+from ...threads import MANY_ROWS
+from ..data.canonical import shared_size, with_zeros
+from ..data.classes import Classes
+from ..features.implicit import Features, ImplicitFeatures
+from ..features.kernels import kernel_between, kernel_diagonal
+from ..order_parameters.order_parameters import OrderParameters, checked_order_parameters, gp_limit
+from ..specification.architecture import Architecture
+from .formulas import BoundAction, compiled_terms, entropies_by_name
+from .problem import Problem, as_problem
+
+# A display shows at most so many examples and outputs.
+_EXAMPLES, _OUTPUTS = 5, 4
+
+
+class ActionTerms(DisplayMixin, eqx.Module):
+    """The value of the action and of its parts; see `evaluate`."""
+
+    layer_entropies: tuple[Float[Array, ""], ...]
+    readout_entropy: Float[Array, ""]
+    energy: Float[Array, ""]
+    total: Float[Array, ""]
+
+    def _view(self):
+        yield Table(tuple((name, number(getattr(self, name), 8)) for name in ("total", "entropy", "energy")))
+
+    @property
+    def entropy(self) -> Float[Array, ""]:
+        """The sum of all entropies, of the layers and of the readout."""
+        return self.readout_entropy + sum(self.layer_entropies)
+
+
+@usual_settings()
+def evaluate(problem: Problem, order_parameters: OrderParameters | AbstractOutcome) -> ActionTerms:
+    """Evaluate the action and its parts at given order parameters, Eq. (32).
+
+    Args:
+        problem: the architecture with its training data.
+        order_parameters: the order parameters, or a `Saddle`.
+
+    Returns:
+        An object with `total`, which is `energy` plus `entropy`. The posterior is proportional to exp(-total/2).
+        `entropy` is the sum of `layer_entropies` (S_1, ..., S_L) and `readout_entropy` S_a. At infinite width with a
+        richness, all of them are divided by the width N_1.
+    """
+    problem = as_problem(problem)
+    problem.require_labels()
+    return problem.finite(_evaluated(problem.canonical, problem.point(order_parameters)))
+
+
+@jit_and_keep
+def _evaluated(problem: Problem, order_parameters: OrderParameters) -> ActionTerms:
+    bound = problem.bound
+    found = bound(bound.point(order_parameters), **entropies_by_name(bound.action), entropy=bound.action.entropy)
+    energy = problem.energy.value(order_parameters.first)
+    *layers, readout, entropy = found.values()
+    return ActionTerms(tuple(layers), readout, energy, entropy + energy)
+
+
+@jit_and_keep
+def action_terms(
+    bound: BoundAction,
+    order_parameters: OrderParameters,
+    features: Float[Array, "examples paths features"],
+    labels: Float[Array, "examples *outputs"],
+) -> ActionTerms:
+    """Evaluate the generated function of arrays. Pure and traceable; NaN if the kernel has no Cholesky factor."""
+    given = bound.numbers() | bound.point(order_parameters) | bound.data(features, labels)
+    *layers, readout, energy, total = compiled_terms(bound.action).call_from(given).values()
+    return ActionTerms(tuple(layers), readout, energy, total)
+
+
+def evaluate_infinite_width(problem: Problem) -> tuple[float, float]:
+    """Return the energy and the exact log evidence of the infinitely wide network, a Gaussian process."""
+    energy = float(evaluate(problem, gp_limit(problem.architecture)).energy)
+    return energy, -(energy + problem.data.label_count * np.log(2 * np.pi)) / 2
+
+
+def parameter_values(problem: Problem) -> dict[Expr, Float[Array, "..."] | int]:
+    """Return the value of every parameter of `derive(architecture).of_free_order_parameters`, by symbol.
+
+    Use them to minimise the action with `theorykit.saddle`, for example after adding a custom term.
+    """
+    problem = as_problem(problem)
+    problem.require_labels()
+    data = problem.data
+    if data.replaces or isinstance(data.features, ImplicitFeatures):
+        raise ValueError("problem must have an array of features, not second moments or kernels; use bpkr.solve")
+    values = problem.bound.numbers() | problem.bound.data(data.features, data.labels)
+    return {symbol: values[symbol] for symbol in problem.bound.action.of_free_order_parameters.parameters}
+
+
+class Prediction(DisplayMixin, eqx.Module):
+    """Posterior mean and variance of the outputs on test examples, without the labels' noise T.
+
+    - `mean`: posterior mean, (examples,) for one output, and (examples, outputs) for several.
+    - `variance`: posterior variance, in the same shape.
+    - `ansatz`: the assumption beyond large widths, or the parameterisation with a richness, in words; else empty.
+    - `classes`: the classes of the labels, if the data of the problem have classes.
+    """
+
+    mean: Float[Array, "examples *outputs"]
+    variance: Float[Array, "examples *outputs"]
+    ansatz: str = eqx.field(static=True, default="")
+    classes: Classes | None = eqx.field(static=True, default=None)
+
+    def _view(self):
+        yield Text(f"**Prediction** for {counted(len(self.mean), 'test example')}: mean +- standard deviation")
+        mean, error = (np.asarray(each)[:_EXAMPLES] for each in (self.mean, jnp.sqrt(self.variance)))
+        rows = [
+            [f"{m:.4f} +- {s:.4f}" for m, s in zip(*np.atleast_1d(*pair), strict=True)][:_OUTPUTS]
+            for pair in zip(mean, error, strict=True)
+        ]
+        if self.classes is not None:
+            rows = [[verbatim(name), *row] for name, row in zip(self.classes.decode(mean), rows, strict=True)]
+        yield Table(tuple(map(tuple, rows)))
+        if self.ansatz:
+            yield Text(self.ansatz)
+
+
+@usual_settings()
+def predict(
+    problem: Problem,
+    order_parameters: OrderParameters | AbstractOutcome,
+    test_features: ArrayLike | ImplicitFeatures | None = None,
+) -> Prediction:
+    """Predict the output on test examples: mean (Eqs. 9, 29) and variance (Eq. 30).
+
+    Args:
+        problem: the architecture with its training data.
+        order_parameters: from a solve, or any others; you can pass a `Saddle`.
+        test_features: path features (examples, paths, features); by default the test features of the problem's data.
+
+    Example:
+        >>> import numpy as np
+        >>> import theorykit
+        >>> from theorykit import bpkr
+        >>> theorykit.enable_float64()
+        >>> features = np.random.default_rng(0).normal(size=(40, 2, 5))
+        >>> data = bpkr.Data(features[:20], np.sign(features[:20, 0, 0]), features[20:])
+        >>> arch = bpkr.Architecture(layers=(2,), widths=10, temperature=0.1)
+        >>> prediction = bpkr.predict(bpkr.Problem(arch, data), bpkr.gp_limit(arch))
+        >>> round(float(np.mean(prediction.mean * features[20:, 0, 0] > 0)), 2)  # share of correct signs
+        0.7
+    """
+    problem = as_problem(problem)
+    problem.require_labels()
+    test_features = problem.test_features(test_features)
+    point, examples = problem.point(order_parameters, singular=True), len(test_features)
+    pads = problem.examples.adds_zeros and examples <= MANY_ROWS and not is_traced(point, test_features)
+    if pads:
+        # Add examples of zeros, so that similar numbers of examples share a compiled function.
+        size, widens = shared_size(examples), problem.examples.directions is None
+        test_features = jnp.asarray(with_zeros(test_features, size, widens))
+    prediction = prediction_at(problem.canonical, point, test_features)
+    if pads:
+        # Slice on the host, where it needs no compilation.
+        prediction = jax.tree.map(lambda array: jnp.asarray(np.asarray(array)[:examples]), prediction)
+    return replace(problem.finite(prediction), ansatz=problem.ansatz, classes=problem.data.classes)
+
+
+@jit_and_keep
+def prediction_at(problem: Problem, order_parameters: OrderParameters, test_features: Features) -> Prediction:
+    """Predict as `predict` does, without checks. Pure and traceable, even for singular order parameters."""
+    u1, kernel = order_parameters.first, problem.examples.kernel
+    between = kernel.between(u1, problem.examples.tested(test_features))
+    kernels = kernel.matrix(u1), between, kernel_diagonal(u1, test_features)
+    found = prediction_from_kernels(problem.bound, *kernels, problem.examples.labels)
+    outputs = problem.architecture.outputs
+    return found if outputs == 1 else jax.tree.map(lambda array: array.reshape(-1, outputs), found)
+
+
+def prediction_from_kernels(
+    bound: BoundAction,
+    kernel: Float[Array, "rows rows"],
+    between: Float[Array, "testrows rows"],
+    test_diagonal: Float[Array, " testrows"],
+    labels: Float[Array, "rows one"],
+) -> Prediction:
+    """Evaluate Eqs. (9), (29), (30) from kernels, with one row per (example, output). Pure and traceable.
+
+    `kernel` is K among training examples, `between` is K between test and training examples, and `test_diagonal` is K
+    of each test example with itself.
+    """
+    form, symbols, richness = bound.action.kernel_predictor, bound.symbols, bound.architecture.richness
+    given = {form.kernel: kernel, form.between: between, form.test_diagonal: test_diagonal[:, None]}
+    given[symbols.labels] = labels
+    if richness is not None:
+        # At zero richness the network is a Gaussian process, with the standard variance.
+        given[symbols.richness] = jnp.where(richness == 0, 1.0, richness)
+    found = bound(given, mean=form.mean, variance=form.variance)
+    # Rounding can make the variance negative if the output is certain.
+    return Prediction(found["mean"][:, 0], jnp.maximum(found["variance"][:, 0], 0.0))
+
+
+@usual_settings()
+def kernel(
+    problem: Problem,
+    order_parameters: OrderParameters | AbstractOutcome,
+    other: ArrayLike | ImplicitFeatures | None = None,
+) -> Float[Array, "rows columns"]:
+    """Return the kernel K (Eq. 10) between training examples and other examples.
+
+    Args:
+        problem: the architecture with its training data, which need not have labels.
+        order_parameters: the order parameters, or a `Saddle`.
+        other: path features (examples, paths, features); by default the training features.
+
+    Returns:
+        One row per training example, and one column per other example. With C outputs there is one row or column per
+        (example, output), and the output varies fastest.
+    """
+    problem = as_problem(problem)
+    if problem.data.replaces:
+        raise ValueError("problem must have training features, not second moments")
+    features = problem.data.features
+    other = features if other is None else problem.test_features(other, "other features")
+    return _kernel(problem.point(order_parameters, singular=True).first, features, other)
+
+
+_kernel = jit_and_keep(kernel_between)
+
+
+class KernelTaskAlignment(eqx.Module):
+    """The result of `kernel_task_alignment`."""
+
+    eigenvalues: Float[Array, " examples"]
+    cosines: Float[Array, " examples"]
+
+
+def kernel_task_alignment(kernel: ArrayLike, labels: ArrayLike) -> KernelTaskAlignment:
+    """Measure how well each principal component of a kernel aligns with the labels.
+
+    Args:
+        kernel: symmetric (examples, examples).
+        labels: one number per example (examples,), not all zero.
+
+    Returns:
+        An object with the `eigenvalues` of the kernel, the largest first, and the absolute cosine of each component
+        with the labels in `cosines`. The squared cosines sum to one.
+    """
+    labels, kernel = finite_array("labels", labels, "examples"), checked_symmetric("kernel", kernel)
+    if len(kernel) != len(labels):
+        raise ValueError(f"kernel of shape {kernel.shape} does not fit {counted(len(labels), 'label')}")
+    numbers, message = on_host(labels), "labels are all zero, so their cosine with a component is not defined"
+    labels = require(labels, [Requirement(message, array_module(numbers).any(numbers != 0))])
+    eigenvalues, components = _eigh(kernel)
+    cosines = jnp.abs(components.T @ labels) / jnp.linalg.norm(labels)
+    return KernelTaskAlignment(eigenvalues[::-1], cosines[::-1])
+
+
+_eigh = jit(jnp.linalg.eigh)
+
+
+@usual_settings()
+def head_scores(
+    architecture: Architecture, order_parameters: OrderParameters | AbstractOutcome
+) -> tuple[Float[Array, " _"], ...]:
+    """Score the importance of every head. The most important head of all layers scores 1.
+
+    The score is the sum of the magnitudes of U_1^{pi pi'}, over outputs and over pairs of paths with at least one path
+    through the head, divided by the largest such sum. The score ignores the size of the features, so a head with small
+    features can score high and still have little effect.
+
+    Args:
+        architecture: the architecture.
+        order_parameters: the order parameters, or a `Saddle`.
+
+    Returns:
+        One array (H_l,) per layer, empty for a layer without heads.
+
+    Example:
+        >>> import numpy as np
+        >>> import theorykit
+        >>> from theorykit import bpkr
+        >>> theorykit.enable_float64()
+        >>> arch = bpkr.Architecture(layers=(2,), widths=10, temperature=0.1)
+        >>> order_parameters = bpkr.OrderParameters([np.diag([2.0, 1.0])], 1.0)
+        >>> [scores] = bpkr.head_scores(arch, order_parameters)
+        >>> scores.tolist()
+        [1.0, 0.5]
+    """
+    first = on_host(checked_order_parameters(architecture, order_parameters, singular=True).first)
+    module, paths = array_module(first), architecture.paths
+    branches = np.array(architecture.path_branches()) - 1
+    magnitudes = abs(first).reshape((paths, len(first) // paths) * 2).sum(axis=(1, 3))
+    sums = []
+    for layer in range(architecture.depth):
+        misses = ~architecture.branch_heads(layer + 1)[branches[:, layer]]
+        sums.append(magnitudes.sum() - module.einsum("ah,ab,bh->h", misses, magnitudes, misses))
+    largest = module.max(module.concatenate([np.zeros(1), *sums]))
+    return tuple(jnp.asarray(layer_sums / largest) for layer_sums in sums)
