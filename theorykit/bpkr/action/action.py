@@ -86,14 +86,12 @@ class KernelEnergy:
 
     - `resolvent`: (K + T I)^-1, the gradient of the log-determinant with respect to K.
     - `representer`: g^(1/2) (K + T I)^-1 y (labels x 1), where g is the power of the likelihood.
-    - `minus_misfit_slope`: minus the gradient of the misfit with respect to K, positive semidefinite.
     """
 
     kernel: MatrixSymbol
     energy: Expr
     resolvent: MatrixExpr
     representer: MatrixExpr
-    minus_misfit_slope: MatrixExpr
 
 
 @dataclass(frozen=True)
@@ -326,7 +324,7 @@ class Action(DisplayMixin):
         misfit = Add(*(term for term in Add.make_args(energy) if term.has(symbols.labels)))
         (resolvent,) = misfit.atoms(Inverse)
         representer = gradient(misfit / sqrt(symbols.power), symbols.labels) / 2
-        return KernelEnergy(kernel, energy, resolvent, representer, -gradient(misfit, kernel))
+        return KernelEnergy(kernel, energy, resolvent, representer)
 
     @cached_property
     def kernel_predictor(self) -> KernelPredictor:

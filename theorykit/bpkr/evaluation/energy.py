@@ -14,6 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.scipy.linalg import cho_solve
 from jaxtyping import Array, Float
+from sympy import Expr
 
 from ..action.action import Action
 from ..data.canonical import Examples
@@ -32,29 +33,17 @@ _SETTLED, _PASSES = 0.03, 30
 
 
 class EnergyPoint(eqx.Module):
-    """The energy at one U_1, undivided, and both parts of its gradient.
+    """The energy at one U_1, undivided, and its gradient.
 
-    - `logdet_gradient`: gradient of the log-determinant, positive semidefinite (n_1 x n_1).
-    - `minus_misfit_gradient`: minus the gradient of the misfit, positive semidefinite (n_1 x n_1).
-    - `resolvent`, `representer`: (K + T I)^-1, and (K + T I)^-1 y times the root of the likelihood's power.
+    - `resolvent`, `representer`: R = (K + T I)^-1, and v = R y times the root of the likelihood's power. The gradient
+      of E in K is R - v v^T; at infinite width, -v v^T.
     """
 
     u1: PathMatrix
     value: Number
-    logdet_gradient: PathMatrix
-    minus_misfit_gradient: PathMatrix
+    slope: PathMatrix
     resolvent: Float[Array, "rows rows"]
     representer: Float[Array, "rows one"]
-
-    @property
-    def slope(self) -> PathMatrix:
-        """The gradient of the energy with respect to U_1."""
-        return self.logdet_gradient - self.minus_misfit_gradient
-
-    def bounded(self, share: Array | float = 1.0) -> BoundedEnergy:
-        """Bound a `share` of the misfit from above, and linearise the rest of the energy."""
-        linear = self.logdet_gradient - (1 - share) * self.minus_misfit_gradient
-        return BoundedEnergy(linear, share * self.u1 @ self.minus_misfit_gradient @ self.u1)
 
 
 class Energy(eqx.Module):
@@ -65,7 +54,7 @@ class Energy(eqx.Module):
 
     @property
     def has_log_determinant(self) -> bool:
-        """Whether S is not per N_1, at infinite width, where no log-determinant is left."""
+        """Whether E has a log-determinant: not at infinite width, where S is per N_1."""
         return not self.bound.architecture.is_infinite
 
     @property
@@ -82,28 +71,25 @@ class Energy(eqx.Module):
 
     def at(self, u1: PathMatrix) -> EnergyPoint:
         """Compute E and its gradient in one evaluation; NaN if the kernel has no Cholesky factor."""
-        found, gradient = self._solved(u1), self.examples.kernel.gradient
-        # Two columns side by side in one product would have to be interleaved.
-        logdet = gradient(u1, found["resolvent"]) if self.has_log_determinant else jnp.zeros_like(u1)
-        misfit = gradient(u1, found["minus_misfit_slope"])
-        return EnergyPoint(u1, found["energy"], logdet, misfit, found["resolvent"], found["representer"])
-
-    def value_and_slope(self, u1: PathMatrix) -> tuple[Number, PathMatrix]:
-        """Compute E and its whole gradient, with one pass over the kernel."""
-        found = self._solved(u1)
-        of_kernel = found["resolvent"] if self.has_log_determinant else 0.0
-        return found["energy"], self.examples.kernel.gradient(u1, of_kernel - found["minus_misfit_slope"])
+        value, resolvent, representer = self._solved(u1).values()
+        in_kernel = -representer @ representer.T
+        if self.has_log_determinant:
+            in_kernel += resolvent
+        return EnergyPoint(u1, value, self.examples.kernel.gradient(u1, in_kernel), resolvent, representer)
 
     def _solved(self, u1: PathMatrix) -> dict[str, Array]:
         form, omitted = self.bound.action.kernel_energy, self.examples.omitted
-        names = "energy", "resolvent", "representer", "minus_misfit_slope"
         given = {form.kernel: self.examples.kernel.matrix(u1), self.bound.symbols.labels: self.examples.labels}
-        found = self.bound(given, **{name: getattr(form, name) for name in names})
+        found = self.bound(given, energy=form.energy, resolvent=form.resolvent, representer=form.representer)
         if self.has_log_determinant:
             # At T = 0 no rows are omitted or added.
-            of_omitted = jnp.where(omitted == 0, 0.0, omitted * jnp.log(self.bound.architecture.temperature))
-            found["energy"] += of_omitted
+            found["energy"] += jnp.where(omitted == 0, 0.0, omitted * jnp.log(self.bound.architecture.temperature))
         return found
+
+    def bounded(self, point: EnergyPoint, share: Array | float = 1.0) -> BoundedEnergy:
+        """Bound a `share` of the misfit from above, and linearise the rest of E."""
+        minus_misfit = self.examples.kernel.gradient(point.u1, point.representer @ point.representer.T)
+        return BoundedEnergy(self.bound, point.slope + share * minus_misfit, share * point.u1 @ minus_misfit @ point.u1)
 
     def curvature(self, point: EnergyPoint) -> Float[Array, "pairs pairs"]:
         """Compute the second derivative of E with respect to the entries of U_1 on and above the diagonal."""
@@ -141,16 +127,17 @@ class BoundedEnergy(eqx.Module):
     - `weight`: W (n_1 x n_1).
     """
 
+    bound: BoundAction
     logdet_gradient: PathMatrix
     weight: PathMatrix
 
-    def value(self, bound: BoundAction, u1: PathMatrix) -> Number:
-        """Compute the bound at U_1 = `u1`, up to a constant."""
-        return bound({**self._values(bound), bound.symbols.first: u1}, bound=bound.action.majoriser.bound)["bound"]
+    def value(self, u1: PathMatrix) -> Number:
+        """Compute the bound at U_1, up to a constant."""
+        return self._evaluated({self.bound.symbols.first: u1}, self.bound.action.majoriser.bound)
 
-    def minimise(self, bound: BoundAction, start: OrderParameters, most: int = _PASSES) -> OrderParameters:
+    def minimise(self, start: OrderParameters, most: int = _PASSES) -> OrderParameters:
         """Minimise entropy plus bound in each order parameter in turn, until the changes are small."""
-        symbols, minima = bound.symbols, bound.action.majoriser.minima
+        minima, order = self.bound.action.majoriser.minima, self.bound.symbols.order_parameters
 
         def goes_on(state):
             passes, first, change, _ = state
@@ -158,22 +145,22 @@ class BoundedEnergy(eqx.Module):
 
         def once_more(state):
             passes, first, _, here = state
-            values = {**self._values(bound), **bound.point(here)}
-            # From the readout to U_1.
-            for symbol in reversed(minima):
-                value = bound(values, value=minima[symbol])["value"]
+            values = self.bound.point(here)
+            for symbol in reversed(order):
+                value = self._evaluated(values, minima[symbol])
                 values[symbol] = (value + value.T) / 2
-            there = from_overlaps([jnp.atleast_2d(values[symbol]) for symbol in symbols.order_parameters])
+            there = from_overlaps([jnp.atleast_2d(values[symbol]) for symbol in order])
             changes = jax.tree.map(lambda new, old: jnp.max(jnp.abs(new - old)) / jnp.max(jnp.abs(old)), there, here)
             largest = jnp.max(jnp.stack(jax.tree.leaves(changes)))
             return passes + 1, jnp.where(passes == 0, largest, first), largest, there
 
-        *_, swept = jax.lax.while_loop(goes_on, once_more, (jnp.array(0), jnp.array(0.0), jnp.array(0.0), start))
-        return swept
+        nothing = jnp.array(0.0)
+        return jax.lax.while_loop(goes_on, once_more, (jnp.array(0), nothing, nothing, start))[-1]
 
-    def _values(self, bound: BoundAction) -> dict:
-        majoriser = bound.action.majoriser
-        return {majoriser.logdet_gradient: self.logdet_gradient, majoriser.weight: self.weight}
+    def _evaluated(self, values: Mapping[Expr, Array], expression: Expr) -> Array:
+        majoriser = self.bound.action.majoriser
+        given = {**values, majoriser.logdet_gradient: self.logdet_gradient, majoriser.weight: self.weight}
+        return self.bound(given, value=expression)["value"]
 
 
 @lru_cache

@@ -6,6 +6,7 @@ Inputs are checked here, once. `solve`, `predict` and other functions take a pro
 from __future__ import annotations
 
 import math
+from operator import attrgetter
 from typing import Any
 
 import equinox as eqx
@@ -122,7 +123,7 @@ class Problem(DisplayMixin, AbstractSaddleProblem):
     @property
     def canonical(self) -> Problem:
         """The problem without the given data, whose sizes many data sets share. Compiled functions take it."""
-        return eqx.tree_at(lambda problem: problem.data, self, None)
+        return eqx.tree_at(attrgetter("data"), self, None)
 
     @property
     def rows(self) -> int:
@@ -237,15 +238,15 @@ class Problem(DisplayMixin, AbstractSaddleProblem):
         return Expansion(of_action, hessian, manifold.metric(self.architecture, factors, changes))
 
     def majorise(self, point, share):
-        bounded = point.details.energy.bounded(share)
-        return self.coordinates(bounded.minimise(self.bound, point.details.order_parameters))
+        bounded = self.energy.bounded(point.details.energy, share)
+        return self.coordinates(bounded.minimise(point.details.order_parameters))
 
     def action_on_tangent(self, point):
         return self._on_tangent(point, self.energy.value), manifold.dimension(self.architecture)
 
     def model_on_tangent(self, point):
-        bounded = point.details.energy.bounded(_MODEL_SHARE)
-        return self._on_tangent(point, lambda u1: bounded.value(self.bound, u1))
+        bounded = self.energy.bounded(point.details.energy, _MODEL_SHARE)
+        return self._on_tangent(point, bounded.value)
 
     def _on_tangent(self, point, energy):
         here = point.details.order_parameters
@@ -266,7 +267,7 @@ class Problem(DisplayMixin, AbstractSaddleProblem):
         # short. Follow the minimum from a high temperature, without such a valley.
         at = start
         for temperature in self.temperatures():
-            warmer = eqx.tree_at(lambda problem: problem.architecture.temperature, self, np.asarray(temperature))
+            warmer = eqx.tree_at(attrgetter("architecture.temperature"), self, np.asarray(temperature))
             at = end_of(warmer, at)
         yield at
 

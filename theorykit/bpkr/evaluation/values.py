@@ -1,4 +1,4 @@
-"""Values at given order parameters: the action and its parts, kernels, predictions, alignment and head scores."""
+"""Values at given order parameters: the action and its parts, the kernel, predictions, alignment and head scores."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from ...saddle.diagnosis import AbstractOutcome
 from ...settings import usual_settings
 from ...symbolic.documents.display import DisplayMixin
 from ...symbolic.documents.document import Table, Text, verbatim
-from ...symbolic.documents.values import number
+from ...symbolic.documents.values import brief, number
 from ...threads import MANY_ROWS
 from ..data.canonical import shared_size, with_zeros
 from ..data.classes import Classes
@@ -28,9 +28,6 @@ from ..order_parameters.order_parameters import OrderParameters, checked_order_p
 from ..specification.architecture import Architecture
 from .formulas import BoundAction, compiled_terms, entropies_by_name
 from .problem import Problem, as_problem
-
-# A display shows at most so many examples and outputs.
-_EXAMPLES, _OUTPUTS = 5, 4
 
 
 class ActionTerms(DisplayMixin, eqx.Module):
@@ -70,20 +67,14 @@ def evaluate(problem: Problem, order_parameters: OrderParameters | AbstractOutco
 
 @jit_and_keep
 def _evaluated(problem: Problem, order_parameters: OrderParameters) -> ActionTerms:
-    bound = problem.bound
+    bound, energy = problem.bound, problem.energy.value(order_parameters.first)
     found = bound(bound.point(order_parameters), **entropies_by_name(bound.action), entropy=bound.action.entropy)
-    energy = problem.energy.value(order_parameters.first)
     *layers, readout, entropy = found.values()
     return ActionTerms(tuple(layers), readout, energy, entropy + energy)
 
 
 @jit_and_keep
-def action_terms(
-    bound: BoundAction,
-    order_parameters: OrderParameters,
-    features: Float[Array, "examples paths features"],
-    labels: Float[Array, "examples *outputs"],
-) -> ActionTerms:
+def action_terms(bound: BoundAction, order_parameters: OrderParameters, features: Array, labels: Array) -> ActionTerms:
     """Evaluate the generated function of arrays. Pure and traceable; NaN if the kernel has no Cholesky factor."""
     given = bound.numbers() | bound.point(order_parameters) | bound.data(features, labels)
     *layers, readout, energy, total = compiled_terms(bound.action).call_from(given).values()
@@ -101,13 +92,12 @@ def parameter_values(problem: Problem) -> dict[Expr, Float[Array, "..."] | int]:
 
     Use them to minimise the action with `theorykit.saddle`, for example after adding a custom term.
     """
-    problem = as_problem(problem)
-    problem.require_labels()
-    data = problem.data
+    as_problem(problem).require_labels()
+    bound, data = problem.bound, problem.data
     if data.replaces or isinstance(data.features, ImplicitFeatures):
-        raise ValueError("problem must have an array of features, not second moments or kernels; use bpkr.solve")
-    values = problem.bound.numbers() | problem.bound.data(data.features, data.labels)
-    return {symbol: values[symbol] for symbol in problem.bound.action.of_free_order_parameters.parameters}
+        raise ValueError("problem must have an array of features, not second moments or kernels")
+    values = bound.numbers() | bound.data(data.features, data.labels)
+    return {symbol: values[symbol] for symbol in bound.action.of_free_order_parameters.parameters}
 
 
 class Prediction(DisplayMixin, eqx.Module):
@@ -125,15 +115,13 @@ class Prediction(DisplayMixin, eqx.Module):
     classes: Classes | None = eqx.field(static=True, default=None)
 
     def _view(self):
-        yield Text(f"**Prediction** for {counted(len(self.mean), 'test example')}: mean +- standard deviation")
-        mean, error = (np.asarray(each)[:_EXAMPLES] for each in (self.mean, jnp.sqrt(self.variance)))
-        rows = [
-            [f"{m:.4f} +- {s:.4f}" for m, s in zip(*np.atleast_1d(*pair), strict=True)][:_OUTPUTS]
-            for pair in zip(mean, error, strict=True)
-        ]
+        yield Text(f"**Prediction** for {counted(len(self.mean), 'test example')}, without label noise")
+        rows = [("mean", brief(self.mean)), ("standard deviation", brief(np.sqrt(self.variance)))]
         if self.classes is not None:
-            rows = [[verbatim(name), *row] for name, row in zip(self.classes.decode(mean), rows, strict=True)]
-        yield Table(tuple(map(tuple, rows)))
+            names, counts = np.unique(self.classes.decode(self.mean), return_counts=True)
+            shares = (f"{name}: {count}" for name, count in zip(names, counts, strict=True))
+            rows.append(("predicted", verbatim(", ".join(shares))))
+        yield Table(tuple(rows))
         if self.ansatz:
             yield Text(self.ansatz)
 
@@ -182,25 +170,22 @@ def predict(
 @jit_and_keep
 def prediction_at(problem: Problem, order_parameters: OrderParameters, test_features: Features) -> Prediction:
     """Predict as `predict` does, without checks. Pure and traceable, even for singular order parameters."""
-    u1, kernel = order_parameters.first, problem.examples.kernel
+    u1, kernel, outputs = order_parameters.first, problem.examples.kernel, problem.architecture.outputs
     between = kernel.between(u1, problem.examples.tested(test_features))
     kernels = kernel.matrix(u1), between, kernel_diagonal(u1, test_features)
     found = prediction_from_kernels(problem.bound, *kernels, problem.examples.labels)
-    outputs = problem.architecture.outputs
     return found if outputs == 1 else jax.tree.map(lambda array: array.reshape(-1, outputs), found)
 
 
 def prediction_from_kernels(
-    bound: BoundAction,
-    kernel: Float[Array, "rows rows"],
-    between: Float[Array, "testrows rows"],
-    test_diagonal: Float[Array, " testrows"],
-    labels: Float[Array, "rows one"],
+    bound: BoundAction, kernel: Array, between: Array, test_diagonal: Array, labels: Float[Array, "rows one"]
 ) -> Prediction:
     """Evaluate Eqs. (9), (29), (30) from kernels, with one row per (example, output). Pure and traceable.
 
-    `kernel` is K among training examples, `between` is K between test and training examples, and `test_diagonal` is K
-    of each test example with itself.
+    Args:
+        kernel: K among training examples (rows, rows).
+        between: K between test and training examples (test rows, rows).
+        test_diagonal: K of each test example with itself (test rows,).
     """
     form, symbols, richness = bound.action.kernel_predictor, bound.symbols, bound.architecture.richness
     given = {form.kernel: kernel, form.between: between, form.test_diagonal: test_diagonal[:, None]}
@@ -262,8 +247,9 @@ def kernel_task_alignment(kernel: ArrayLike, labels: ArrayLike) -> KernelTaskAli
     labels, kernel = finite_array("labels", labels, "examples"), checked_symmetric("kernel", kernel)
     if len(kernel) != len(labels):
         raise ValueError(f"kernel of shape {kernel.shape} does not fit {counted(len(labels), 'label')}")
-    numbers, message = on_host(labels), "labels are all zero, so their cosine with a component is not defined"
-    labels = require(labels, [Requirement(message, array_module(numbers).any(numbers != 0))])
+    numbers = on_host(labels)
+    is_nonzero = array_module(numbers).any(numbers != 0)
+    labels = require(labels, [Requirement("labels are all zero, so their cosines are not defined", is_nonzero)])
     eigenvalues, components = _eigh(kernel)
     cosines = jnp.abs(components.T @ labels) / jnp.linalg.norm(labels)
     return KernelTaskAlignment(eigenvalues[::-1], cosines[::-1])
@@ -288,17 +274,6 @@ def head_scores(
 
     Returns:
         One array (H_l,) per layer, empty for a layer without heads.
-
-    Example:
-        >>> import numpy as np
-        >>> import theorykit
-        >>> from theorykit import bpkr
-        >>> theorykit.enable_float64()
-        >>> arch = bpkr.Architecture(layers=(2,), widths=10, temperature=0.1)
-        >>> order_parameters = bpkr.OrderParameters([np.diag([2.0, 1.0])], 1.0)
-        >>> [scores] = bpkr.head_scores(arch, order_parameters)
-        >>> scores.tolist()
-        [1.0, 0.5]
     """
     first = on_host(checked_order_parameters(architecture, order_parameters, singular=True).first)
     module, paths = array_module(first), architecture.paths

@@ -73,8 +73,8 @@ def _value(energy: Energy, first: Float[Array, "paths paths"]) -> Float[Array, "
 
 
 def _value_and_slope(energy, first):
-    value, slope = energy.value_and_slope(first)
-    return value, (energy, slope)
+    point = energy.at(first)
+    return point.value, (energy, point.slope)
 
 
 def _times_slope(kept, cotangent):
