@@ -38,7 +38,7 @@ def test_objects_show_a_few_lines_without_arrays_and_markdown(shown):
 
 def test_order_parameters_are_a_line_each():
     point = bpkr.OrderParameters((np.array([[2.0, -0.5], [-0.5, 1.0]]),), 3.0)
-    assert repr(point).splitlines() == ["U_1  2 x 2, diagonal 1 to 2, off the diagonal -0.5", "u    3"]
+    assert repr(point).splitlines() == ["U_1  -0.5 to 2, shape (2, 2)", "u    3"]
 
 
 @pytest.mark.parametrize("kind", ["Data", "Classes", "Prediction"])

@@ -59,7 +59,7 @@ def entropy(problem, order_parameters):
 def test_every_term_is_its_explicit_kronecker_form(problem):
     terms = problem.evaluate()
     entropies = explicit_entropies(problem.architecture, problem.order_parameters)
-    assert_close([*terms.layer_entropies, terms.readout_entropy], entropies)
+    assert_close(terms.entropies, entropies)
     assert_close(terms.energy, explicit_energy(problem))
     assert_close(terms.total, sum(entropies) + explicit_energy(problem))
 
@@ -160,7 +160,7 @@ def test_numbers_of_the_architecture_can_be_differentiated(seed):
     data = problem.order_parameters, jnp.array(problem.features), jnp.array(problem.labels)
     slope = jax.grad(lambda architecture: action_terms(bind(architecture), *data).total)(problem.architecture)
     terms = problem.evaluate()
-    per_width = np.array([*terms.layer_entropies, terms.readout_entropy]) / TWO_LAYERS.widths
+    per_width = np.array(terms.entropies) / TWO_LAYERS.widths
     assert_close(slope.widths, per_width)
     kernel = explicit_kernel(problem.order_parameters, problem.features, problem.features)
     inverse = np.linalg.inv(kernel + problem.architecture.temperature * np.eye(EXAMPLES))

@@ -160,7 +160,7 @@ def test_the_density_is_normalised():
 
 
 def test_widths_without_a_law_are_refused():
-    with refused("N_1=2.5"):
+    with refused("2.5"):
         bpkr.finite_width_law(bpkr.Architecture((2, 2), (2.5, 3.0, 3.0), temperature=0.1))
     with refused("must not be traced"):
         jax.jit(lambda width: bpkr.finite_width_law(bpkr.Architecture((2,), width, temperature=0.1)).dimension)(3.0)

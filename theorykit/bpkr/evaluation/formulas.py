@@ -23,17 +23,13 @@ Values = Mapping[Expr, ArrayLike]
 
 
 class BoundAction(eqx.Module):
-    """An action with the numbers of an architecture, with respect to which its values are differentiable.
-
-    To evaluate expressions, combine the values that `point` and `data` return with values of other symbols. The
-    expressions are compiled, but not jitted.
-    """
+    """An action with the numbers of an architecture, with respect to which its values are differentiable."""
 
     architecture: Architecture
     action: Action = eqx.field(static=True)
 
     def __call__(self, values: Values, **expressions: Expr) -> dict[str, Array]:
-        """Evaluate expressions by name, given the values of the symbols that are no numbers of the architecture."""
+        """Evaluate expressions by name, given the values of all symbols but the numbers of the architecture."""
         return compiled(self.action, **expressions).call_from(self.numbers() | values)
 
     @property
@@ -61,10 +57,8 @@ class BoundAction(eqx.Module):
         readout = order_parameters.readout if matrices else order_parameters.first
         return dict(zip(self.symbols.order_parameters, (*matrices, readout), strict=True))
 
-    def data(
-        self, features: Float[Array, "examples paths features"], labels: Float[Array, "examples *outputs"]
-    ) -> dict[Expr, Array]:
-        """Return the values of the symbols of a training set."""
+    def data(self, features: Array, labels: Array) -> dict[Expr, Array]:
+        """Return the values of the symbols of training features (examples, paths, features) and labels."""
         flat = flat_features(self.architecture, features)
         return {self.symbols.features: flat, self.symbols.labels: labels.reshape(-1, 1)}
 
@@ -97,8 +91,8 @@ def compiled_terms(action: Action) -> CompiledFunction:
 
 def entropies_by_name(action: Action) -> dict[str, Expr]:
     """Return the entropy of every order parameter given the next, in the free order parameters."""
-    *layers, readout = map(action.substitute_nested, action.entropies)
-    return {**{f"entropy_{layer}": entropy for layer, entropy in enumerate(layers, 1)}, "entropy_a": readout}
+    names = *(f"entropy_{layer}" for layer in range(1, len(action.entropies))), "entropy_a"
+    return dict(zip(names, map(action.substitute_nested, action.entropies), strict=True))
 
 
 def generate_source(action: Action) -> str:
@@ -110,9 +104,7 @@ def generate_source(action: Action) -> str:
     return compiled_terms(action).source_with({action.kernel: "K"})
 
 
-def flat_features(
-    architecture: Architecture, features: Float[Array, "examples paths features"]
-) -> Float[Array, "rows columns"]:
-    """Return the matrix Phi with columns (path, output, feature): Phi_{(mu c)(pi c' i)} = phi^pi_{mu i} delta_{cc'}."""
+def flat_features(architecture: Architecture, features: Float[Array, "examples paths features"]) -> Array:
+    """Return Phi_{(mu c)(pi c' i)} = phi^pi_{mu i} delta_{cc'}, with rows (example, output)."""
     design = jnp.einsum("pki,cd->pckdi", features, jnp.eye(architecture.outputs))
     return design.reshape(len(features) * architecture.outputs, -1)

@@ -47,11 +47,7 @@ _COOLING = 10.0
 
 
 class Evaluated(eqx.Module):
-    """Details of a `Point`.
-
-    - `factors`: [C_1, ..., C_{L+1}], with U_l = C_l C_l^T.
-    - `entropy`, `energy`: the two parts of the action, undivided.
-    """
+    """Details of a `Point`: [C_1, ..., C_{L+1}] with U_l = C_l C_l^T, and the two parts of the action, undivided."""
 
     factors: list[Float[Array, "_ _"]]
     order_parameters: OrderParameters
@@ -71,17 +67,6 @@ class Problem(DisplayMixin, AbstractSaddleProblem):
     - `examples`: the training examples in canonical form; None without labels.
     - `ansatz`: the assumption beyond large widths, or the parameterisation with a richness, in words; else empty.
     - `forms_curvature`: whether solvers form the Hessian, because it costs little compared to an evaluation.
-
-    Example:
-        >>> import numpy as np
-        >>> import theorykit
-        >>> from theorykit import bpkr
-        >>> theorykit.enable_float64()
-        >>> rng = np.random.default_rng(0)
-        >>> data = bpkr.Data(rng.normal(size=(20, 2, 5)), rng.choice([-1.0, 1.0], size=20))
-        >>> problem = bpkr.Problem(bpkr.Architecture(layers=(2,), widths=10, temperature=0.1), data)
-        >>> bool(bpkr.solve(problem).converged)
-        True
     """
 
     bound: BoundAction
@@ -149,13 +134,7 @@ class Problem(DisplayMixin, AbstractSaddleProblem):
     def point(
         self, point: OrderParameters | AbstractOutcome, name: str = "order_parameters", *, singular: bool = False
     ) -> OrderParameters:
-        """Return the order parameters of a solution, or other ones after checking them; see `gp_limit`.
-
-        Args:
-            point: the order parameters, or the result of a solve, which is not checked.
-            name: name of the argument in errors.
-            singular: allow singular order parameters, because only the kernel is needed.
-        """
+        """Return the order parameters of a solution, or check given ones, which may be `singular` for the kernel."""
         return checked_order_parameters(self.architecture, point, name, singular=singular)
 
     def test_features(self, features: Any, name: str = "test_features") -> Features:

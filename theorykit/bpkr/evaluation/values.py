@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import NamedTuple
 
 import equinox as eqx
 import jax
@@ -18,7 +19,7 @@ from ...saddle.diagnosis import AbstractOutcome
 from ...settings import usual_settings
 from ...symbolic.documents.display import DisplayMixin
 from ...symbolic.documents.document import Table, Text, verbatim
-from ...symbolic.documents.values import brief, number
+from ...symbolic.documents.values import brief
 from ...threads import MANY_ROWS
 from ..data.canonical import shared_size, with_zeros
 from ..data.classes import Classes
@@ -30,21 +31,17 @@ from .formulas import BoundAction, compiled_terms, entropies_by_name
 from .problem import Problem, as_problem
 
 
-class ActionTerms(DisplayMixin, eqx.Module):
-    """The value of the action and of its parts; see `evaluate`."""
+class ActionTerms(NamedTuple):
+    """The action S: the entropies (S_1, ..., S_L, S_a), the energy, and their sum."""
 
-    layer_entropies: tuple[Float[Array, ""], ...]
-    readout_entropy: Float[Array, ""]
+    entropies: tuple[Float[Array, ""], ...]
     energy: Float[Array, ""]
     total: Float[Array, ""]
 
-    def _view(self):
-        yield Table(tuple((name, number(getattr(self, name), 8)) for name in ("total", "entropy", "energy")))
-
     @property
     def entropy(self) -> Float[Array, ""]:
-        """The sum of all entropies, of the layers and of the readout."""
-        return self.readout_entropy + sum(self.layer_entropies)
+        """The sum of all entropies."""
+        return sum(self.entropies)
 
 
 @usual_settings()
@@ -56,9 +53,8 @@ def evaluate(problem: Problem, order_parameters: OrderParameters | AbstractOutco
         order_parameters: the order parameters, or a `Saddle`.
 
     Returns:
-        An object with `total`, which is `energy` plus `entropy`. The posterior is proportional to exp(-total/2).
-        `entropy` is the sum of `layer_entropies` (S_1, ..., S_L) and `readout_entropy` S_a. At infinite width with a
-        richness, all of them are divided by the width N_1.
+        The `entropies` (S_1, ..., S_L, S_a), their sum `entropy`, the `energy`, and the `total` S. The posterior is
+        proportional to exp(-S/2). At infinite width with a richness, all of them are divided by the width N_1.
     """
     problem = as_problem(problem)
     problem.require_labels()
@@ -68,17 +64,16 @@ def evaluate(problem: Problem, order_parameters: OrderParameters | AbstractOutco
 @jit_and_keep
 def _evaluated(problem: Problem, order_parameters: OrderParameters) -> ActionTerms:
     bound, energy = problem.bound, problem.energy.value(order_parameters.first)
-    found = bound(bound.point(order_parameters), **entropies_by_name(bound.action), entropy=bound.action.entropy)
-    *layers, readout, entropy = found.values()
-    return ActionTerms(tuple(layers), readout, energy, entropy + energy)
+    entropies = bound(bound.point(order_parameters), **entropies_by_name(bound.action))
+    return ActionTerms(tuple(entropies.values()), energy, bound.entropy(order_parameters) + energy)
 
 
 @jit_and_keep
 def action_terms(bound: BoundAction, order_parameters: OrderParameters, features: Array, labels: Array) -> ActionTerms:
     """Evaluate the generated function of arrays. Pure and traceable; NaN if the kernel has no Cholesky factor."""
     given = bound.numbers() | bound.point(order_parameters) | bound.data(features, labels)
-    *layers, readout, energy, total = compiled_terms(bound.action).call_from(given).values()
-    return ActionTerms(tuple(layers), readout, energy, total)
+    *entropies, energy, total = compiled_terms(bound.action).call_from(given).values()
+    return ActionTerms(tuple(entropies), energy, total)
 
 
 def evaluate_infinite_width(problem: Problem) -> tuple[float, float]:
@@ -118,9 +113,7 @@ class Prediction(DisplayMixin, eqx.Module):
         yield Text(f"**Prediction** for {counted(len(self.mean), 'test example')}, without label noise")
         rows = [("mean", brief(self.mean)), ("standard deviation", brief(np.sqrt(self.variance)))]
         if self.classes is not None:
-            names, counts = np.unique(self.classes.decode(self.mean), return_counts=True)
-            shares = (f"{name}: {count}" for name, count in zip(names, counts, strict=True))
-            rows.append(("predicted", verbatim(", ".join(shares))))
+            rows.append(("classes", verbatim(self.classes._shares(self.mean))))
         yield Table(tuple(rows))
         if self.ansatz:
             yield Text(self.ansatz)
@@ -138,18 +131,6 @@ def predict(
         problem: the architecture with its training data.
         order_parameters: from a solve, or any others; you can pass a `Saddle`.
         test_features: path features (examples, paths, features); by default the test features of the problem's data.
-
-    Example:
-        >>> import numpy as np
-        >>> import theorykit
-        >>> from theorykit import bpkr
-        >>> theorykit.enable_float64()
-        >>> features = np.random.default_rng(0).normal(size=(40, 2, 5))
-        >>> data = bpkr.Data(features[:20], np.sign(features[:20, 0, 0]), features[20:])
-        >>> arch = bpkr.Architecture(layers=(2,), widths=10, temperature=0.1)
-        >>> prediction = bpkr.predict(bpkr.Problem(arch, data), bpkr.gp_limit(arch))
-        >>> round(float(np.mean(prediction.mean * features[20:, 0, 0] > 0)), 2)  # share of correct signs
-        0.7
     """
     problem = as_problem(problem)
     problem.require_labels()
@@ -226,7 +207,7 @@ def kernel(
 _kernel = jit_and_keep(kernel_between)
 
 
-class KernelTaskAlignment(eqx.Module):
+class KernelTaskAlignment(NamedTuple):
     """The result of `kernel_task_alignment`."""
 
     eigenvalues: Float[Array, " examples"]

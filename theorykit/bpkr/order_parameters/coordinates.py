@@ -17,9 +17,10 @@ the coordinates, they have a metric of order one about every point: a tangent dU
 |dW_l|. Changes of a block of U_l that is U_{l+1} count in U_{l+1} alone.
 """
 
+import math
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
@@ -78,29 +79,32 @@ class Level(NamedTuple):
         return 1.0 - np.outer(nested, nested)
 
 
-def levels_of(architecture: Architecture) -> tuple[Level, ...]:
-    """Return the sizes of square Bartlett factors, for the readout and layers L, ..., 1."""
-    return _levels(architecture.forms, architecture.overlap_sizes)
+def levels_of(architecture: Architecture, widths: tuple[float, ...] | None = None) -> tuple[Level, ...]:
+    """Return the sizes of square Bartlett factors, or those at `widths`, for the readout and layers L, ..., 1."""
+    return _levels(architecture.forms, architecture.branches, architecture.overlap_sizes[-1], widths)
 
 
 # Functions of arrays need the sizes at every call.
 @lru_cache
-def _levels(forms: tuple[LayerForm, ...], sizes: tuple[int, ...]) -> tuple[Level, ...]:
-    levels = [Level(sizes[-1], sizes[-1], 0)]
-    for form, size, outer in zip(reversed(forms), sizes[-2::-1], sizes[:0:-1], strict=True):
-        crossing = outer if form.has_skip else 0
-        levels.append(Level(size - crossing, size - crossing, crossing))
+def _levels(forms: tuple[LayerForm, ...], branches: tuple[int, ...], outer: int, widths: Any) -> tuple[Level, ...]:
+    *widths, last = widths or (math.inf,) * (len(forms) + 1)
+    levels = [Level(outer, int(min(outer, last)), 0)]
+    for form, count, width in zip(reversed(forms), reversed(branches), reversed(widths), strict=True):
+        rank = levels[-1].rank
+        rows, crossing = (count - form.has_skip) * rank, form.has_skip * rank
+        levels.append(Level(rows, int(min(rows, width - crossing)), crossing))
     return tuple(levels)
 
 
 @lru_cache
-def _count(levels: tuple[Level, ...]) -> int:
+def count(levels: tuple[Level, ...]) -> int:
+    """Return the number of coordinates."""
     return sum(level.coordinates for level in levels)
 
 
 def dimension(architecture: Architecture) -> int:
     """Return the number of coordinates, which is also the number of components of a tangent."""
-    return _count(levels_of(architecture))
+    return count(levels_of(architecture))
 
 
 def gp_coordinates(architecture: Architecture) -> Coordinates:
@@ -159,12 +163,7 @@ def _parts(architecture: Architecture, coordinates: Coordinates, step: Coordinat
 def moved(architecture: Architecture, coordinates: Coordinates, step: Coordinates) -> Coordinates:
     """Return the coordinates after a step, which holds T and r of B -> B T, R -> R + B r. Zero is no step."""
     parts = _parts(architecture, coordinates, step)
-    return jnp.concatenate([piece for part in parts for piece in _pieces(*part)])
-
-
-def _pieces(blocks: Matrix, crossing: Matrix) -> tuple[Coordinates, Coordinates]:
-    """Return the coordinates of a square B and of R."""
-    return entries_of_factor(blocks), crossing.ravel()
+    return jnp.concatenate([piece for blocks, r in parts for piece in (entries_of_factor(blocks), r.ravel())])
 
 
 def to_order_parameters(architecture: Architecture, coordinates: Coordinates) -> OrderParameters:
@@ -182,7 +181,7 @@ def from_order_parameters(architecture: Architecture, order_parameters: OrderPar
         factor, skip = jnp.linalg.cholesky(matrix), len(outer) if form.has_skip else 0
         whitening = jnp.kron(layer_functions.covariance_root(form, numbers), outer)
         white = solve_triangular(whitening, factor[skip:], lower=True)
-        pieces += _pieces(white[:, skip:], white[:, :skip])
+        pieces += [entries_of_factor(white[:, skip:]), white[:, :skip].ravel()]
         outer = factor
     return jnp.concatenate(pieces)
 

@@ -24,9 +24,8 @@ from ...checks import checked_key, is_traced
 from ...precision import require_float64
 from ...saddle.problem import Coordinates
 from ...settings import usual_settings
-from ..specification import layer_functions
 from ..specification.architecture import Architecture, check_fits, checked_architecture, require_finite_widths
-from .coordinates import Level, factors_of, of_factors, parts_of
+from .coordinates import Level, count, factors_of, levels_of, of_factors, parts_of
 from .order_parameters import OrderParameters
 
 
@@ -39,7 +38,7 @@ class FiniteWidthLaw(eqx.Module):
     @property
     def dimension(self) -> int:
         """Number of coordinates."""
-        return sum(level.coordinates for level in self.levels)
+        return count(self.levels)
 
     @property
     def is_regular(self) -> bool:
@@ -107,25 +106,16 @@ def finite_width_law(architecture: Architecture) -> FiniteWidthLaw:
     Raises:
         ValueError: a width is smaller than the number of partial paths and not a whole number, or is traced.
     """
-    counts = checked_architecture(architecture).head_counts()
-    require_finite_widths(architecture, "the law of the order parameters")
+    require_finite_widths(checked_architecture(architecture), "the law of the order parameters")
     if is_traced(architecture.widths):
         raise ValueError("widths must not be traced: they determine whether an order parameter is singular")
-    *widths, readout_width = map(float, architecture.widths)
-    levels = [_level(architecture.overlap_sizes[-1], 0, readout_width, "N_a")]
-    for form, width in zip(reversed(architecture.forms), reversed(widths), strict=True):
-        rank = levels[-1].rank
-        rows = layer_functions.count(form.blocks, counts) * rank
-        levels.append(_level(rows, rank if form.has_skip else 0, width, form.symbols.width.name))
-    check_fits(architecture, "one set of coordinates", sum(level.coordinates for level in levels))
-    return FiniteWidthLaw(architecture, tuple(levels))
-
-
-def _level(rows: int, crossing: int, width: float, name: str) -> Level:
-    free = width - crossing
-    if free < rows and free != int(free):
-        raise ValueError(f"{name}={width} must be a whole number or at least {rows + crossing}, its partial paths")
-    return Level(rows, min(rows, int(free)), crossing)
+    widths = tuple(map(float, architecture.widths))
+    levels = levels_of(architecture, widths)
+    for level, width in zip(levels, reversed(widths), strict=True):
+        if level.columns < level.rows and not width.is_integer():
+            raise ValueError(f"widths below the number of partial paths must be whole numbers, got {width}")
+    check_fits(architecture, "one set of coordinates", count(levels))
+    return FiniteWidthLaw(architecture, levels)
 
 
 def from_positive(diagonal: Float[Array, "..."]) -> Float[Array, "..."]:

@@ -26,7 +26,7 @@ from ...precision import require_float64
 from ...saddle.diagnosis import AbstractOutcome, warn_of_failures
 from ...symbolic.documents.display import DisplayMixin
 from ...symbolic.documents.document import Table
-from ...symbolic.documents.values import number
+from ...symbolic.documents.values import brief
 from ..specification import layer_functions
 from ..specification.architecture import Architecture, check_fits, checked_architecture
 
@@ -73,16 +73,9 @@ class OrderParameters(DisplayMixin, eqx.Module):
 
 
 def order_parameter_rows(point: OrderParameters) -> Iterator[tuple[str, str]]:
-    """Yield name and range of each order parameter, or of a stack of them, as rows of a table."""
-    names = [*(f"$U_{layer}$" for layer in range(1, len(point.matrices) + 1)), "$u$"]
-    for name, matrix in zip(names, map(np.asarray, (*point.matrices, point.readout)), strict=True):
-        if matrix.ndim < 2:
-            yield name, number(matrix)
-            continue
-        shape = " x ".join(map(str, matrix.shape))
-        diagonal = number(np.diagonal(matrix, axis1=-2, axis2=-1), 4)
-        others = number(matrix[..., ~np.eye(matrix.shape[-1], dtype=bool)], 4)
-        yield name, f"{shape}, diagonal {diagonal}, off the diagonal {others}"
+    """Yield the name of each order parameter, or of a stack of them, and its entries or their range."""
+    names = *(f"$U_{layer}$" for layer in range(1, len(point.matrices) + 1)), "$u$"
+    yield from zip(names, map(brief, jax.tree.leaves(point)), strict=True)
 
 
 def to_overlaps(order_parameters: OrderParameters) -> list[Float[Array, "_ _"]]:
@@ -101,14 +94,6 @@ def gp_limit(architecture: Architecture) -> OrderParameters:
     """Return the order parameters at infinite width: their prior means, which minimise the entropy.
 
     If all layers are attention, U_l = s_a^2 s_L^2 ... s_l^2 I.
-
-    Example:
-        >>> import theorykit
-        >>> from theorykit import bpkr
-        >>> theorykit.enable_float64()
-        >>> limit = bpkr.gp_limit(bpkr.Architecture(layers=(2, 2), widths=10, prior_variances=2.0, temperature=0.1))
-        >>> [float(matrix[0, 0]) for matrix in limit.matrices]
-        [8.0, 4.0]
     """
     require_float64()
     size = checked_architecture(architecture).overlap_sizes[0]
