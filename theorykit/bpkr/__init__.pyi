@@ -20,7 +20,7 @@ from .network.attention import Heads, attention, heads
 from .network.network import Network, empirical_order_parameters, path_weights, sample_network
 from .network.paths import AttentionWarning, Readout, path_features
 from .network.pruning import Head, rank_heads, removable_heads, without_heads
-from .order_parameters.finite_width_law import FiniteWidthLaw, finite_width_law
+from .order_parameters.coordinates import FiniteWidthLaw, finite_width_law
 from .order_parameters.order_parameters import OrderParameters, gp_limit
 from .saddle.first_order import first_order
 from .saddle.gaussian_fluctuations import Fluctuations, fluctuations

@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 from tests.marks import slow
 from theorykit import bpkr
 from theorykit.bpkr.data.canonical import Examples
-from theorykit.bpkr.evaluation.energy import Energy
-from theorykit.bpkr.evaluation.formulas import bind
+from theorykit.bpkr.evaluation.formulas import Energy, bind
 from theorykit.bpkr.evaluation.values import action_terms
 from theorykit.bpkr.features.kernels import ExplicitKernel, kernel_diagonal, kernel_of
 from theorykit.codegen import compile_expressions

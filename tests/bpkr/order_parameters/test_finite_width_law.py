@@ -8,8 +8,7 @@ import pytest
 from theorykit import bpkr
 from theorykit.bpkr import Attention, Dense, Skip
 from theorykit.bpkr.evaluation.formulas import bind
-from theorykit.bpkr.order_parameters.coordinates import log_volume, to_order_parameters
-from theorykit.bpkr.order_parameters.finite_width_law import from_positive
+from theorykit.bpkr.order_parameters.coordinates import from_positive, log_volume, to_order_parameters
 from theorykit.bpkr.order_parameters.order_parameters import to_overlaps
 from theorykit.bpkr.saddle.gaussian_fluctuations import prior_corrections
 

@@ -1,13 +1,15 @@
-"""Expressions of the action as JAX functions of arrays, with the numbers of an architecture."""
+"""The action as functions of arrays, and its energy as a function of U_1."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
-from jax.typing import ArrayLike
+import numpy as np
+from jax.scipy.linalg import cho_solve
 from jaxtyping import Array, Float
 from sympy import Expr, MatrixSymbol
 
@@ -16,10 +18,18 @@ from ...codegen import CompiledFunction, compile_expressions
 from ..action.action import Action
 from ..action.derivation import derive
 from ..action.symbols import ActionSymbols
-from ..order_parameters.order_parameters import OrderParameters
+from ..data.canonical import Examples
+from ..features.kernels import PathMatrix
+from ..order_parameters.order_parameters import OrderParameters, from_overlaps
 from ..specification.architecture import Architecture
 
-Values = Mapping[Expr, ArrayLike]
+Number = Float[Array, ""]
+
+# Rounding errors are estimated with random signs. This factor covers nearly all of them.
+MARGIN = 4.0
+EPS = float(np.finfo(np.float64).eps)
+# Stop sweeps when the relative change in a pass falls below this fraction of the first, or after so many passes.
+_SETTLED, _PASSES = 0.03, 30
 
 
 class BoundAction(eqx.Module):
@@ -108,3 +118,165 @@ def flat_features(architecture: Architecture, features: Float[Array, "examples p
     """Return Phi_{(mu c)(pi c' i)} = phi^pi_{mu i} delta_{cc'}, with rows (example, output)."""
     design = jnp.einsum("pki,cd->pckdi", features, jnp.eye(architecture.outputs))
     return design.reshape(len(features) * architecture.outputs, -1)
+
+
+class EnergyPoint(eqx.Module):
+    """The energy at one U_1, undivided, and its gradient.
+
+    - `resolvent`, `representer`: R = (K + T I)^-1, and v = R y times the root of the likelihood's power. The gradient
+      of E in K is R - v v^T; at infinite width, -v v^T.
+    """
+
+    u1: PathMatrix
+    value: Number
+    slope: PathMatrix
+    resolvent: Float[Array, "rows rows"]
+    representer: Float[Array, "rows one"]
+
+
+class Energy(eqx.Module):
+    """The energy of fixed examples as a function of U_1."""
+
+    bound: BoundAction
+    examples: Examples
+
+    @property
+    def has_log_determinant(self) -> bool:
+        """Whether E has a log-determinant: not at infinite width, where S is per N_1."""
+        return not self.bound.architecture.is_infinite
+
+    @property
+    def label_constant(self) -> Number:
+        """The terms of the labels' log density that S drops; none at infinite width."""
+        if not self.has_log_determinant:
+            return jnp.asarray(0.0)
+        count = len(self.examples.labels) + self.examples.omitted
+        return count * jnp.log(self.bound.architecture.root_power**2 / (2 * jnp.pi)) / 2
+
+    def value(self, u1: PathMatrix) -> Number:
+        """Compute E at U_1; differentiable in U_1, the data and the numbers of the architecture."""
+        return self._solved(u1)["energy"]
+
+    def at(self, u1: PathMatrix) -> EnergyPoint:
+        """Compute E and its gradient in one evaluation; NaN if the kernel has no Cholesky factor."""
+        value, resolvent, representer = self._solved(u1).values()
+        in_kernel = -representer @ representer.T
+        if self.has_log_determinant:
+            in_kernel += resolvent
+        return EnergyPoint(u1, value, self.examples.kernel.gradient(u1, in_kernel), resolvent, representer)
+
+    def _solved(self, u1: PathMatrix) -> dict[str, Array]:
+        form, omitted = self.bound.action.kernel_energy, self.examples.omitted
+        given = {form.kernel: self.examples.kernel.matrix(u1), self.bound.symbols.labels: self.examples.labels}
+        found = self.bound(given, energy=form.energy, resolvent=form.resolvent, representer=form.representer)
+        if self.has_log_determinant:
+            # At T = 0 no rows are omitted or added.
+            found["energy"] += jnp.where(omitted == 0, 0.0, omitted * jnp.log(self.bound.architecture.temperature))
+        return found
+
+    def bounded(self, point: EnergyPoint, share: Array | float = 1.0) -> BoundedEnergy:
+        """Bound a `share` of the misfit from above, and linearise the rest of E."""
+        minus_misfit = self.examples.kernel.gradient(point.u1, point.representer @ point.representer.T)
+        return BoundedEnergy(self.bound, point.slope + share * minus_misfit, share * point.u1 @ minus_misfit @ point.u1)
+
+    def curvature(self, point: EnergyPoint) -> Float[Array, "pairs pairs"]:
+        """Compute the second derivative of E with respect to the entries of U_1 on and above the diagonal."""
+        return self.examples.kernel.curvature(point.resolvent, point.representer, self.has_log_determinant)
+
+    def rounding(self, point: EnergyPoint) -> Mapping[str, Number]:
+        """Estimate the rounding errors of E per machine epsilon that the "kernel" and the "labels" cause.
+
+        A Cholesky factorisation gives entry (i, j) of a matrix A a rounding error of about eps sqrt(A_ii A_jj) (Higham,
+        Accuracy and Stability of Numerical Algorithms, chapter 10). For independent errors of random sign, the error of
+        log det A is about eps |D A^-1 D|, with D = diag(A)^(1/2), and that of b^T A^-1 b is about
+        eps sum_i (A^-1 b)_i^2 A_ii. Neither depends on the scales of rows and columns.
+        """
+        resolvent, representer, u1 = point.resolvent, point.representer[:, 0], point.u1
+        labels = self.bound.architecture.root_power * self.examples.labels[:, 0]
+        temperature, squares = self.bound.architecture.temperature, self.examples.kernel.squares
+        norms = jnp.kron(jnp.sqrt(squares), jnp.eye(len(labels) // squares.shape[1]))
+        # The size of the terms that are added up in the diagonal of the kernel.
+        scale = jnp.einsum("ap,ab,bp->p", norms, jnp.abs(u1), norms) + temperature
+        square, misfit = representer @ representer, representer @ labels
+        # The norms |W^(1/2) Phi^T R| and |W^(1/2) Phi^T v|, with K = Phi W Phi^T.
+        of_resolvent = _root(jnp.trace(resolvent) - temperature * jnp.sum(resolvent**2))
+        of_representer = _root(misfit - temperature * square)
+        misplaced = 2 * _root(len(u1) * jnp.max(jnp.abs(u1))) * self.examples.error / EPS
+        # The sum of log-determinant and misfit is rounded too.
+        of_kernel = _log_det_error(resolvent, scale) + misplaced * of_resolvent + jnp.abs(point.value - misfit)
+        of_labels = jnp.sum(representer**2 * scale) + misplaced * jnp.sqrt(square) * of_representer + jnp.abs(misfit)
+        return {"kernel": of_kernel if self.has_log_determinant else jnp.zeros(()), "labels": of_labels}
+
+
+class BoundedEnergy(eqx.Module):
+    """The bound tr(G_+ U_1) + tr(W U_1^{-1}) of the energy up to a constant, with W = U_0 G_- U_0; see `Majoriser`.
+
+    - `logdet_gradient`: G_+ (n_1 x n_1).
+    - `weight`: W (n_1 x n_1).
+    """
+
+    bound: BoundAction
+    logdet_gradient: PathMatrix
+    weight: PathMatrix
+
+    def value(self, u1: PathMatrix) -> Number:
+        """Compute the bound at U_1, up to a constant."""
+        return self._evaluated({self.bound.symbols.first: u1}, self.bound.action.majoriser.bound)
+
+    def minimise(self, start: OrderParameters, most: int = _PASSES) -> OrderParameters:
+        """Minimise entropy plus bound in each order parameter in turn, until the changes are small."""
+        minima, order = self.bound.action.majoriser.minima, self.bound.symbols.order_parameters
+
+        def goes_on(state):
+            passes, first, change, _ = state
+            return (passes < most) & ((passes < 2) | (change > _SETTLED * first))
+
+        def once_more(state):
+            passes, first, _, here = state
+            values = self.bound.point(here)
+            for symbol in reversed(order):
+                value = self._evaluated(values, minima[symbol])
+                values[symbol] = (value + value.T) / 2
+            there = from_overlaps([jnp.atleast_2d(values[symbol]) for symbol in order])
+            changes = jax.tree.map(lambda new, old: jnp.max(jnp.abs(new - old)) / jnp.max(jnp.abs(old)), there, here)
+            largest = jnp.max(jnp.stack(jax.tree.leaves(changes)))
+            return passes + 1, jnp.where(passes == 0, largest, first), largest, there
+
+        nothing = jnp.array(0.0)
+        return jax.lax.while_loop(goes_on, once_more, (jnp.array(0), nothing, nothing, start))[-1]
+
+    def _evaluated(self, values: Mapping[Expr, Array], expression: Expr) -> Array:
+        majoriser = self.bound.action.majoriser
+        given = {**values, majoriser.logdet_gradient: self.logdet_gradient, majoriser.weight: self.weight}
+        return self.bound(given, value=expression)["value"]
+
+
+@lru_cache
+def has_sweeps(action: Action) -> bool:
+    """Return whether the minima of entropy plus bound have closed forms in terms of matrices known to be definite."""
+    try:
+        return bool([compiled(action, value=minimum) for minimum in action.majoriser.minima.values()])
+    except NotImplementedError:
+        return False
+
+
+def entropy_rounding(architecture: Architecture, factors: Sequence[Float[Array, "_ _"]]) -> Number:
+    """Estimate the rounding error of the entropy per eps from all C_l. Each U_l = C_l C_l^T enters two layers."""
+    widths, total = architecture.relative_widths, jnp.zeros(())
+    below = [0.0, *(width * count for width, count in zip(widths, architecture.branches, strict=False))]
+    for factor, width, inner in zip(factors, widths, below, strict=True):
+        diagonal = jnp.sum(factor**2, axis=1)
+        error = _log_det_error(cho_solve((factor, True), jnp.eye(len(factor))), diagonal)
+        total += (width + inner) * (error + jnp.sum(jnp.abs(jnp.log(diagonal))))
+    return total
+
+
+def _log_det_error(inverse: Float[Array, "n n"], diagonal: Float[Array, " n"]) -> Number:
+    """Return |D A^-1 D| with D = diag(A)^(1/2), given A^-1 and the diagonal of A."""
+    root = jnp.sqrt(diagonal)
+    return jnp.sqrt(jnp.sum((root[:, None] * inverse * root) ** 2))
+
+
+def _root(square: Number) -> Number:
+    """Return the root of a number that rounding can make negative."""
+    return jnp.sqrt(jnp.maximum(square, 0.0))

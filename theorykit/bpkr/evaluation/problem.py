@@ -16,7 +16,6 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from ...checks import checked_instance, is_traced
-from ...saddle.diagnosis import AbstractOutcome
 from ...saddle.problem import AbstractSaddleProblem, Coordinates, Expansion, Point
 from ...settings import usual_settings
 from ...symbolic.documents.display import DisplayMixin
@@ -26,11 +25,10 @@ from ..data.classes import warn_of_class_numbers
 from ..data.data import Data, check_data, check_same_width, check_solvable, checked_features, data_line, data_rows
 from ..features.implicit import Features
 from ..order_parameters import coordinates as manifold
-from ..order_parameters.order_parameters import OrderParameters, checked_order_parameters
+from ..order_parameters.order_parameters import OrderParameters, OrderParametersLike, checked_order_parameters
 from ..specification.architecture import Architecture, ansatz_of
 from ..specification.view import architecture_line
-from .energy import EPS, MARGIN, Energy, EnergyPoint, entropy_rounding, has_sweeps
-from .formulas import BoundAction, bind
+from .formulas import EPS, MARGIN, BoundAction, Energy, EnergyPoint, bind, entropy_rounding, has_sweeps
 
 # Form the curvature if it costs at most so many evaluations of the energy, and so many bytes; else sweeps are faster.
 _CURVATURE_EVALUATIONS, _CURVATURE_BYTES = 8, 2**30
@@ -132,7 +130,7 @@ class Problem(DisplayMixin, AbstractSaddleProblem):
             raise ValueError("data has no labels, which all functions but bpkr.kernel need")
 
     def point(
-        self, point: OrderParameters | AbstractOutcome, name: str = "order_parameters", *, singular: bool = False
+        self, point: OrderParametersLike, name: str = "order_parameters", *, singular: bool = False
     ) -> OrderParameters:
         """Return the order parameters of a solution, or check given ones, which may be `singular` for the kernel."""
         return checked_order_parameters(self.architecture, point, name, singular=singular)

@@ -15,7 +15,6 @@ from sympy import Expr
 
 from ...checks import Requirement, array_module, checked_symmetric, counted, finite_array, is_traced, on_host, require
 from ...compilation import jit, jit_and_keep
-from ...saddle.diagnosis import AbstractOutcome
 from ...settings import usual_settings
 from ...symbolic.documents.display import DisplayMixin
 from ...symbolic.documents.document import Table, Text, verbatim
@@ -25,7 +24,7 @@ from ..data.canonical import shared_size, with_zeros
 from ..data.classes import Classes
 from ..features.implicit import Features, ImplicitFeatures
 from ..features.kernels import kernel_between, kernel_diagonal
-from ..order_parameters.order_parameters import OrderParameters, checked_order_parameters, gp_limit
+from ..order_parameters.order_parameters import OrderParameters, OrderParametersLike, checked_order_parameters, gp_limit
 from ..specification.architecture import Architecture
 from .formulas import BoundAction, compiled_terms, entropies_by_name
 from .problem import Problem, as_problem
@@ -45,7 +44,7 @@ class ActionTerms(NamedTuple):
 
 
 @usual_settings()
-def evaluate(problem: Problem, order_parameters: OrderParameters | AbstractOutcome) -> ActionTerms:
+def evaluate(problem: Problem, order_parameters: OrderParametersLike) -> ActionTerms:
     """Evaluate the action and its parts at given order parameters, Eq. (32).
 
     Args:
@@ -121,9 +120,7 @@ class Prediction(DisplayMixin, eqx.Module):
 
 @usual_settings()
 def predict(
-    problem: Problem,
-    order_parameters: OrderParameters | AbstractOutcome,
-    test_features: ArrayLike | ImplicitFeatures | None = None,
+    problem: Problem, order_parameters: OrderParametersLike, test_features: Features | None = None
 ) -> Prediction:
     """Predict the output on test examples: mean (Eqs. 9, 29) and variance (Eq. 30).
 
@@ -180,11 +177,7 @@ def prediction_from_kernels(
 
 
 @usual_settings()
-def kernel(
-    problem: Problem,
-    order_parameters: OrderParameters | AbstractOutcome,
-    other: ArrayLike | ImplicitFeatures | None = None,
-) -> Float[Array, "rows columns"]:
+def kernel(problem: Problem, order_parameters: OrderParametersLike, other: Features | None = None) -> Array:
     """Return the kernel K (Eq. 10) between training examples and other examples.
 
     Args:
@@ -241,8 +234,8 @@ _eigh = jit(jnp.linalg.eigh)
 
 @usual_settings()
 def head_scores(
-    architecture: Architecture, order_parameters: OrderParameters | AbstractOutcome
-) -> tuple[Float[Array, " _"], ...]:
+    architecture: Architecture, order_parameters: OrderParametersLike
+) -> tuple[Float[Array, " heads"], ...]:
     """Score the importance of every head. The most important head of all layers scores 1.
 
     The score is the sum of the magnitudes of U_1^{pi pi'}, over outputs and over pairs of paths with at least one path

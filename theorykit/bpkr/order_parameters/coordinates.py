@@ -1,4 +1,4 @@
-"""Unconstrained coordinates of the order parameters, and their affine-invariant metric.
+"""Bartlett coordinates of the order parameters, their affine-invariant metric, and their law at finite width.
 
 Every order parameter is U_l = C_l C_l^T. Given C_{l+1}, the weight blocks of layer l have the prior covariance
 W_l W_l^T = covariance (x) U_{l+1}, with W_l = chol(covariance) (x) C_{l+1}. The factors are
@@ -7,14 +7,16 @@ W_l W_l^T = covariance (x) U_{l+1}, with W_l = chol(covariance) (x) C_{l+1}. The
     layer               C_l = W_l B_l
     skip connection     C_l = [gain C_{l+1}, 0; W_l R_l, W_l B_l]
 
-with the Bartlett factors of the prior law: B is lower trapezoidal with a positive diagonal, and R is rectangular.
-Coordinates are, from the readout to U_1, the triangle of B with the logarithm of its diagonal, the rows of B below the
-triangle, and R.
+with a rectangular R and a lower trapezoidal B, whose diagonal is positive. Coordinates are, from the readout to U_1,
+the triangle of B with the logarithm of its diagonal, the rows of B below the triangle, and R.
 
-Solvers use square B. Every real vector then gives positive definite order parameters, and zero gives the
-Gaussian-process limit. Steps multiply by elements of the group of triangular factors: B -> B T, R -> R + B r. Unlike
-the coordinates, they have a metric of order one about every point: a tangent dU_l = C_l dW_l C_l^T has the length
-|dW_l|. Changes of a block of U_l that is U_{l+1} count in U_{l+1} alone.
+Solvers use square B. Every real vector then gives positive definite order parameters, and zero the Gaussian-process
+limit. Steps multiply by triangular factors, B -> B T and R -> R + B r. Unlike the coordinates, they have a metric of
+order one about every point.
+
+Under the prior of the weights, B is the LQ factor of a matrix of standard normal entries with N_l columns, less those
+of R, divided by N_l^(1/2). Entries of R and of B below its diagonal are normal, and B_ii^2 has a chi^2 law. If a layer
+has fewer units than partial paths, B has fewer columns than rows, and U_l is singular.
 """
 
 import math
@@ -22,21 +24,25 @@ from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
 
+import equinox as eqx
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.scipy.linalg import solve_triangular
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, PRNGKeyArray
 
+from ...checks import checked_key, is_traced
+from ...precision import require_float64
 from ...saddle.domains import entries_of_factor, filled_factor
 from ...saddle.problem import Coordinates, Tangent
+from ...settings import usual_settings
 from ..specification import layer_functions
-from ..specification.architecture import Architecture
+from ..specification.architecture import Architecture, check_fits, checked_architecture, require_finite_widths
 from ..specification.layer_form import LayerForm
 from .order_parameters import OrderParameters, from_overlaps, to_overlaps
 
+Number = Float[Array, ""]
 Matrix = Float[Array, "_ _"]
-# (B, R) of one order parameter.
-Part = tuple[Matrix, Matrix]
 
 
 class Level(NamedTuple):
@@ -80,7 +86,7 @@ class Level(NamedTuple):
 
 
 def levels_of(architecture: Architecture, widths: tuple[float, ...] | None = None) -> tuple[Level, ...]:
-    """Return the sizes of square Bartlett factors, or those at `widths`, for the readout and layers L, ..., 1."""
+    """Return the sizes for the readout and layers L, ..., 1: of square B, or of those at `widths`."""
     return _levels(architecture.forms, architecture.branches, architecture.overlap_sizes[-1], widths)
 
 
@@ -89,22 +95,21 @@ def levels_of(architecture: Architecture, widths: tuple[float, ...] | None = Non
 def _levels(forms: tuple[LayerForm, ...], branches: tuple[int, ...], outer: int, widths: Any) -> tuple[Level, ...]:
     *widths, last = widths or (math.inf,) * (len(forms) + 1)
     levels = [Level(outer, int(min(outer, last)), 0)]
-    for form, count, width in zip(reversed(forms), reversed(branches), reversed(widths), strict=True):
+    for form, each, width in zip(reversed(forms), reversed(branches), reversed(widths), strict=True):
         rank = levels[-1].rank
-        rows, crossing = (count - form.has_skip) * rank, form.has_skip * rank
+        rows, crossing = (each - form.has_skip) * rank, form.has_skip * rank
         levels.append(Level(rows, int(min(rows, width - crossing)), crossing))
     return tuple(levels)
 
 
 @lru_cache
-def count(levels: tuple[Level, ...]) -> int:
-    """Return the number of coordinates."""
+def _count(levels: tuple[Level, ...]) -> int:
     return sum(level.coordinates for level in levels)
 
 
 def dimension(architecture: Architecture) -> int:
     """Return the number of coordinates, which is also the number of components of a tangent."""
-    return count(levels_of(architecture))
+    return _count(levels_of(architecture))
 
 
 def gp_coordinates(architecture: Architecture) -> Coordinates:
@@ -112,7 +117,7 @@ def gp_coordinates(architecture: Architecture) -> Coordinates:
     return jnp.zeros(dimension(architecture))
 
 
-def parts_of(levels: Iterable[Level], coordinates: Coordinates) -> list[Part]:
+def _parts_of(levels: Iterable[Level], coordinates: Coordinates) -> list[tuple[Matrix, Matrix]]:
     """Return (B, R) of the readout and of layers L, ..., 1."""
     parts = []
     for level in levels:
@@ -126,8 +131,17 @@ def parts_of(levels: Iterable[Level], coordinates: Coordinates) -> list[Part]:
     return parts
 
 
-def factors_of(architecture: Architecture, parts: Sequence[Part]) -> list[Matrix]:
-    """Return [C_1, ..., C_{L+1}] from (B, R) of the readout and of layers L, ..., 1."""
+def _parts(architecture: Architecture, coordinates: Coordinates, step: Coordinates | None = None) -> list:
+    """Return (B, R) at `coordinates`, or after a `step` from there."""
+    levels = levels_of(architecture)
+    parts = _parts_of(levels, coordinates)
+    if step is None:
+        return parts
+    pairs = zip(parts, _parts_of(levels, step), strict=True)
+    return [(blocks @ turn, crossing + blocks @ shift) for (blocks, crossing), (turn, shift) in pairs]
+
+
+def _factors_of(architecture: Architecture, parts: Sequence[tuple[Matrix, Matrix]]) -> list[Matrix]:
     numbers, ((readout, _), *layers) = architecture.layer_numbers(), parts
     factors = [jnp.sqrt(architecture.prior_variances[-1]) * readout]
     for form, (blocks, crossing) in zip(reversed(architecture.forms), layers, strict=True):
@@ -141,29 +155,20 @@ def factors_of(architecture: Architecture, parts: Sequence[Part]) -> list[Matrix
     return factors
 
 
-def of_factors(factors: Iterable[Matrix]) -> OrderParameters:
-    """Return the order parameters U_l = C_l C_l^T for [C_1, ..., C_{L+1}]."""
-    return from_overlaps(factor @ factor.T for factor in factors)
-
-
 def factors_at(architecture: Architecture, coordinates: Coordinates, step: Coordinates | None = None) -> list[Matrix]:
-    """Return the Cholesky factors [C_1, ..., C_{L+1}] at `coordinates`, or after a `step` from there; see `moved`."""
-    return factors_of(architecture, _parts(architecture, coordinates, step))
-
-
-def _parts(architecture: Architecture, coordinates: Coordinates, step: Coordinates | None = None) -> list[Part]:
-    levels = levels_of(architecture)
-    parts = parts_of(levels, coordinates)
-    if step is None:
-        return parts
-    pairs = zip(parts, parts_of(levels, step), strict=True)
-    return [(blocks @ turn, crossing + blocks @ shift) for (blocks, crossing), (turn, shift) in pairs]
+    """Return the Cholesky factors [C_1, ..., C_{L+1}] at `coordinates`, or after a `step` from there."""
+    return _factors_of(architecture, _parts(architecture, coordinates, step))
 
 
 def moved(architecture: Architecture, coordinates: Coordinates, step: Coordinates) -> Coordinates:
-    """Return the coordinates after a step, which holds T and r of B -> B T, R -> R + B r. Zero is no step."""
+    """Return the coordinates after a step, which holds T and r in the places of B and R. Zero is no step."""
     parts = _parts(architecture, coordinates, step)
     return jnp.concatenate([piece for blocks, r in parts for piece in (entries_of_factor(blocks), r.ravel())])
+
+
+def of_factors(factors: Iterable[Matrix]) -> OrderParameters:
+    """Return the order parameters U_l = C_l C_l^T for [C_1, ..., C_{L+1}]."""
+    return from_overlaps(factor @ factor.T for factor in factors)
 
 
 def to_order_parameters(architecture: Architecture, coordinates: Coordinates) -> OrderParameters:
@@ -186,13 +191,13 @@ def from_order_parameters(architecture: Architecture, order_parameters: OrderPar
     return jnp.concatenate(pieces)
 
 
-def log_volume(architecture: Architecture, coordinates: Coordinates) -> Float[Array, ""]:
+def log_volume(architecture: Architecture, coordinates: Coordinates) -> Number:
     """Return log |dU/dtheta| up to a constant; it converts densities of order parameters to densities of coordinates.
 
     The free entries of U_l are on and above its diagonal, except in a block that is another order parameter.
     """
     parts, total = _parts(architecture, coordinates), jnp.zeros(())
-    for (blocks, crossing), factor in zip(parts, reversed(factors_of(architecture, parts)), strict=True):
+    for (blocks, crossing), factor in zip(parts, reversed(_factors_of(architecture, parts)), strict=True):
         rows, nested = crossing.shape
         of_factor, of_blocks = jnp.log(jnp.diagonal(factor)), jnp.log(jnp.diagonal(blocks))
         # diag(C_l) = diag(W_l) diag(B).
@@ -202,8 +207,8 @@ def log_volume(architecture: Architecture, coordinates: Coordinates) -> Float[Ar
     return total
 
 
-def log_volume_of_steps(architecture: Architecture, coordinates: Coordinates) -> Float[Array, ""]:
-    """Return log |dtheta/dstep| at a zero step of `moved`: each free entry in row i of B T, B r has a factor B_ii."""
+def log_volume_of_steps(architecture: Architecture, coordinates: Coordinates) -> Number:
+    """Return log |dtheta/dstep| at a zero step: each free entry in row i of B T, B r has a factor B_ii."""
     total = jnp.zeros(())
     for blocks, crossing in _parts(architecture, coordinates):
         rows, nested = crossing.shape
@@ -211,22 +216,20 @@ def log_volume_of_steps(architecture: Architecture, coordinates: Coordinates) ->
     return total
 
 
-def gradient_length(
-    architecture: Architecture, factors: Sequence[Matrix], gradient: OrderParameters
-) -> Float[Array, ""]:
+# A tangent dU_l = C_l dW_l C_l^T has the length |dW_l|. Changes of a block of U_l that is U_{l+1} count in U_{l+1}.
+
+
+def gradient_length(architecture: Architecture, factors: Sequence[Matrix], gradient: OrderParameters) -> Number:
     """Return the length |C^T (dS/dU) C| of a gradient, over all U = C C^T of `factors` [C_1, ..., C_{L+1}]."""
     square, inherited = jnp.zeros(()), jnp.zeros(())
     for level, factor, slope in zip(reversed(levels_of(architecture)), factors, to_overlaps(gradient), strict=True):
         whitened = factor.T @ slope @ factor + inherited
-        # The gradient with respect to the leading block of U_l belongs to U_{l+1}.
         inherited = whitened[: level.crossing, : level.crossing] if level.crossing else jnp.zeros(())
         square += jnp.sum((whitened * level.own) ** 2)
     return jnp.sqrt(square)
 
 
-def metric(
-    architecture: Architecture, factors: Sequence[Matrix], changes: Sequence[Float[Array, "changes _ _"]]
-) -> Float[Array, "changes changes"]:
+def metric(architecture: Architecture, factors: Sequence[Matrix], changes: Sequence[Array]) -> Matrix:
     """Return the inner products of `changes` of the `factors` [C_1, ..., C_{L+1}], stacked along axis 0."""
     products = jnp.zeros(())
     for level, factor, change in zip(reversed(levels_of(architecture)), factors, changes, strict=True):
@@ -253,3 +256,100 @@ def displaced(architecture: Architecture, order_parameters: OrderParameters, tan
         found.insert(0, point + factor @ change @ factor.T)
         inner = change
     return from_overlaps(found)
+
+
+class FiniteWidthLaw(eqx.Module):
+    """The law of (U_1, ..., U_L, u) under the prior of the weights; `finite_width_law` makes it.
+
+    Its coordinates are t with B_ii = log(1 + exp(t)) on the diagonal of B, and B and R otherwise, without N_l^(1/2).
+    """
+
+    architecture: Architecture
+    levels: tuple[Level, ...] = eqx.field(static=True)  # from the readout to U_1
+
+    @property
+    def dimension(self) -> int:
+        """Number of coordinates."""
+        return _count(self.levels)
+
+    @property
+    def is_regular(self) -> bool:
+        """Whether every order parameter is invertible, because every layer has enough hidden units."""
+        return all(level.columns == level.rows for level in self.levels)
+
+    @property
+    def is_singular(self) -> bool:
+        """Whether U_1 is singular, because some layer has too few hidden units."""
+        return self.levels[-1].rank < self.architecture.overlap_sizes[0]
+
+    @property
+    def diagonal(self) -> np.ndarray:
+        """Places of the diagonal entries of all B among the coordinates."""
+        starts = np.cumsum([0, *(level.coordinates for level in self.levels[:-1])])
+        return np.concatenate([start + level.diagonal for start, level in zip(starts, self.levels, strict=True)])
+
+    @property
+    def degrees(self) -> Float[Array, " diagonal"]:
+        """The degrees of freedom of B_ii^2, which has a chi^2 law, for the diagonal entries of all B."""
+        widths = zip(reversed(self.architecture.widths), self.levels, strict=True)
+        return jnp.concatenate([width - level.crossing - np.arange(level.columns) for width, level in widths])
+
+    @usual_settings()
+    def log_prior(self, coordinates: Coordinates) -> Number:
+        """Return the normalised log density of the coordinates."""
+        coordinates, degrees = self._checked(coordinates), self.degrees
+        t = coordinates[self.diagonal]
+        diagonal = jax.nn.softplus(t)
+        chi = (degrees - 1) * jnp.log(diagonal) - diagonal**2 / 2 - (degrees / 2 - 1) * np.log(2.0)
+        chi += jax.nn.log_sigmoid(t) - jax.scipy.special.gammaln(degrees / 2)  # dB/dt
+        normal = jnp.delete(coordinates, self.diagonal, assume_unique_indices=True)
+        return jnp.sum(chi) - jnp.sum(normal**2 + np.log(2 * np.pi)) / 2
+
+    @usual_settings()
+    def sample(self, key: PRNGKeyArray) -> Coordinates:
+        """Draw coordinates from the prior."""
+        require_float64()
+        chi_key, normal_key = jax.random.split(checked_key("key", key))
+        diagonal = jnp.sqrt(2 * jax.random.gamma(chi_key, self.degrees / 2))
+        normal = jax.random.normal(normal_key, (self.dimension,))
+        return normal.at[self.diagonal].set(from_positive(diagonal))
+
+    @usual_settings()
+    def order_parameters(self, coordinates: Coordinates) -> OrderParameters:
+        """Return the order parameters at `coordinates`; singular if a layer has fewer units than partial paths."""
+        coordinates = self._checked(coordinates)
+        logarithms = jnp.log(jax.nn.softplus(coordinates[self.diagonal]))
+        parts = _parts_of(self.levels, coordinates.at[self.diagonal].set(logarithms))
+        pairs = zip(parts, map(jnp.sqrt, reversed(self.architecture.widths)), strict=True)
+        return of_factors(_factors_of(self.architecture, [(b / root, r / root) for (b, r), root in pairs]))
+
+    def _checked(self, coordinates: Coordinates) -> Coordinates:
+        require_float64()
+        if jnp.shape(coordinates) != (self.dimension,):
+            raise ValueError(f"coordinates must have shape {(self.dimension,)}, got {jnp.shape(coordinates)}")
+        return jnp.asarray(coordinates)
+
+
+def finite_width_law(architecture: Architecture) -> FiniteWidthLaw:
+    """Return the exact law of the order parameters at the widths of `architecture`.
+
+    A layer can have any real width of at least its number of partial paths. Smaller widths must be whole numbers.
+
+    Raises:
+        ValueError: a width is smaller than the number of partial paths and not a whole number, or is traced.
+    """
+    require_finite_widths(checked_architecture(architecture), "the law of the order parameters")
+    if is_traced(architecture.widths):
+        raise ValueError("widths must not be traced: they determine whether an order parameter is singular")
+    widths = tuple(map(float, architecture.widths))
+    law = FiniteWidthLaw(architecture, levels_of(architecture, widths))
+    check_fits(architecture, "one set of coordinates", law.dimension)
+    for level, width in zip(law.levels, reversed(widths), strict=True):
+        if level.columns < level.rows and not width.is_integer():
+            raise ValueError(f"widths below the number of partial paths must be whole numbers, got {width}")
+    return law
+
+
+def from_positive(diagonal: Float[Array, "..."]) -> Float[Array, "..."]:
+    """Return the coordinate t of a diagonal entry B_ii = log(1 + exp(t))."""
+    return diagonal + jnp.log(-jnp.expm1(-diagonal))

@@ -78,6 +78,10 @@ def order_parameter_rows(point: OrderParameters) -> Iterator[tuple[str, str]]:
     yield from zip(names, map(brief, jax.tree.leaves(point)), strict=True)
 
 
+OrderParametersLike = OrderParameters | AbstractOutcome
+"""Order parameters, or the result of a solve, whose order parameters are not checked again."""
+
+
 def to_overlaps(order_parameters: OrderParameters) -> list[Float[Array, "_ _"]]:
     """Return [U_1, ..., U_{L+1}], all as matrices."""
     readout = order_parameters.readout

@@ -36,8 +36,7 @@ from ..evaluation.formulas import BoundAction
 from ..evaluation.problem import Problem, as_problem
 from ..evaluation.values import Prediction, prediction_at
 from ..features.implicit import ImplicitFeatures
-from ..order_parameters.coordinates import gp_coordinates, log_volume, log_volume_of_steps
-from ..order_parameters.finite_width_law import Level, finite_width_law
+from ..order_parameters.coordinates import Level, finite_width_law, gp_coordinates, log_volume, log_volume_of_steps
 from ..order_parameters.order_parameters import OrderParameters, gp_limit
 
 
