@@ -33,13 +33,13 @@ _SETTLED, _PASSES = 0.03, 30
 
 
 class BoundAction(eqx.Module):
-    """An action with the numbers of an architecture, with respect to which its values are differentiable."""
+    """An action with the numbers of an architecture, in which its values are differentiable."""
 
     architecture: Architecture
     action: Action = eqx.field(static=True)
 
     def __call__(self, values: Values, **expressions: Expr) -> dict[str, Array]:
-        """Evaluate expressions by name, given the values of all symbols but the numbers of the architecture."""
+        """Evaluate expressions, given the values of all symbols but the numbers of the architecture."""
         return compiled(self.action, **expressions).call_from(self.numbers() | values)
 
     @property
@@ -48,7 +48,7 @@ class BoundAction(eqx.Module):
         return self.action.symbols
 
     def numbers(self) -> dict[Expr, Array | int]:
-        """Return the values of the architecture's symbols and sizes, except sigma_0^2, which is in the features."""
+        """Return the values of numbers and sizes, except sigma_0^2, which is in the features."""
         architecture, symbols = self.architecture, self.symbols
         by_name = {
             **architecture.layer_numbers(),
@@ -94,7 +94,7 @@ def compiled(action: Action, **expressions: Expr) -> CompiledFunction:
 
 @lru_cache
 def compiled_terms(action: Action) -> CompiledFunction:
-    """Compile the entropies, the energy and their sum S to a function of order parameters, numbers and data."""
+    """Compile entropies, energy and S to a function of order parameters, numbers and data."""
     outputs = entropies_by_name(action) | {"energy": action.energy, "total": action.total}  # Eq. (32)
     return compile_expressions("action", outputs, action.symbols.arguments)
 
@@ -121,10 +121,10 @@ def flat_features(architecture: Architecture, features: Float[Array, "examples p
 
 
 class EnergyPoint(eqx.Module):
-    """The energy at one U_1, undivided, and its gradient.
+    """The energy E at one U_1, and its gradient.
 
-    - `resolvent`, `representer`: R = (K + T I)^-1, and v = R y times the root of the likelihood's power. The gradient
-      of E in K is R - v v^T; at infinite width, -v v^T.
+    - `resolvent`: R = (K + T I)^-1.
+    - `representer`: v, R y times the root of the likelihood's power. The gradient in K is R - v v^T.
     """
 
     u1: PathMatrix
@@ -141,15 +141,15 @@ class Energy(eqx.Module):
     examples: Examples
 
     @property
-    def has_log_determinant(self) -> bool:
-        """Whether E has a log-determinant: not at infinite width, where S is per N_1."""
-        return not self.bound.architecture.is_infinite
+    def is_per_width(self) -> bool:
+        """Whether E is per N_1, without a log-determinant."""
+        return self.bound.architecture.is_infinite
 
     @property
     def label_constant(self) -> Number:
-        """The terms of the labels' log density that S drops; none at infinite width."""
-        if not self.has_log_determinant:
-            return jnp.asarray(0.0)
+        """The terms of the labels' log density that S drops."""
+        if self.is_per_width:
+            return jnp.zeros(())
         count = len(self.examples.labels) + self.examples.omitted
         return count * jnp.log(self.bound.architecture.root_power**2 / (2 * jnp.pi)) / 2
 
@@ -160,16 +160,15 @@ class Energy(eqx.Module):
     def at(self, u1: PathMatrix) -> EnergyPoint:
         """Compute E and its gradient in one evaluation; NaN if the kernel has no Cholesky factor."""
         value, resolvent, representer = self._solved(u1).values()
-        in_kernel = -representer @ representer.T
-        if self.has_log_determinant:
-            in_kernel += resolvent
-        return EnergyPoint(u1, value, self.examples.kernel.gradient(u1, in_kernel), resolvent, representer)
+        of_misfit = representer @ representer.T
+        slope = self.examples.kernel.gradient(u1, -of_misfit if self.is_per_width else resolvent - of_misfit)
+        return EnergyPoint(u1, value, slope, resolvent, representer)
 
     def _solved(self, u1: PathMatrix) -> dict[str, Array]:
         form, omitted = self.bound.action.kernel_energy, self.examples.omitted
         given = {form.kernel: self.examples.kernel.matrix(u1), self.bound.symbols.labels: self.examples.labels}
         found = self.bound(given, energy=form.energy, resolvent=form.resolvent, representer=form.representer)
-        if self.has_log_determinant:
+        if not self.is_per_width:
             # At T = 0 no rows are omitted or added.
             found["energy"] += jnp.where(omitted == 0, 0.0, omitted * jnp.log(self.bound.architecture.temperature))
         return found
@@ -181,15 +180,14 @@ class Energy(eqx.Module):
 
     def curvature(self, point: EnergyPoint) -> Float[Array, "pairs pairs"]:
         """Compute the second derivative of E with respect to the entries of U_1 on and above the diagonal."""
-        return self.examples.kernel.curvature(point.resolvent, point.representer, self.has_log_determinant)
+        return self.examples.kernel.curvature(point.resolvent, point.representer, not self.is_per_width)
 
     def rounding(self, point: EnergyPoint) -> Mapping[str, Number]:
-        """Estimate the rounding errors of E per machine epsilon that the "kernel" and the "labels" cause.
+        """Estimate the rounding errors of E per eps that the "kernel" and the "labels" cause.
 
-        A Cholesky factorisation gives entry (i, j) of a matrix A a rounding error of about eps sqrt(A_ii A_jj) (Higham,
-        Accuracy and Stability of Numerical Algorithms, chapter 10). For independent errors of random sign, the error of
-        log det A is about eps |D A^-1 D|, with D = diag(A)^(1/2), and that of b^T A^-1 b is about
-        eps sum_i (A^-1 b)_i^2 A_ii. Neither depends on the scales of rows and columns.
+        A Cholesky factorisation rounds A_ij by about eps (A_ii A_jj)^(1/2) (Higham, Accuracy and Stability of Numerical
+        Algorithms, chapter 10). If errors have random signs, that of log det A is about eps |D A^-1 D|, with
+        D = diag(A)^(1/2), and that of b^T A^-1 b about eps sum_i (A^-1 b)_i^2 A_ii.
         """
         resolvent, representer, u1 = point.resolvent, point.representer[:, 0], point.u1
         labels = self.bound.architecture.root_power * self.examples.labels[:, 0]
@@ -205,19 +203,15 @@ class Energy(eqx.Module):
         # The sum of log-determinant and misfit is rounded too.
         of_kernel = _log_det_error(resolvent, scale) + misplaced * of_resolvent + jnp.abs(point.value - misfit)
         of_labels = jnp.sum(representer**2 * scale) + misplaced * jnp.sqrt(square) * of_representer + jnp.abs(misfit)
-        return {"kernel": of_kernel if self.has_log_determinant else jnp.zeros(()), "labels": of_labels}
+        return {"kernel": jnp.zeros(()) if self.is_per_width else of_kernel, "labels": of_labels}
 
 
 class BoundedEnergy(eqx.Module):
-    """The bound tr(G_+ U_1) + tr(W U_1^{-1}) of the energy up to a constant, with W = U_0 G_- U_0; see `Majoriser`.
-
-    - `logdet_gradient`: G_+ (n_1 x n_1).
-    - `weight`: W (n_1 x n_1).
-    """
+    """The bound tr(G_+ U_1) + tr(W U_1^-1) of the energy, up to a constant; see `Majoriser`."""
 
     bound: BoundAction
-    logdet_gradient: PathMatrix
-    weight: PathMatrix
+    logdet_gradient: PathMatrix  # G_+
+    weight: PathMatrix  # W = U_0 G_- U_0
 
     def value(self, u1: PathMatrix) -> Number:
         """Compute the bound at U_1, up to a constant."""
@@ -253,7 +247,7 @@ class BoundedEnergy(eqx.Module):
 
 @lru_cache
 def has_sweeps(action: Action) -> bool:
-    """Return whether the minima of entropy plus bound have closed forms in terms of matrices known to be definite."""
+    """Return whether the minima of entropy plus bound have closed forms that can be compiled."""
     try:
         return bool([compiled(action, value=minimum) for minimum in action.majoriser.minima.values()])
     except NotImplementedError:
@@ -261,7 +255,7 @@ def has_sweeps(action: Action) -> bool:
 
 
 def entropy_rounding(architecture: Architecture, factors: Sequence[Float[Array, "_ _"]]) -> Number:
-    """Estimate the rounding error of the entropy per eps from all C_l. Each U_l = C_l C_l^T enters two layers."""
+    """Estimate the rounding error of the entropy per eps. Each U_l = C_l C_l^T enters two layers."""
     widths, total = architecture.relative_widths, jnp.zeros(())
     below = [0.0, *(width * count for width, count in zip(widths, architecture.branches, strict=False))]
     for factor, width, inner in zip(factors, widths, below, strict=True):
@@ -272,11 +266,11 @@ def entropy_rounding(architecture: Architecture, factors: Sequence[Float[Array, 
 
 
 def _log_det_error(inverse: Float[Array, "n n"], diagonal: Float[Array, " n"]) -> Number:
-    """Return |D A^-1 D| with D = diag(A)^(1/2), given A^-1 and the diagonal of A."""
+    """Return |D A^-1 D| with D = diag(A)^(1/2)."""
     root = jnp.sqrt(diagonal)
     return jnp.sqrt(jnp.sum((root[:, None] * inverse * root) ** 2))
 
 
 def _root(square: Number) -> Number:
-    """Return the root of a number that rounding can make negative."""
+    # Rounding can make the square negative.
     return jnp.sqrt(jnp.maximum(square, 0.0))

@@ -1,7 +1,4 @@
-"""A problem: an architecture with data, and their action with everything that solvers need.
-
-Inputs are checked here, once. `solve`, `predict` and other functions take a problem and do not check it again.
-"""
+"""A problem: an architecture with data, which are checked here, once, and their action as solvers need it."""
 
 from __future__ import annotations
 
@@ -25,29 +22,27 @@ from ..data.classes import warn_of_class_numbers
 from ..data.data import Data, check_data, check_same_width, check_solvable, checked_features, data_line, data_rows
 from ..features.implicit import Features
 from ..order_parameters import coordinates as manifold
-from ..order_parameters.order_parameters import OrderParameters, OrderParametersLike, checked_order_parameters
+from ..order_parameters.order_parameters import OrderParameters, PointLike, checked_order_parameters
 from ..specification.architecture import Architecture, ansatz_of
 from ..specification.view import architecture_line
 from .formulas import EPS, MARGIN, BoundAction, Energy, EnergyPoint, bind, entropy_rounding, has_sweeps
 
-# Form the curvature if it costs at most so many evaluations of the energy, and so many bytes; else sweeps are faster.
+# Form the curvature if it costs at most so many evaluations and bytes; otherwise sweeps are faster.
 _CURVATURE_EVALUATIONS, _CURVATURE_BYTES = 8, 2**30
-# Operations that take as long as an evaluation for few examples and paths.
-_OVERHEAD = 1e7
-# Operations of the diagonalisation of the Hessian, relative to the third power of its size.
-_DIAGONALISATION = 10.0
-# Fraction of the misfit that the surrogate Hessian bounds. This value is the fastest for 64 and 256 paths.
+# Operations of an evaluation for few examples and paths, and of a diagonalisation per size^3.
+_OVERHEAD, _DIAGONALISATION = 1e7, 10.0
+# Fraction of the misfit that the surrogate Hessian bounds, the fastest for 64 and 256 paths.
 _MODEL_SHARE = 0.3
-# Continuation starts at the temperature at which the misfit of the labels alone is this many times the smallest width.
+# Continuation starts where the misfit of the labels alone is this many times the smallest width.
 _HOT = 10.0
 # Ratio of successive temperatures in continuation.
 _COOLING = 10.0
 
 
 class Evaluated(eqx.Module):
-    """Details of a `Point`: [C_1, ..., C_{L+1}] with U_l = C_l C_l^T, and the two parts of the action, undivided."""
+    """Details of a `Point`: order parameters, and the two parts of the action."""
 
-    factors: list[Float[Array, "_ _"]]
+    factors: list[Float[Array, "_ _"]]  # [C_1, ..., C_{L+1}] with U_l = C_l C_l^T
     order_parameters: OrderParameters
     entropy: Float[Array, ""]
     energy: EnergyPoint
@@ -56,15 +51,14 @@ class Evaluated(eqx.Module):
 class Problem(DisplayMixin, AbstractSaddleProblem):
     """An architecture with data, the input of `solve`, `evaluate`, `predict` and other functions.
 
-    The constructor checks the data, brings the examples to a canonical form, and derives the action. A problem is a JAX
-    pytree: the numbers of the architecture and the arrays of the data are leaves. To differentiate or vmap, make the
-    problem inside the function.
+    A problem is a JAX pytree, with the numbers of the architecture and the arrays of the data as leaves. To
+    differentiate or vmap, make the problem inside the function.
 
     - `bound`: the action with the numbers of the architecture. `bound.action` has the expressions.
     - `data`: the checked data.
     - `examples`: the training examples in canonical form; None without labels.
-    - `ansatz`: the assumption beyond large widths, or the parameterisation with a richness, in words; else empty.
-    - `forms_curvature`: whether solvers form the Hessian, because it costs little compared to an evaluation.
+    - `ansatz`: the assumption beyond large widths, or the parameterisation, in words; else empty.
+    - `forms_curvature`: whether solvers form the Hessian.
     """
 
     bound: BoundAction
@@ -90,7 +84,7 @@ class Problem(DisplayMixin, AbstractSaddleProblem):
             self.forms_curvature = bool(evaluations <= _CURVATURE_EVALUATIONS and memory <= _CURVATURE_BYTES)
 
     def __reduce__(self):
-        # Expressions of the action are derived again, so that they are the same objects everywhere in a process.
+        # Another process derives the action again, so that it has one object per structure.
         return Problem, (self.architecture, self.data)
 
     @property
@@ -105,7 +99,7 @@ class Problem(DisplayMixin, AbstractSaddleProblem):
 
     @property
     def canonical(self) -> Problem:
-        """The problem without the given data, whose sizes many data sets share. Compiled functions take it."""
+        """The problem without `data`, for compiled functions. Many data sets share its sizes."""
         return eqx.tree_at(attrgetter("data"), self, None)
 
     @property
@@ -115,28 +109,24 @@ class Problem(DisplayMixin, AbstractSaddleProblem):
 
     @property
     def description(self) -> str:
-        """Numbers of examples, layers, paths and outputs, and the temperature, in words."""
+        """Sizes and temperature in words."""
         return f"{data_line(self.data)}; {architecture_line(self.architecture)}"
 
     def _view(self):
         yield Text(f"**Problem**: {verbatim(self.description)}")
-        yield Table(tuple(data_rows(self.data)))
-        if self.ansatz:
-            yield Text(self.ansatz)
+        yield Table((*data_rows(self.data), *([("ansatz", self.ansatz)] if self.ansatz else [])))
 
     def require_labels(self) -> None:
         """Raise `ValueError` for data without labels."""
         if self.examples is None:
             raise ValueError("data has no labels, which all functions but bpkr.kernel need")
 
-    def point(
-        self, point: OrderParametersLike, name: str = "order_parameters", *, singular: bool = False
-    ) -> OrderParameters:
-        """Return the order parameters of a solution, or check given ones, which may be `singular` for the kernel."""
+    def point(self, point: PointLike, name: str = "order_parameters", *, singular: bool = False) -> OrderParameters:
+        """Return those of a solution, or given ones after checking that they fit and are not `singular`."""
         return checked_order_parameters(self.architecture, point, name, singular=singular)
 
     def test_features(self, features: Any, name: str = "test_features") -> Features:
-        """Return checked features of test examples, by default from the problem's data."""
+        """Return checked features of test examples, by default those of `data`."""
         if features is None:
             if self.data.test_features is None:
                 raise ValueError(f"{name} must be given, because data has no test features")
@@ -240,8 +230,8 @@ class Problem(DisplayMixin, AbstractSaddleProblem):
         return {name: MARGIN * EPS * part for name, part in parts.items()}
 
     def strategies(self, end_of, start):
-        # If the temperature is tiny compared to the labels, the minimum lies in a narrow curved valley, where steps are
-        # short. Follow the minimum from a high temperature, without such a valley.
+        # If the temperature is tiny compared to the labels, the minimum lies in a narrow curved valley, where steps
+        # are short. Follow it from a high temperature.
         at = start
         for temperature in self.temperatures():
             warmer = eqx.tree_at(attrgetter("architecture.temperature"), self, np.asarray(temperature))
@@ -249,7 +239,7 @@ class Problem(DisplayMixin, AbstractSaddleProblem):
         yield at
 
     def temperatures(self) -> list[float]:
-        """Return decreasing temperatures above that of the problem, from a misfit comparable to the entropy."""
+        """Return decreasing temperatures above that of the problem."""
         coldest = float(self.architecture.temperature)
         square = float(np.sum(np.square(self.architecture.root_power * self.examples.labels)))
         hottest = square / (_HOT * min(map(float, self.architecture.relative_widths)))
@@ -259,7 +249,7 @@ class Problem(DisplayMixin, AbstractSaddleProblem):
 
 
 def _add_to_u1(slopes: OrderParameters, slope: Float[Array, "paths paths"]) -> OrderParameters:
-    """Add a gradient with respect to U_1 to gradients with respect to all order parameters."""
+    """Add a gradient in U_1 to gradients in all order parameters."""
     if not slopes.matrices:
         return OrderParameters((), slopes.readout + slope.reshape(slopes.readout.shape))
     u1, *others = slopes.matrices

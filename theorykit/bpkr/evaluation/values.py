@@ -1,4 +1,4 @@
-"""Values at given order parameters: the action and its parts, the kernel, predictions, alignment and head scores."""
+"""Values at given order parameters: parts of the action, predictions, kernels and head scores."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from jaxtyping import Array, Float
 from sympy import Expr
 
 from ...checks import Requirement, array_module, checked_symmetric, counted, finite_array, is_traced, on_host, require
-from ...compilation import jit, jit_and_keep
+from ...compilation import jit_and_keep
 from ...settings import usual_settings
 from ...symbolic.documents.display import DisplayMixin
 from ...symbolic.documents.document import Table, Text, verbatim
@@ -24,14 +24,14 @@ from ..data.canonical import shared_size, with_zeros
 from ..data.classes import Classes
 from ..features.implicit import Features, ImplicitFeatures
 from ..features.kernels import kernel_between, kernel_diagonal
-from ..order_parameters.order_parameters import OrderParameters, OrderParametersLike, checked_order_parameters, gp_limit
+from ..order_parameters.order_parameters import OrderParameters, PointLike, checked_order_parameters, gp_limit
 from ..specification.architecture import Architecture
 from .formulas import BoundAction, compiled_terms, entropies_by_name
 from .problem import Problem, as_problem
 
 
 class ActionTerms(NamedTuple):
-    """The action S: the entropies (S_1, ..., S_L, S_a), the energy, and their sum."""
+    """The parts of the action and their sum; see `evaluate`."""
 
     entropies: tuple[Float[Array, ""], ...]
     energy: Float[Array, ""]
@@ -44,7 +44,7 @@ class ActionTerms(NamedTuple):
 
 
 @usual_settings()
-def evaluate(problem: Problem, order_parameters: OrderParametersLike) -> ActionTerms:
+def evaluate(problem: Problem, order_parameters: PointLike) -> ActionTerms:
     """Evaluate the action and its parts at given order parameters, Eq. (32).
 
     Args:
@@ -52,8 +52,8 @@ def evaluate(problem: Problem, order_parameters: OrderParametersLike) -> ActionT
         order_parameters: the order parameters, or a `Saddle`.
 
     Returns:
-        The `entropies` (S_1, ..., S_L, S_a), their sum `entropy`, the `energy`, and the `total` S. The posterior is
-        proportional to exp(-S/2). At infinite width with a richness, all of them are divided by the width N_1.
+        `entropies` (S_1, ..., S_L, S_a), their sum `entropy`, `energy`, and the `total` S. The posterior is
+        proportional to exp(-S/2). At infinite width with a richness, all are divided by N_1.
     """
     problem = as_problem(problem)
     problem.require_labels()
@@ -69,14 +69,14 @@ def _evaluated(problem: Problem, order_parameters: OrderParameters) -> ActionTer
 
 @jit_and_keep
 def action_terms(bound: BoundAction, order_parameters: OrderParameters, features: Array, labels: Array) -> ActionTerms:
-    """Evaluate the generated function of arrays. Pure and traceable; NaN if the kernel has no Cholesky factor."""
+    """Evaluate the generated function of arrays; NaN if the kernel has no Cholesky factor."""
     given = bound.numbers() | bound.point(order_parameters) | bound.data(features, labels)
     *entropies, energy, total = compiled_terms(bound.action).call_from(given).values()
     return ActionTerms(tuple(entropies), energy, total)
 
 
 def evaluate_infinite_width(problem: Problem) -> tuple[float, float]:
-    """Return the energy and the exact log evidence of the infinitely wide network, a Gaussian process."""
+    """Return the energy and the log evidence of the Gaussian process at infinite width."""
     energy = float(evaluate(problem, gp_limit(problem.architecture)).energy)
     return energy, -(energy + problem.data.label_count * np.log(2 * np.pi)) / 2
 
@@ -97,10 +97,9 @@ def parameter_values(problem: Problem) -> dict[Expr, Float[Array, "..."] | int]:
 class Prediction(DisplayMixin, eqx.Module):
     """Posterior mean and variance of the outputs on test examples, without the labels' noise T.
 
-    - `mean`: posterior mean, (examples,) for one output, and (examples, outputs) for several.
-    - `variance`: posterior variance, in the same shape.
-    - `ansatz`: the assumption beyond large widths, or the parameterisation with a richness, in words; else empty.
-    - `classes`: the classes of the labels, if the data of the problem have classes.
+    - `mean`, `variance`: (examples,) for one output, and (examples, outputs) for several.
+    - `ansatz`: the assumption beyond large widths, or the parameterisation, in words; else empty.
+    - `classes`: the classes of the labels, if any.
     """
 
     mean: Float[Array, "examples *outputs"]
@@ -113,21 +112,17 @@ class Prediction(DisplayMixin, eqx.Module):
         rows = [("mean", brief(self.mean)), ("standard deviation", brief(np.sqrt(self.variance)))]
         if self.classes is not None:
             rows.append(("classes", verbatim(self.classes._shares(self.mean))))
-        yield Table(tuple(rows))
-        if self.ansatz:
-            yield Text(self.ansatz)
+        yield Table((*rows, *([("ansatz", self.ansatz)] if self.ansatz else [])))
 
 
 @usual_settings()
-def predict(
-    problem: Problem, order_parameters: OrderParametersLike, test_features: Features | None = None
-) -> Prediction:
+def predict(problem: Problem, order_parameters: PointLike, test_features: Features | None = None) -> Prediction:
     """Predict the output on test examples: mean (Eqs. 9, 29) and variance (Eq. 30).
 
     Args:
         problem: the architecture with its training data.
-        order_parameters: from a solve, or any others; you can pass a `Saddle`.
-        test_features: path features (examples, paths, features); by default the test features of the problem's data.
+        order_parameters: the order parameters, or a `Saddle`.
+        test_features: path features (examples, paths, features), by default those of the problem.
     """
     problem = as_problem(problem)
     problem.require_labels()
@@ -147,7 +142,7 @@ def predict(
 
 @jit_and_keep
 def prediction_at(problem: Problem, order_parameters: OrderParameters, test_features: Features) -> Prediction:
-    """Predict as `predict` does, without checks. Pure and traceable, even for singular order parameters."""
+    """Predict without checks. Order parameters may be singular."""
     u1, kernel, outputs = order_parameters.first, problem.examples.kernel, problem.architecture.outputs
     between = kernel.between(u1, problem.examples.tested(test_features))
     kernels = kernel.matrix(u1), between, kernel_diagonal(u1, test_features)
@@ -158,12 +153,14 @@ def prediction_at(problem: Problem, order_parameters: OrderParameters, test_feat
 def prediction_from_kernels(
     bound: BoundAction, kernel: Array, between: Array, test_diagonal: Array, labels: Float[Array, "rows one"]
 ) -> Prediction:
-    """Evaluate Eqs. (9), (29), (30) from kernels, with one row per (example, output). Pure and traceable.
+    """Evaluate Eqs. (9), (29), (30) with one row per (example, output).
 
     Args:
+        bound: the action with the numbers of an architecture.
         kernel: K among training examples (rows, rows).
         between: K between test and training examples (test rows, rows).
         test_diagonal: K of each test example with itself (test rows,).
+        labels: y (rows, 1).
     """
     form, symbols, richness = bound.action.kernel_predictor, bound.symbols, bound.architecture.richness
     given = {form.kernel: kernel, form.between: between, form.test_diagonal: test_diagonal[:, None]}
@@ -177,17 +174,16 @@ def prediction_from_kernels(
 
 
 @usual_settings()
-def kernel(problem: Problem, order_parameters: OrderParametersLike, other: Features | None = None) -> Array:
+def kernel(problem: Problem, order_parameters: PointLike, other: Features | None = None) -> Array:
     """Return the kernel K (Eq. 10) between training examples and other examples.
 
     Args:
         problem: the architecture with its training data, which need not have labels.
         order_parameters: the order parameters, or a `Saddle`.
-        other: path features (examples, paths, features); by default the training features.
+        other: path features (examples, paths, features), by default the training features.
 
     Returns:
-        One row per training example, and one column per other example. With C outputs there is one row or column per
-        (example, output), and the output varies fastest.
+        One row per training example and output, and one column per other example and output. The output varies fastest.
     """
     problem = as_problem(problem)
     if problem.data.replaces:
@@ -215,8 +211,8 @@ def kernel_task_alignment(kernel: ArrayLike, labels: ArrayLike) -> KernelTaskAli
         labels: one number per example (examples,), not all zero.
 
     Returns:
-        An object with the `eigenvalues` of the kernel, the largest first, and the absolute cosine of each component
-        with the labels in `cosines`. The squared cosines sum to one.
+        `eigenvalues`, the largest first, and the absolute `cosines` of each component with the labels. Their squares
+        sum to one.
     """
     labels, kernel = finite_array("labels", labels, "examples"), checked_symmetric("kernel", kernel)
     if len(kernel) != len(labels):
@@ -224,23 +220,18 @@ def kernel_task_alignment(kernel: ArrayLike, labels: ArrayLike) -> KernelTaskAli
     numbers = on_host(labels)
     is_nonzero = array_module(numbers).any(numbers != 0)
     labels = require(labels, [Requirement("labels are all zero, so their cosines are not defined", is_nonzero)])
-    eigenvalues, components = _eigh(kernel)
+    eigenvalues, components = jnp.linalg.eigh(kernel)
     cosines = jnp.abs(components.T @ labels) / jnp.linalg.norm(labels)
     return KernelTaskAlignment(eigenvalues[::-1], cosines[::-1])
 
 
-_eigh = jit(jnp.linalg.eigh)
-
-
 @usual_settings()
-def head_scores(
-    architecture: Architecture, order_parameters: OrderParametersLike
-) -> tuple[Float[Array, " heads"], ...]:
+def head_scores(architecture: Architecture, order_parameters: PointLike) -> tuple[Float[Array, " heads"], ...]:
     """Score the importance of every head. The most important head of all layers scores 1.
 
-    The score is the sum of the magnitudes of U_1^{pi pi'}, over outputs and over pairs of paths with at least one path
-    through the head, divided by the largest such sum. The score ignores the size of the features, so a head with small
-    features can score high and still have little effect.
+    The score is the sum of |U_1^{pi pi'}| over outputs and over pairs of paths with at least one path through the head,
+    divided by the largest such sum. It ignores the size of the features: a head with small features can score high and
+    have little effect.
 
     Args:
         architecture: the architecture.

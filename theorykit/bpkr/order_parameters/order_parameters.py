@@ -30,7 +30,7 @@ from ...symbolic.documents.values import brief
 from ..specification import layer_functions
 from ..specification.architecture import Architecture, check_fits, checked_architecture
 
-# Because of rounding, a block across a skip connection may differ by this fraction of the largest entry.
+# A block across a skip connection may differ by this fraction, because of rounding.
 _CONSISTENCY = 1e-8
 # Peak memory in arrays of the size of U_1 while U_1 is made, measured.
 _POINT_COPIES = 3
@@ -53,11 +53,11 @@ class OrderParameters(DisplayMixin, eqx.Module):
 
     Functions that take order parameters also take the `Saddle` that a solve returns.
 
-    - `matrices`: U_l (n_l, n_l) from the input side, symmetric positive definite. U_1 mixes pairs of attention paths.
-      With several outputs, rows are (path, output), and the output varies fastest. If layer l has a skip connection of
-      strength s, the leading block of U_l is s^2 U_{l+1}.
-    - `readout`: the number u > 0, or a symmetric positive definite matrix (C, C) for C > 1 outputs. If the readout has
-      separate weights per token, rows are (token, output). Without layers, it is U_1.
+    - `matrices`: U_l (n_l, n_l) from the input side, positive definite. U_1 mixes pairs of attention paths. Rows are
+      (path, output), and the output varies fastest. If layer l has a skip connection of strength s, the leading block
+      of U_l is s^2 U_{l+1}.
+    - `readout`: the number u > 0, or a positive definite matrix (C, C) for C > 1 outputs. If the readout has separate
+      weights per token, rows are (token, output). Without layers, it is U_1.
     """
 
     matrices: tuple[Float[Array, "_ _"], ...] = eqx.field(converter=_matrices)
@@ -78,8 +78,8 @@ def order_parameter_rows(point: OrderParameters) -> Iterator[tuple[str, str]]:
     yield from zip(names, map(brief, jax.tree.leaves(point)), strict=True)
 
 
-OrderParametersLike = OrderParameters | AbstractOutcome
-"""Order parameters, or the result of a solve, whose order parameters are not checked again."""
+PointLike = OrderParameters | AbstractOutcome
+"""Order parameters, or the result of a solve."""
 
 
 def to_overlaps(order_parameters: OrderParameters) -> list[Float[Array, "_ _"]]:
@@ -89,7 +89,7 @@ def to_overlaps(order_parameters: OrderParameters) -> list[Float[Array, "_ _"]]:
 
 
 def from_overlaps(overlaps: Iterable[Float[Array | np.ndarray, "_ _"]]) -> OrderParameters:
-    """Make order parameters from U_1, ..., U_{L+1}; a last matrix of one row becomes a number."""
+    """Make order parameters from [U_1, ..., U_{L+1}]; a last matrix of one row becomes a number."""
     *matrices, readout = overlaps
     return OrderParameters(tuple(matrices), readout[0, 0] if len(readout) == 1 else readout)
 
@@ -110,9 +110,9 @@ def gp_limit(architecture: Architecture) -> OrderParameters:
 def checked_order_parameters(
     architecture: Architecture, point: Any, name: str = "order_parameters", *, singular: bool = False
 ) -> OrderParameters:
-    """Return positive definite order parameters that fit the architecture, or semidefinite ones if `singular`.
+    """Return order parameters that fit and are positive definite, or semidefinite if `singular`.
 
-    The result of a solve is not checked again. If the solve failed, there is a warning.
+    The result of a solve is not checked again. If it failed, there is a warning.
     """
     if isinstance(point, AbstractOutcome):
         if not is_traced(point):
