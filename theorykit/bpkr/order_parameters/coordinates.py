@@ -10,13 +10,12 @@ W_l W_l^T = covariance (x) U_{l+1}, with W_l = chol(covariance) (x) C_{l+1}. The
 with a rectangular R and a lower trapezoidal B, whose diagonal is positive. Coordinates are, from the readout to U_1,
 the triangle of B with the logarithm of its diagonal, the rows of B below the triangle, and R.
 
-Solvers use square B. Every real vector then gives positive definite order parameters, and zero the Gaussian-process
-limit. Steps multiply by triangular factors, B -> B T and R -> R + B r. Unlike the coordinates, they have a metric of
-order one about every point.
+Solvers use square B. Every real vector is then a point, and zero is the Gaussian-process limit. A step multiplies,
+B -> B T and R -> R + B r, so that its metric is of order one about every point.
 
-Under the prior of the weights, B is the LQ factor of a matrix of standard normal entries with N_l columns, less those
-of R, divided by N_l^(1/2). Entries of R and of B below its diagonal are normal, and B_ii^2 has a chi^2 law. If a layer
-has fewer units than partial paths, B has fewer columns than rows, and U_l is singular.
+Under the prior of the weights, N_l^(1/2) R and the entries of N_l^(1/2) B below the diagonal are standard normal, and
+N_l B_ii^2 is chi^2 distributed: B is an LQ factor of normal numbers (Bartlett). If a layer has fewer units than partial
+paths, B has fewer columns than rows, and U_l is singular.
 """
 
 import math
@@ -48,9 +47,8 @@ Matrix = Float[Array, "_ _"]
 class Level(NamedTuple):
     """Sizes of the Bartlett factors of one order parameter.
 
-    - `rows`: number of rows of B and R.
-    - `columns`: number of columns of B.
-    - `crossing`: number of columns of R, which is the rank of the next order parameter; 0 without a skip connection.
+    B has `rows` and `columns`. R has as many rows, and `crossing` columns, the rank of the next order parameter; none
+    without a skip connection.
     """
 
     rows: int
@@ -74,7 +72,7 @@ class Level(NamedTuple):
 
     @property
     def diagonal(self) -> np.ndarray:
-        """Places of the diagonal of B among the coordinates; `filled_factor` folds the triangle into a square."""
+        """Places of the diagonal of B, whose triangle `filled_factor` folds into a square."""
         places = np.arange(self.triangle)
         return np.concatenate([places[self.columns :], places[::-1]])[:: self.columns + 1]
 
@@ -192,10 +190,7 @@ def from_order_parameters(architecture: Architecture, order_parameters: OrderPar
 
 
 def log_volume(architecture: Architecture, coordinates: Coordinates) -> Number:
-    """Return log |dU/dtheta| up to a constant; it converts densities of order parameters to densities of coordinates.
-
-    The free entries of U_l are on and above its diagonal, except in a block that is another order parameter.
-    """
+    """Return log |dU/dtheta| of the free entries, on and above the diagonals, up to a constant."""
     parts, total = _parts(architecture, coordinates), jnp.zeros(())
     for (blocks, crossing), factor in zip(parts, reversed(_factors_of(architecture, parts)), strict=True):
         rows, nested = crossing.shape
@@ -261,7 +256,7 @@ def displaced(architecture: Architecture, order_parameters: OrderParameters, tan
 class FiniteWidthLaw(eqx.Module):
     """The law of (U_1, ..., U_L, u) under the prior of the weights; `finite_width_law` makes it.
 
-    Its coordinates are t with B_ii = log(1 + exp(t)) on the diagonal of B, and B and R otherwise, without N_l^(1/2).
+    Its coordinates are those of N_l^(1/2) B and N_l^(1/2) R, but log(1 + exp(t)) is the diagonal.
     """
 
     architecture: Architecture
@@ -274,12 +269,12 @@ class FiniteWidthLaw(eqx.Module):
 
     @property
     def is_regular(self) -> bool:
-        """Whether every order parameter is invertible, because every layer has enough hidden units."""
+        """Whether every order parameter is invertible."""
         return all(level.columns == level.rows for level in self.levels)
 
     @property
     def is_singular(self) -> bool:
-        """Whether U_1 is singular, because some layer has too few hidden units."""
+        """Whether U_1 is singular."""
         return self.levels[-1].rank < self.architecture.overlap_sizes[0]
 
     @property
@@ -290,7 +285,7 @@ class FiniteWidthLaw(eqx.Module):
 
     @property
     def degrees(self) -> Float[Array, " diagonal"]:
-        """The degrees of freedom of B_ii^2, which has a chi^2 law, for the diagonal entries of all B."""
+        """Degrees of freedom of the squared diagonal entries of all B."""
         widths = zip(reversed(self.architecture.widths), self.levels, strict=True)
         return jnp.concatenate([width - level.crossing - np.arange(level.columns) for width, level in widths])
 
@@ -316,7 +311,7 @@ class FiniteWidthLaw(eqx.Module):
 
     @usual_settings()
     def order_parameters(self, coordinates: Coordinates) -> OrderParameters:
-        """Return the order parameters at `coordinates`; singular if a layer has fewer units than partial paths."""
+        """Return the order parameters at `coordinates`, singular if a layer is too narrow."""
         coordinates = self._checked(coordinates)
         logarithms = jnp.log(jax.nn.softplus(coordinates[self.diagonal]))
         parts = _parts_of(self.levels, coordinates.at[self.diagonal].set(logarithms))

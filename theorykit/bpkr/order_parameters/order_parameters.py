@@ -114,11 +114,13 @@ def checked_order_parameters(
 
     The result of a solve is not checked again. If it failed, there is a warning.
     """
-    if isinstance(point, AbstractOutcome):
+    is_solution = isinstance(point, AbstractOutcome)
+    given = point.order_parameters if is_solution else point
+    checked_instance(name, given, OrderParameters, "such as bpkr.gp_limit(architecture), or the result of bpkr.solve")
+    if is_solution:
         if not is_traced(point):
             warn_of_failures(point, stacklevel=4)
-        return point.order_parameters
-    checked_instance(name, point, OrderParameters, "such as bpkr.gp_limit(architecture), or the result of bpkr.solve")
+        return given
     sizes = checked_architecture(architecture).overlap_sizes
     if len(point.matrices) != len(sizes) - 1:
         raise ValueError(f"{name} must have {len(sizes) - 1} matrices, one per layer, got {len(point.matrices)}")
