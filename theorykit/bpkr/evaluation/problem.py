@@ -122,7 +122,7 @@ class Problem(DisplayMixin, AbstractSaddleProblem):
             raise ValueError("data has no labels, which all functions but bpkr.kernel need")
 
     def point(self, point: PointLike, name: str = "order_parameters", *, singular: bool = False) -> OrderParameters:
-        """Return those of a solution, or given ones after checking that they fit and are not `singular`."""
+        """Return the order parameters of a solution, or given ones after checking them; they may be `singular`."""
         return checked_order_parameters(self.architecture, point, name, singular=singular)
 
     def test_features(self, features: Any, name: str = "test_features") -> Features:
