@@ -32,8 +32,6 @@ from ..specification.architecture import Architecture, check_fits, checked_archi
 
 # A block across a skip connection may differ by this fraction, because of rounding.
 _CONSISTENCY = 1e-8
-# Peak memory in arrays of the size of U_1 while U_1 is made, measured.
-_POINT_COPIES = 3
 
 
 def _matrices(values: Iterable[ArrayLike]) -> tuple[Array, ...]:
@@ -101,7 +99,8 @@ def gp_limit(architecture: Architecture) -> OrderParameters:
     """
     require_float64()
     size = checked_architecture(architecture).overlap_sizes[0]
-    check_fits(architecture, f"making the order parameter U_1, {size:,} x {size:,}", _POINT_COPIES * size**2)
+    # Three copies of U_1 are in memory while it is made, measured.
+    check_fits(architecture, f"making the order parameter U_1, {size:,} x {size:,}", 3 * size**2)
     readout = on_host(architecture.prior_variances[-1]) * np.eye(architecture.overlap_sizes[-1])
     matrices = layer_functions.prior_means(architecture.forms, architecture.layer_numbers(), readout)
     return from_overlaps((*matrices, readout))
