@@ -188,7 +188,7 @@ def values(spec, arrays):
         terms, prediction = bpkr.evaluate(problem, point), bpkr.predict(problem, point)
         products = jax.lax.map(lambda direction: product(free, direction), directions)
         return {
-            "entropies": jnp.stack([*terms.layer_entropies, terms.readout_entropy]),
+            "entropies": jnp.stack(terms.entropies),
             "energy": terms.energy,
             "total": terms.total,
             "mean": prediction.mean,

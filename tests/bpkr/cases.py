@@ -258,12 +258,3 @@ def changed(array: np.ndarray, index, value) -> np.ndarray:
 def refused(text: str):
     """Expects a ValueError whose message contains `text`."""
     return pytest.raises(ValueError, match=re.escape(text))
-
-
-def entries_of_triangle(size: int) -> tuple[np.ndarray, np.ndarray]:
-    """Rows and columns of a triangular factor's entries in the order of the solver's coordinates: a square folded."""
-    count = size * (size + 1) // 2
-    places = np.concatenate([np.arange(size, count), np.arange(count)[::-1]]).reshape(size, size)
-    rows, columns = np.tril_indices(size)
-    order = np.argsort(places[rows, columns])
-    return rows[order], columns[order]

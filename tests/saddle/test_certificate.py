@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 
 from tests.marks import slow
 from theorykit import bpkr
-from theorykit.bpkr.order_parameters.coordinates import from_order_parameters
-from theorykit.bpkr.order_parameters.metric import dimension, displaced
+from theorykit.bpkr.order_parameters.coordinates import dimension, displaced, from_order_parameters
 from theorykit.saddle.certificate import least_curvature
 from theorykit.saddle.solvers.davidson import smallest_eigenvalue
 from theorykit.saddle.solvers.quadratic_model import QuadraticModel

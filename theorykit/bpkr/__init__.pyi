@@ -3,18 +3,24 @@ from .action.derivation import derive
 from .data.classes import Classes, LabelsWarning, find_classes, score_classes, sign_accuracy
 from .data.data import Data
 from .data.moments import Moments
-from .evaluation.action_terms import evaluate, optimal_readout, parameter_values
-from .evaluation.formulas import CompiledAction, compile_action, generate_source
-from .evaluation.observables import head_scores, kernel_task_alignment
-from .evaluation.prediction import Prediction, kernel, path_kernels, predict
+from .evaluation.formulas import generate_source
 from .evaluation.problem import Problem
+from .evaluation.values import (
+    Prediction,
+    evaluate,
+    head_scores,
+    kernel,
+    kernel_task_alignment,
+    parameter_values,
+    predict,
+)
 from .features.from_kernels import features_of_kernels
 from .model import Model
 from .network.attention import Heads, attention, heads
 from .network.network import Network, empirical_order_parameters, path_weights, sample_network
 from .network.paths import AttentionWarning, Readout, path_features
 from .network.pruning import Head, rank_heads, removable_heads, without_heads
-from .order_parameters.finite_width_law import FiniteWidthLaw, finite_width_law
+from .order_parameters.coordinates import FiniteWidthLaw, finite_width_law
 from .order_parameters.order_parameters import OrderParameters, gp_limit
 from .saddle.first_order import first_order
 from .saddle.gaussian_fluctuations import Fluctuations, fluctuations
@@ -32,7 +38,6 @@ __all__ = [
     "Attention",
     "AttentionWarning",
     "Classes",
-    "CompiledAction",
     "ConvergenceWarning",
     "Data",
     "Dense",
@@ -54,7 +59,6 @@ __all__ = [
     "Saddle",
     "Skip",
     "attention",
-    "compile_action",
     "derive",
     "empirical_order_parameters",
     "evaluate",
@@ -71,10 +75,8 @@ __all__ = [
     "heads",
     "kernel",
     "kernel_task_alignment",
-    "optimal_readout",
     "parameter_values",
     "path_features",
-    "path_kernels",
     "path_weights",
     "predict",
     "rank_heads",

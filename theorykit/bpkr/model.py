@@ -30,10 +30,8 @@ from ..symbolic.documents.document import Block, Table, Text
 from .action.action import Action
 from .data.classes import LabelsWarning, r_squared
 from .data.data import Data
-from .evaluation.action_terms import evaluate_infinite_width
-from .evaluation.observables import head_scores
-from .evaluation.prediction import Prediction, kernel, predict
 from .evaluation.problem import Problem
+from .evaluation.values import Prediction, evaluate_infinite_width, head_scores, kernel, predict
 from .network.attention import Heads, heads
 from .network.paths import path_features
 from .order_parameters.order_parameters import gp_limit

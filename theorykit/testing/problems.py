@@ -11,7 +11,7 @@ import numpy as np
 from jax.typing import ArrayLike
 
 from .. import bpkr
-from ..bpkr.evaluation.action_terms import ActionTerms
+from ..bpkr.evaluation.values import ActionTerms
 from ..bpkr.order_parameters.order_parameters import from_overlaps
 from ..bpkr.specification import layer_functions
 from ..checks import Count, Index, checked_arguments

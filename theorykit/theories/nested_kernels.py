@@ -17,7 +17,7 @@ from jaxtyping import Array, Float
 from sympy import Add, Expr, MatrixSymbol, Symbol, log
 
 from .. import bpkr, saddle
-from ..bpkr.evaluation.prediction import prediction_from_kernels
+from ..bpkr.evaluation.values import prediction_from_kernels
 from ..bpkr.features.implicit import ImplicitFeatures
 from ..bpkr.features.token_kernels import token_kernel, token_units
 from ..bpkr.specification.activations import Activation, kernel_of_covariance

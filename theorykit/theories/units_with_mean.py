@@ -24,7 +24,7 @@ from sympy import Add, Expr, Inverse, MatrixSymbol, S, Trace, expand
 
 from .. import bpkr, saddle
 from ..bpkr.evaluation.formulas import flat_features
-from ..bpkr.evaluation.prediction import prediction_from_kernels
+from ..bpkr.evaluation.values import prediction_from_kernels
 from ..bpkr.features.implicit import ImplicitFeatures
 from ..bpkr.features.token_kernels import token_means
 from ..compilation import jit

@@ -4,6 +4,7 @@ import pytest
 from sympy import expand
 
 from theorykit import bpkr
+from theorykit.bpkr.evaluation.formulas import compiled_terms
 
 from ..cases import GRAMMAR, READOUTS_OF_TOKENS
 
@@ -29,5 +30,5 @@ def test_the_generated_code_is_that_of_the_action_in_its_free_order_parameters(c
     outputs = {f"entropy_{layer}": entropy for layer, entropy in enumerate(layers, 1)}
     outputs |= {"entropy_a": readout, "energy": action.energy, "total": action.total}
     substitute_nested = {name: action.substitute_nested(value) for name, value in outputs.items()}
-    terms = bpkr.compile_action(action).terms
+    terms = compiled_terms(action)
     assert (terms.outputs, terms.arguments) == (substitute_nested, action.symbols.arguments)

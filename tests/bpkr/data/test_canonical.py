@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from theorykit import bpkr
 from theorykit.bpkr.data.canonical import canonical, shared_size
-from theorykit.bpkr.evaluation.action_terms import action_terms
+from theorykit.bpkr.evaluation.values import action_terms
 from theorykit.bpkr.features.kernels import is_tabulated
 from theorykit.bpkr.saddle import saddle
 

@@ -5,7 +5,6 @@ from dataclasses import replace
 import jax
 import jax.numpy as jnp
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -92,19 +91,6 @@ def test_at_zero_temperature_the_network_interpolates(case, seed):
     assert_close(prediction.mean, problem.labels, 1e-8)
     assert np.min(prediction.variance) >= 0  # zero but for rounding, which would often fall below
     assert np.max(prediction.variance) < 1e-9 * np.max(prior_variance(on_training_set))
-
-
-@pytest.mark.slow
-@given(seed=SEEDS)
-def test_repeating_every_example_is_halving_the_noise(seed):
-    problem = random_problem(TWO_LAYERS, seed)
-    twice = replace(
-        problem.at_temperature(2 * problem.architecture.temperature),
-        features=np.concatenate([problem.features, problem.features]),
-        labels=np.concatenate([problem.labels, problem.labels]),
-    )
-    assert_close(twice.predict().mean, problem.predict().mean, 1e-9)
-    assert_close(twice.predict().variance, problem.predict().variance, 1e-9)
 
 
 def test_predict_works_under_jit_and_vmap():

@@ -11,9 +11,8 @@ from hypothesis import strategies as st
 from tests.marks import slow
 from theorykit import bpkr
 from theorykit.bpkr.data.canonical import Examples
-from theorykit.bpkr.evaluation.action_terms import action_terms
-from theorykit.bpkr.evaluation.energy import Energy
-from theorykit.bpkr.evaluation.formulas import bind
+from theorykit.bpkr.evaluation.formulas import Energy, bind
+from theorykit.bpkr.evaluation.values import action_terms
 from theorykit.bpkr.features.kernels import ExplicitKernel, kernel_diagonal, kernel_of
 from theorykit.codegen import compile_expressions
 
@@ -61,7 +60,7 @@ def test_the_kernel_is_the_derived_one(case):
 
 @eqx.filter_jit
 def evaluated(energy, u1):
-    return energy.at(u1), energy.value(u1), energy.value_and_slope(u1)
+    return energy.at(u1), energy.value(u1), energy.bounded(energy.at(u1))
 
 
 @pytest.mark.slow
@@ -78,12 +77,11 @@ def test_values_and_gradients_are_those_of_the_action(problem):
     u1 = problem.order_parameters.first
     value, slope = jax.value_and_grad(energy)(u1)
     for form in energies(problem):
-        point, alone, both = evaluated(form, u1)
-        for found in (point.value, alone, both[0]):
+        point, alone, bounded = evaluated(form, u1)
+        for found in (point.value, alone):
             assert_close(found, value, 1e-12)
-        for found in (point.slope, both[1]):
-            assert_close(found, (slope + slope.T) / 2, 1e-9)
-        for part in (point.logdet_gradient, point.minus_misfit_gradient):
+        assert_close(point.slope, (slope + slope.T) / 2, 1e-9)
+        for part in (bounded.logdet_gradient, bounded.weight):
             assert np.linalg.eigvalsh(part)[0] > -1e-10 * np.max(np.abs(part))
 
 

@@ -8,8 +8,7 @@ import pytest
 from theorykit import bpkr
 from theorykit.bpkr import Attention, Dense, Skip
 from theorykit.bpkr.evaluation.formulas import bind
-from theorykit.bpkr.order_parameters.coordinates import log_volume, to_order_parameters
-from theorykit.bpkr.order_parameters.finite_width_law import from_positive
+from theorykit.bpkr.order_parameters.coordinates import from_positive, log_volume, to_order_parameters
 from theorykit.bpkr.order_parameters.order_parameters import to_overlaps
 from theorykit.bpkr.saddle.gaussian_fluctuations import prior_corrections
 
@@ -160,7 +159,7 @@ def test_the_density_is_normalised():
 
 
 def test_widths_without_a_law_are_refused():
-    with refused("N_1=2.5"):
+    with refused("2.5"):
         bpkr.finite_width_law(bpkr.Architecture((2, 2), (2.5, 3.0, 3.0), temperature=0.1))
     with refused("must not be traced"):
         jax.jit(lambda width: bpkr.finite_width_law(bpkr.Architecture((2,), width, temperature=0.1)).dimension)(3.0)

@@ -15,8 +15,7 @@ from hypothesis import strategies as st
 from benchmarks import robustness
 from theorykit import bpkr
 from theorykit.bpkr.data.canonical import Examples
-from theorykit.bpkr.evaluation.energy import Energy
-from theorykit.bpkr.evaluation.formulas import bind
+from theorykit.bpkr.evaluation.formulas import Energy, bind
 from theorykit.bpkr.features.kernels import kernel_of
 
 from ...marks import slow

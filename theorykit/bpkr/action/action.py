@@ -20,6 +20,7 @@ from ...symbolic import Diagonal, as_markdown, gradient, kronecker, positive_def
 from ...symbolic.algebra import as_number, expand_products
 from ...symbolic.documents.display import DisplayMixin
 from ...symbolic.documents.document import Block, align_environment
+from ..specification.activations import stable_name
 from ..specification.layer_form import LayerForm, NetworkForm
 from . import document
 from .prior import FiniteWidthPrior, finite_width_prior
@@ -67,7 +68,6 @@ class KernelFormulas:
     - `test_diagonal`: symbol of the diagonal of K among test examples, as a column.
     - `resolvent`: (K + T I)^-1, the gradient of the energy's log-determinant.
     - `representer`: g^(1/2) (K + T I)^-1 y (labels x 1), where g is the power of the likelihood.
-    - `minus_misfit_slope`: minus the gradient of the energy's misfit, positive semidefinite.
     - `mean`, `variance`: of the outputs on test examples, as columns.
     """
 
@@ -77,7 +77,6 @@ class KernelFormulas:
     energy: Expr
     resolvent: MatrixExpr
     representer: MatrixExpr
-    minus_misfit_slope: MatrixExpr
     mean: MatrixExpr
     variance: MatrixExpr
 
@@ -116,6 +115,11 @@ class Action(DisplayMixin):
     def form(self) -> NetworkForm:
         """The structure of the network."""
         return self.symbols.form
+
+    @cached_property
+    def name_of_program(self) -> str | None:
+        """Name of the expressions in names of compiled programs, or None if they contain Python code."""
+        return stable_name(self.form)
 
     @property
     def forms(self) -> tuple[LayerForm, ...]:
@@ -284,7 +288,6 @@ class Action(DisplayMixin):
             energy=energy,
             resolvent=resolvent,
             representer=representer,
-            minus_misfit_slope=-gradient(misfit, kernel),
             mean=in_kernels(self.predictor.mean),
             variance=variance,
         )

@@ -21,7 +21,7 @@ def features_of_kernels(kernels: ArrayLike) -> Float[Array, "examples paths feat
     check that this is valid for the source of your kernels.
 
     Args:
-        kernels: (paths, paths, examples, examples), as `path_kernels` returns them. For a single path you can pass
+        kernels: (paths, paths, examples, examples). For a single path you can pass
             (examples, examples), such as a measured kernel or the kernel of an infinitely wide network.
 
     Returns:

@@ -26,18 +26,18 @@ from jaxtyping import Array, Float
 
 from ...checks import checked_whole_number, is_traced
 from ...compilation import jit_and_keep
+from ...saddle.diagnosis import AbstractOutcome
 from ...saddle.problem import Coordinates
 from ...settings import usual_settings
 from ...symbolic.documents.display import DisplayMixin
 from ...symbolic.documents.document import Block, Table, Text
 from ...symbolic.documents.values import number
 from ..evaluation.formulas import BoundAction
-from ..evaluation.prediction import Prediction, prediction_at
 from ..evaluation.problem import Problem, as_problem
+from ..evaluation.values import Prediction, prediction_at
 from ..features.implicit import ImplicitFeatures
-from ..order_parameters.coordinates import gp_coordinates, log_volume, log_volume_of_steps
-from ..order_parameters.finite_width_law import Level, finite_width_law
-from ..order_parameters.order_parameters import HasOrderParameters, OrderParameters, gp_limit
+from ..order_parameters.coordinates import Level, finite_width_law, gp_coordinates, log_volume, log_volume_of_steps
+from ..order_parameters.order_parameters import OrderParameters, gp_limit
 
 
 class Fluctuations(DisplayMixin, eqx.Module):
@@ -88,7 +88,7 @@ class Fluctuations(DisplayMixin, eqx.Module):
 @usual_settings()
 def fluctuations(
     problem: Problem,
-    order_parameters: OrderParameters | HasOrderParameters,
+    order_parameters: OrderParameters | AbstractOutcome,
     test_features: ArrayLike | ImplicitFeatures | None = None,
 ) -> Fluctuations:
     """Expand about a saddle point to next order in 1/N.
@@ -146,7 +146,7 @@ def fluctuations(
 
 def prior_corrections(bound: BoundAction, order_parameters: OrderParameters) -> Float[Array, ""]:
     """Return -2 log p of the exact prior minus the entropy, up to a constant."""
-    return bound.compiled.corrections.call_from(bound.numbers() | bound.point(order_parameters))["corrections"]
+    return bound(bound.point(order_parameters), corrections=bound.action.corrections)["corrections"]
 
 
 @jit_and_keep

@@ -18,9 +18,8 @@ from ...settings import usual_settings
 from ...symbolic.documents.display import DisplayMixin
 from ...symbolic.documents.document import Block, Table, Text, verbatim
 from ..data.classes import are_classes, mean_and_error, outputs_as_classes
-from ..evaluation.observables import head_scores
-from ..evaluation.prediction import predict
 from ..evaluation.problem import Problem, as_problem
+from ..evaluation.values import head_scores, predict
 from ..features.implicit import Features, ImplicitFeatures
 from ..network.pruning import Head
 from ..order_parameters.order_parameters import OrderParameters, gp_limit

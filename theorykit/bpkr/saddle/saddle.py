@@ -31,10 +31,9 @@ from ...symbolic.documents.display import DisplayMixin
 from ...symbolic.documents.document import Block, Table, Text, verbatim
 from ...symbolic.documents.values import number
 from ..data.data import Data
-from ..evaluation.observables import head_score_table
 from ..evaluation.problem import Problem, as_problem
 from ..order_parameters.coordinates import from_order_parameters, gp_coordinates
-from ..order_parameters.order_parameters import HasOrderParameters, OrderParameters, gp_limit, order_parameter_blocks
+from ..order_parameters.order_parameters import OrderParameters, gp_limit, order_parameter_rows
 from ..specification.architecture import Architecture, check_fits
 
 # The likely cause of each part of the rounding error of the action.
@@ -128,9 +127,7 @@ class Saddle(DisplayMixin, AbstractOutcome):
             converged = f"{np.sum(self.converged):,} of {counted(np.size(self.action), 'solve')}"
             yield Table((("converged", converged), *rows))
         else:
-            yield Table(tuple(rows))
-            yield from head_score_table(self.architecture, self.order_parameters)
-        yield from order_parameter_blocks(self.order_parameters, self.architecture)
+            yield Table((*rows, *order_parameter_rows(self.order_parameters)))
         if self.ansatz:
             yield Text(self.ansatz)
 
@@ -188,7 +185,7 @@ def solve(
     data: Data | None = None,
     *,
     solver: optx.AbstractMinimiser | None = None,
-    initial: OrderParameters | HasOrderParameters | None = None,
+    initial: OrderParameters | AbstractOutcome | None = None,
     tolerance: float = _USUAL_TOLERANCE,
     max_steps: int = 1000,
     throw: bool = False,
@@ -340,7 +337,7 @@ def _newton(tolerance: float) -> Newton:
 
 
 @usual_settings()
-def gradient_norm(problem: Problem, order_parameters: OrderParameters | HasOrderParameters) -> Float[Array, ""]:
+def gradient_norm(problem: Problem, order_parameters: OrderParameters | AbstractOutcome) -> Float[Array, ""]:
     """Return the norm of the gradient of S per largest width, in the affine-invariant metric; see `Saddle`."""
     problem = as_problem(problem)
     problem.require_labels()

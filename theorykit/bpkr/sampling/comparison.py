@@ -18,7 +18,7 @@ from ...progress import Progress
 from ...workers import Workers, check_executor
 from ..data.classes import are_classes, class_accuracy
 from ..evaluation.problem import as_problem
-from ..order_parameters.finite_width_law import finite_width_law
+from ..order_parameters.coordinates import finite_width_law
 from ..sweeps.datasets import label
 from .results import accuracy_estimate, entry_estimates, output_estimates
 from .sample import check_can_be_sampled, sample_order_parameters, sample_weights, sample_weights_by_gibbs

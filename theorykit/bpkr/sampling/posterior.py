@@ -14,12 +14,12 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from .. import OrderParameters
-from ..evaluation.energy import Energy
-from ..evaluation.prediction import prediction_at
+from ..evaluation.formulas import Energy
 from ..evaluation.problem import Problem
+from ..evaluation.values import prediction_at
 from ..features.implicit import Features, ImplicitFeatures, PathFeatures
 from ..network.network import colour_layers, overlaps, read_paths
-from ..order_parameters.finite_width_law import FiniteWidthLaw
+from ..order_parameters.coordinates import FiniteWidthLaw
 from ..specification import layer_functions
 from ..specification.activations import apply_to
 from ..specification.architecture import Architecture, nonlinear_layers
@@ -73,8 +73,8 @@ def _value(energy: Energy, first: Float[Array, "paths paths"]) -> Float[Array, "
 
 
 def _value_and_slope(energy, first):
-    value, slope = energy.value_and_slope(first)
-    return value, (energy, slope)
+    point = energy.at(first)
+    return point.value, (energy, point.slope)
 
 
 def _times_slope(kept, cotangent):

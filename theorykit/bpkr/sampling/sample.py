@@ -18,7 +18,7 @@ from ...workers import Workers, check_executor
 from ..evaluation.problem import as_problem
 from ..network.attention import Heads
 from ..network.network import checked_whole_widths, network_of_whitened, weight_shapes
-from ..order_parameters.finite_width_law import finite_width_law
+from ..order_parameters.coordinates import finite_width_law
 from ..specification.architecture import require_finite_widths
 from .chains import run_chains
 from .gibbs import Gibbs

@@ -8,8 +8,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from ... import bpkr
-from ...bpkr.evaluation.action_terms import action_terms
 from ...bpkr.evaluation.formulas import bind
+from ...bpkr.evaluation.values import action_terms
 from ...bpkr.order_parameters.coordinates import from_order_parameters, to_order_parameters
 from ...bpkr.specification import layer_functions
 from ...checks import counted
