@@ -56,7 +56,7 @@ MODEL = {
     "sequences of different features": (lambda: fit([*INPUTS[:23], INPUTS[23, :, :2]]), "inputs", "[2, 3]"),
     "NaN in the inputs": (lambda: fit(changed(INPUTS, (3, 1, 2), NAN)), "inputs", "nan", "(3, 1, 2)"),
     "text in the inputs": (lambda: fit(INPUTS.astype(str)), "inputs"),
-    "an example of padding alone": (lambda: fit(changed(INPUTS, 3, NAN)), "real_tokens[3]"),
+    "an example of padding alone": (lambda: fit(changed(INPUTS, 3, NAN)), "real_tokens", "example 3"),
     "layers as one number": (lambda: fit(layers=4), "layers", "4"),
     "a width of zero": (lambda: fit(widths=0), "widths", "0"),
     "a negative temperature": (lambda: fit(temperature=-0.3), "temperature", "-0.3"),
@@ -152,12 +152,12 @@ def paths(maps=MAPS, *options, **named):
 
 ATTENTION = {
     "queries without keys": (lambda: attend(weights=None, query=WEIGHTS), "query", "key"),
-    "weights that are not square": (lambda: attend(weights=[np.ones((2, 3, 6))]), "key_query[0]", "(2, 3, 6)"),
+    "weights that are not square": (lambda: attend(weights=[np.ones((2, 3, 6))]), "key_query", "(2, 3, 6)"),
     "inputs of other features": (lambda: attend(TOKENS[:, :, :3]), "inputs", "(5, 4, 3)", "6 features"),
     "NaN in tokens": (lambda: attend(changed(TOKENS, (0, 1, 2), NAN)), "inputs", "nan", "(0, 1, 2)"),
     "a misspelt mask": (lambda: attend(mask="casual"), "mask", "'causal'"),
     "lengths of other examples": (lambda: attend(real_tokens=np.array([1, 2, 3])), "real_tokens", "(5,)"),
-    "a mask of torch": (lambda: attend(mask=CAUSAL), "mask", 'layout="torch"'),
+    "a mask of torch": (lambda: attend(mask=CAUSAL), "mask", "layout"),
     "attention of torch": (lambda: paths([each.swapaxes(2, 3) for each in MAPS]), "attention[0]", "transposed"),
     "attention of other heads": (lambda: paths([MAPS[0], MAPS[1][:, :1]]), "attention[1]", "(5, 2, 4, 4)"),
     "attention to padding": (lambda: paths(real_tokens=np.array([4, 2, 3, 4, 4])), "attention[0]", "padding"),

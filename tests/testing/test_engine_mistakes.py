@@ -11,7 +11,7 @@ from theorykit import bpkr, testing
 from theorykit.bpkr.action import action as action_module
 from theorykit.bpkr.action import backpropagation, derivation
 from theorykit.bpkr.evaluation.formulas import CompiledAction
-from theorykit.bpkr.network import paths
+from theorykit.bpkr.network import attention as paths
 from theorykit.bpkr.specification import layer_functions
 from theorykit.bpkr.specification.layer_form import LayerForm
 from theorykit.codegen import compile_expressions

@@ -14,9 +14,6 @@ from theorykit.testing.problems import EXAMPLES, INPUT_FEATURES, TOKENS
 from .. import cases
 from ..cases import assert_close, explicit_branches, random_key_queries, refused
 
-ANY_CASE = st.one_of(cases.SHALLOW_OR_DEEP, cases.ANY_OF_THE_GRAMMAR)
-ANY_READOUT = st.sampled_from(cases.READOUTS)
-
 
 def explicit_attention(tokens, key_query):
     """Eq. (3) for one example and one head, one entry after the other."""
@@ -74,5 +71,5 @@ def test_a_network_without_attention_takes_none():
     scale = math.sqrt(cases.DEEP_LINEAR.variances[0] / INPUT_FEATURES)
     assert_close(features, scale * inputs[:, -1:], 1e-13)
     assert bpkr.attention(inputs, key_query=()) == ()
-    with refused("attention has 1 layer, but the architecture has 0 with heads"):
+    with refused("attention must have 0 arrays"):
         bpkr.path_features(inputs, [np.ones((EXAMPLES, 1, TOKENS, TOKENS))], architecture)

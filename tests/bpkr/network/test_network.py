@@ -29,8 +29,6 @@ from ..cases import (
     random_key_queries,
 )
 
-ANY_CASE = st.one_of(cases.SHALLOW_OR_DEEP, cases.ANY_OF_THE_GRAMMAR)
-ANY_READOUT = st.sampled_from(cases.READOUTS)
 NETWORKS = 400
 SMALL = Case((2, 2), (6.0, 5.0, 7.0), (1.3, 0.7, 1.6, 0.8))
 
@@ -47,7 +45,7 @@ def projection_heads(heads, rng):
 def sampled(architecture, parameters, seed, readout="last"):
     return bpkr.sample_network(
         architecture,
-        bpkr.heads(**parameters),
+        bpkr.Heads(**parameters),
         input_features=INPUT_FEATURES,
         readout=readout,
         key=jax.random.key(seed),
@@ -138,7 +136,7 @@ def prior_samples(case, networks, examples):
     inputs, parameters = jnp.array(random_inputs(rng, examples=examples)), key_query_heads(case.heads, rng)
     features, heads = (
         bpkr.path_features(inputs, bpkr.attention(inputs, **parameters), architecture),
-        bpkr.heads(**parameters),
+        bpkr.Heads(**parameters),
     )
 
     def draw(key):

@@ -22,7 +22,7 @@ from ..evaluation.observables import head_scores
 from ..evaluation.prediction import predict
 from ..evaluation.problem import Problem, as_problem
 from ..features.implicit import Features, ImplicitFeatures
-from ..network.pruning import Head
+from ..network.network import Head
 from ..order_parameters.order_parameters import OrderParameters, gp_limit
 from .saddle import Saddle, solve
 
