@@ -157,7 +157,7 @@ ATTENTION = {
     "NaN in tokens": (lambda: attend(changed(TOKENS, (0, 1, 2), NAN)), "inputs", "nan", "(0, 1, 2)"),
     "a misspelt mask": (lambda: attend(mask="casual"), "mask", "'causal'"),
     "lengths of other examples": (lambda: attend(real_tokens=np.array([1, 2, 3])), "real_tokens", "(5,)"),
-    "a mask of torch": (lambda: attend(mask=CAUSAL), "mask", "layout"),
+    "a mask of torch": (lambda: attend(mask=CAUSAL), "mask", 'layout="torch"'),
     "attention of torch": (lambda: paths([each.swapaxes(2, 3) for each in MAPS]), "attention[0]", "transposed"),
     "attention of other heads": (lambda: paths([MAPS[0], MAPS[1][:, :1]]), "attention[1]", "(5, 2, 4, 4)"),
     "attention to padding": (lambda: paths(real_tokens=np.array([4, 2, 3, 4, 4])), "attention[0]", "padding"),

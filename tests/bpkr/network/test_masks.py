@@ -212,7 +212,7 @@ def test_masks_of_torch_have_queries_before_keys():
     additive = np.where(causal, 0.0, -np.inf)
     for mask in (causal, causal[None, None], additive, additive[None, None], np.where(causal, 0.0, lowest)[None, None]):
         np.testing.assert_array_equal(attended(mask, layout="torch"), expected)
-        with refused("its axes are in the other order"):
+        with refused("later tokens, but not to earlier ones"):
             attended(mask)
     # a mask that is not triangular
     some = np.ones((1, 1, TOKENS, TOKENS), dtype=bool)
@@ -220,16 +220,16 @@ def test_masks_of_torch_have_queries_before_keys():
     np.testing.assert_array_equal(attended(some, layout="torch"), attended(some.swapaxes(2, 3)))
     assert attended(some)[0, 0, 2, 0] == 0 < attended(some)[0, 0, 0, 2]
     # True marks what is forbidden, as in torch.nn.MultiheadAttention
-    with refused("or it is inverted"):
+    with refused("pass its inverse"):
         attended(~causal, layout="torch")
     # only the future, because it is meant
-    with refused('layout="keys-first" accepts it'):
+    with refused('layout="keys-first" if this is intended'):
         attended(causal.T, layout="torch")
     meant = attended(causal, layout="keys-first")
     np.testing.assert_array_equal(meant[0, 0] > 0, causal)
     compiled = jax.jit(attended_to)
     np.testing.assert_array_equal(compiled(additive.T), expected)
-    with pytest.raises((ValueError, RuntimeError), match="its axes are in the other order"):
+    with pytest.raises((ValueError, RuntimeError), match="later tokens, but not to earlier ones"):
         jax.block_until_ready(compiled(additive))
 
 

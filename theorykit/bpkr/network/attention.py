@@ -366,8 +366,8 @@ def _added_scores(mask, real, shape, counts, layout) -> Array | None:
         allowed = on_host(jnp.any(added > -jnp.inf, axis=(0, 1)))
         earlier, later = np.tri(tokens, k=-1).T > 0, np.tri(tokens, k=-1) > 0
         message = (
-            "mask allows attention to later tokens, but not to earlier ones: its axes are in the other order, "
-            'or it is inverted. layout="keys-first" accepts it as (keys, queries)'
+            "mask allows queries to attend to later tokens, but not to earlier ones: pass its inverse, "
+            'layout="torch" for (queries, keys), or layout="keys-first" if this is intended'
         )
         is_valid = (allowed & earlier).any() | ~(allowed & later).any()
         added = require(added, [Requirement(message, is_valid)])

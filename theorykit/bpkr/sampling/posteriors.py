@@ -2,7 +2,7 @@
 
 import itertools
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import equinox as eqx
@@ -13,7 +13,6 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from ...extras import Lazy
 from .. import OrderParameters, Problem
-from ..evaluation.formulas import flat_features
 from ..evaluation.prediction import prediction_at
 from ..features.implicit import Features, ImplicitFeatures, PathFeatures
 from ..network.network import Weights, colour_layers, overlaps, read_paths
@@ -103,8 +102,9 @@ class WeightPosterior(eqx.Module):
             # Tokens include the scale of the first layer.
             scale = jnp.sqrt(variances[layer] / hidden.shape[2]) if layer else 1.0
             hidden = apply_to(activation, scale * jnp.einsum("mn,esn->esm", white[layer], hidden))
-        readings = jnp.einsum("esn,esp->epn", hidden, features.readings)
-        return read(first, readings / jnp.sqrt(hidden.shape[2]))
+        readings = jnp.einsum("esn,esp->epn", hidden, features.readings) / jnp.sqrt(hidden.shape[2])
+        by_output = first.reshape(readings.shape[1], -1, readings.shape[2])
+        return jnp.einsum("kcn,pkn->pc", by_output, readings)
 
     def log_density(self, coordinates: Coordinates) -> Float[Array, ""]:
         """Return log p(weights) + log p(y | weights), Eq. (8), up to a constant."""
@@ -128,12 +128,6 @@ def split_weights(coordinates: Coordinates, shapes: Sequence[tuple[int, int]]) -
     ends = itertools.accumulate(map(math.prod, shapes))
     pieces = jnp.split(coordinates, list(ends)[:-1])
     return tuple(piece.reshape(shape) for piece, shape in zip(pieces, shapes, strict=True))
-
-
-def read(first: Weights, readings: Float[Array, "examples paths width"]) -> Float[Array, "examples outputs"]:
-    """Return outputs from w^(1), with one row per path and output, and hidden readings, Eq. (5)."""
-    by_output = first.reshape(readings.shape[1], -1, readings.shape[2])
-    return jnp.einsum("kcn,pkn->pc", by_output, readings)  # Eq. (5)
 
 
 class NoUTurn(eqx.Module):
@@ -182,13 +176,10 @@ class _State(eqx.Module):
 class Gibbs(eqx.Module):
     """Exact block Gibbs sampling of embedding, layers and readout.
 
-    The output is linear in each block w given the others, so its conditional is Gaussian. One
-    linear solve draws from it by Matheron's rule,
+    Outputs are A w in each block w given the others, so its conditional is Gaussian. One linear
+    solve draws from it by Matheron's rule, with a draw w_0 of the prior and a draw e of the noise,
 
-        w = w_0 + A^T (A A^T + T I)^-1 (y - A w_0 - e),
-
-    where w_0 is a draw from the prior, e one of the labels' noise, and A (labels x weights) the
-    design matrix.
+        w = w_0 + A^T (A A^T + T I)^-1 (y - A w_0 - e).
     """
 
     posterior: WeightPosterior
@@ -198,64 +189,30 @@ class Gibbs(eqx.Module):
         return _State(split_weights(self.posterior.start(prior_key), self.posterior.shapes), key)
 
     def step(self, state):
-        key, embedding_key, *block_keys = jax.random.split(state.key, len(state.white) + 1)
-        first, features = self.posterior.path_weights(state.white)[0], self.posterior.features
-        paths, width = features.shape[1], len(state.white[0])
-        by_output = first.reshape(paths, -1, width) / jnp.sqrt(width)
-        flat = flat_features(self.posterior.architecture, features)
-        by_row = flat.reshape(len(flat), len(first), -1)
-        # With more hidden units than paths, this costs less than the design matrix.
-        mixed = jnp.einsum("ab,pbi->pai", first @ first.T / width, by_row)
-        embedding = self._draw(
-            state.white[0],
-            gram=flat @ mixed.reshape(flat.shape).T,
-            outputs=lambda embedding: read_paths(first, embedding, features),
-            transposed=lambda representer: jnp.einsum("kcn,pki,pc->ni", by_output, features, representer),
-            key=embedding_key,
-        )
-        white = (embedding, *state.white[1:])
-        # The path weights multiply V^0 phi / sqrt(N_1).
-        readings = jnp.einsum("ni,pki->pkn", embedding, features) / jnp.sqrt(width)
-        for block, block_key in enumerate(block_keys, 1):
-            white = (*white[:block], self._layer(block, white, readings, block_key), *white[block + 1 :])
+        key, *keys = jax.random.split(state.key, len(state.white) + 1)
+        white = state.white
+        for block, block_key in enumerate(keys):
+            white = (*white[:block], self._drawn(white, block, block_key), *white[block + 1 :])
         return _State(white, key)
 
     def draw(self, state):
         coordinates = jnp.concatenate([block.ravel() for block in state.white])
         return {**self.posterior.record(coordinates), "lp": self.posterior.log_density(coordinates)}
 
-    def _layer(self, block: int, white: White, readings: Array, key: PRNGKeyArray) -> Weights:
-        def first(own):
-            return self.posterior.path_weights((*white[:block], own, *white[block + 1 :]))[0]
-
-        _, transposed_first = jax.vjp(first, white[block])
-        # The derivative of an output in w^(1) has the readings in its rows, and zeros elsewhere.
-        rows = flat_features(self.posterior.architecture, readings)
-        by_label = rows.reshape(*self.posterior.labels.shape, -1, readings.shape[2])
-        (design,) = jax.vmap(jax.vmap(transposed_first))(by_label)
-        flat = design.reshape(self.posterior.labels.size, -1)
-        return self._draw(
-            white[block],
-            gram=flat @ flat.T,
-            outputs=lambda own: read(first(own), readings),
-            transposed=lambda representer: jnp.einsum("pcmn,pc->mn", design, representer),
-            key=key,
-        )
-
-    def _draw(
-        self,
-        block: Weights,
-        *,
-        gram: Float[Array, "labels labels"],
-        outputs: Callable[[Array], Array],
-        transposed: Callable[[Array], Array],
-        key: PRNGKeyArray,
-    ) -> Weights:
-        """Draw a block from its conditional. `outputs` applies A, `transposed` applies A^T."""
-        prior_key, noise_key = jax.random.split(key)
+    def _drawn(self, white: White, block: int, key: PRNGKeyArray) -> Weights:
         temperature, labels = self.posterior.architecture.temperature, self.posterior.labels
-        prior = jax.random.normal(prior_key, block.shape)
+
+        def slopes(example):
+            def output(own):
+                others = (*white[:block], own, *white[block + 1 :])
+                return self.posterior.outputs(others, example[None])[0]
+
+            return jax.jacrev(output)(white[block])
+
+        design = jax.vmap(slopes)(self.posterior.features).reshape(labels.size, -1)
+        prior_key, noise_key = jax.random.split(key)
+        prior = jax.random.normal(prior_key, white[block].shape)
         noise = jnp.sqrt(temperature) * jax.random.normal(noise_key, labels.shape)
-        factor = jnp.linalg.cholesky(gram + temperature * jnp.eye(labels.size))
-        representer = cho_solve((factor, True), (labels - outputs(prior) - noise).ravel())
-        return prior + transposed(representer.reshape(labels.shape))
+        factor = jnp.linalg.cholesky(design @ design.T + temperature * jnp.eye(labels.size))
+        residual = (labels - noise).ravel() - design @ prior.ravel()
+        return prior + (design.T @ cho_solve((factor, True), residual)).reshape(prior.shape)

@@ -21,7 +21,7 @@ ESS_PER_CHAIN = 100
 BFMI = 0.3
 # With fewer draws per chain, the diagnostics of ArviZ are NaN.
 _FEWEST_DRAWS = 4
-# Smallest number of parts of the chains that the jackknife leaves out in turn.
+# Smallest number of parts that the jackknife leaves out in turn.
 _JACKKNIFE = 20
 
 
@@ -88,16 +88,16 @@ def of_posterior_mean(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return `function` of the mean over all draws, and its standard error by a jackknife.
 
-    The jackknife leaves out contiguous parts, which are longer than the correlation time if chains mix.
+    The jackknife leaves out contiguous parts, which are longer than the correlation time if
+    chains mix.
     """
-    count = -(-_JACKKNIFE // len(draws))
-    parts = [part for chain in draws for part in np.array_split(chain, min(count, len(chain)))]
-    sums, counts = np.stack([part.sum(axis=0) for part in parts]), np.array([len(part) for part in parts])
-    total, number = sums.sum(axis=0), counts.sum()
-    estimate = np.asarray(function(total / number))
-    if len(parts) == 1:
-        return estimate, np.full(estimate.shape, np.nan)
-    without = np.stack([np.asarray(function((total - sums[i]) / (number - counts[i]))) for i in range(len(parts))])
+    chains, length, *axes = draws.shape
+    count = min(-(-_JACKKNIFE // chains), length)
+    whole = draws[:, : length - length % count]
+    means = whole.reshape(chains * count, -1, *axes).mean(axis=1)
+    parts = len(means)
+    others = (means.sum(axis=0) - means) / (parts - 1)
+    values = np.stack([np.asarray(function(mean)) for mean in others])
     # Equal values have no error, but their mean may differ from them by rounding.
-    spread = np.where(np.ptp(without, axis=0) > 0, without - without.mean(axis=0), 0.0)
-    return estimate, np.asarray(np.sqrt((len(without) - 1) / len(without) * np.sum(spread**2, axis=0)))
+    error = np.sqrt((parts - 1) * np.var(values - values[0], axis=0))
+    return np.asarray(function(draws.mean(axis=(0, 1)))), error
