@@ -16,7 +16,7 @@ from jaxtyping import Bool
 
 from theorykit import bpkr
 from theorykit.bpkr.sampling import Schedule, deviations, sample
-from theorykit.bpkr.sampling.results import entry_estimates, of_posterior_mean
+from theorykit.bpkr.sampling.sample import entry_estimates, of_posterior_mean
 from theorykit.bpkr.sweeps import order_parameters_of
 from theorykit.bpkr.sweeps.datasets import axes, path_coordinates
 from theorykit.workers import Workers

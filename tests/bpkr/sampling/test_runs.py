@@ -9,7 +9,7 @@ import pytest
 from theorykit import bpkr
 from theorykit.bpkr import sampling
 from theorykit.bpkr.sampling import Schedule
-from theorykit.bpkr.sampling.results import label_draws, of_posterior_mean
+from theorykit.bpkr.sampling.sample import label_draws, of_posterior_mean
 
 from .problems import problem, quietly
 

@@ -16,8 +16,7 @@ from theorykit.bpkr.network.network import network_of_whitened
 from theorykit.bpkr.sampling import Schedule
 from theorykit.bpkr.sampling.chains import run_chains
 from theorykit.bpkr.sampling.posteriors import NoUTurn, split_weights
-from theorykit.bpkr.sampling.results import entry_estimates, output_estimates
-from theorykit.bpkr.sampling.sample import sampler_of
+from theorykit.bpkr.sampling.sample import entry_estimates, output_estimates, sampler_of
 
 from ..cases import random_key_queries
 from .problems import INPUT_FEATURES, NETWORKS, problem, quietly

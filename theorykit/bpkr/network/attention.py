@@ -64,8 +64,8 @@ def _layers(name: str) -> Any:
 class Heads(eqx.Module):
     """The heads of all layers, given by `key_query`, or by `query` and `key`.
 
-    Scores of `query` and `key` are divided by sqrt(G). Scores of `key_query` are x_s^T K^T Q x_t:
-    a factor such as the paper's 1/features, with which `Model` draws heads, is part of K^T Q.
+    Scores are x_s^T K^T Q x_t for `key_query`, so that K^T Q includes the factor 1/features of
+    Eq. (3), as in the random heads of `Model`; and q . k / sqrt(G) for `query` and `key`.
 
     Args:
         key_query: K^T Q (heads, features, features) per layer that has heads, keys on the left.
@@ -85,12 +85,10 @@ class Heads(eqx.Module):
         if not is_product and ("key_query" in given or not {"query", "key"} <= set(given)):
             raise ValueError("give either key_query, or both query and key")
         first = self.key_query if is_product else self.query
+        features = first[0].shape[2] if first else 0
+        shapes = [(len(each), features if is_product else each.shape[1], features) for each in first]
         for name, layers in given.items():
-            wanted = []
-            for heads, size, _ in (layer.shape for layer in first):
-                features = first[0].shape[2]
-                shape = heads, features if is_product else size, features
-                wanted.append(shape[:2] if name.endswith("bias") else shape)
+            wanted = [shape[:2] if name.endswith("bias") else shape for shape in shapes]
             if (found := [layer.shape for layer in layers]) != wanted:
                 raise ValueError(f"{name} must have the shapes {wanted}, got {found}")
 
@@ -126,15 +124,12 @@ class Heads(eqx.Module):
         if self.key_query is not None:
             scores = [jnp.einsum("psi,hij,ptj->phst", inputs, each, inputs) for each in self.key_query]
         else:
-            scores = []
-            for i, (query, key) in enumerate(zip(self.query, self.key, strict=True)):
-                queries = jnp.einsum("hgi,pti->phgt", query, inputs)
-                keys = jnp.einsum("hgi,pti->phgt", key, inputs)
-                if self.query_bias is not None:
-                    queries = queries + self.query_bias[i][:, :, None]
-                if self.key_bias is not None:
-                    keys = keys + self.key_bias[i][:, :, None]
-                scores.append(jnp.einsum("phgs,phgt->phst", keys, queries) / jnp.sqrt(query.shape[1]))
+            scores, none = [], [jnp.zeros((1, 1))] * len(self.query)
+            biases = self.query_bias or none, self.key_bias or none
+            for query, key, of_query, of_key in zip(self.query, self.key, *biases, strict=True):
+                queries = jnp.einsum("hgi,pti->phgt", query, inputs) + of_query[..., None]
+                keys = jnp.einsum("hgi,pti->phgt", key, inputs) + of_key[..., None]
+                scores.append(jnp.einsum("phgs,phgt->phst", keys, queries) / np.sqrt(query.shape[1]))
         if added is not None:
             scores = [layer + added for layer in scores]
         return tuple(jax.nn.softmax(layer, axis=2) for layer in scores)  # Eq. (3)
@@ -171,8 +166,7 @@ def attention(
         parameters: `key_query`, or `query`, `key` and their biases, as in `bpkr.Heads`.
 
     Returns:
-        One array (examples, heads, keys, queries) per layer that has heads, which sums to one
-        over keys.
+        One array (examples, heads, keys, queries) per layer that has heads; sums over keys are one.
 
     Raises:
         ValueError: an array does not fit, or a query has no key.
@@ -201,9 +195,9 @@ def path_features(
 ) -> PathFeatures:
     """Compute path features phi (examples, paths, features), Eq. (7).
 
-    For layers of attention, phi^pi = s_0 xi^pi / sqrt(N_0 H_1 ... H_L) with the attended input
-    xi^pi, so that K = sum U_1^{pi pi'} phi^pi . phi^pi'. Paths are ordered as in
-    `Architecture.path_branches`. For a nonlinear embedding, the result holds kernels.
+    For attention, phi^pi = s_0 xi^pi / sqrt(N_0 H_1 ... H_L) with the attended input xi^pi, and
+    K = sum U_1^{pi pi'} phi^pi . phi^pi'. Paths are ordered as in `Architecture.path_branches`.
+    For a nonlinear embedding, the result holds kernels instead of features.
 
     Args:
         inputs: (examples, tokens, features).
@@ -217,15 +211,6 @@ def path_features(
         layout: "torch" if the last two axes of attention are (queries, keys). Only "keys-first"
             accepts attention that looks like a softmax in the other order.
 
-    Example:
-        >>> import numpy as np
-        >>> import theorykit
-        >>> from theorykit import bpkr
-        >>> theorykit.enable_float64()
-        >>> inputs, uniform = np.ones((6, 4, 3)), np.full((2, 4, 4), 1 / 4)
-        >>> arch = bpkr.Architecture(layers=(2,), widths=10, temperature=0.1)
-        >>> bpkr.path_features(inputs, [uniform], arch).shape
-        (6, 2, 3)
     """
     parts = attention if isinstance(attention, (list, tuple)) else ()
     maps = {f"attention[{i}]": layer for i, layer in enumerate(parts)}

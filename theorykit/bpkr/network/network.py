@@ -39,14 +39,12 @@ Weights = Float[Array, "_ _"]
 
 
 class Network(eqx.Module):
-    """A deep network with linear values, whose attention depends on the bare input alone.
-
-    The embedding, and dense layers directly above it, can be nonlinear.
+    """A deep network whose attention depends on the bare input alone.
 
     - `architecture`: layers, widths and prior variances.
     - `embedding`: V^0 (N_1, N_0).
-    - `weights`: V_l (N_{l+1}, blocks N_l) of each layer, its blocks side by side.
-    - `readout_weights`: a (outputs, N_a). If every token is read, one row per (token, output).
+    - `weights`: V_l (N_{l+1}, blocks N_l) of each layer.
+    - `readout_weights`: a (outputs, N_a). If every token is read, a row per (token, output).
     - `heads`: the heads of all layers.
     - `readout`: the token that is read.
     """
@@ -63,13 +61,13 @@ class Network(eqx.Module):
     def of_weights(
         cls, architecture: Architecture, weights: Any, heads: Heads, *, readout: Readout | None = None
     ) -> Network:
-        """Make a network from the `weights` of embedding, every layer, and readout.
+        """Make a network from the `weights` of embedding, layers and readout.
 
         Raises:
-            ValueError: a shape or the heads do not fit the architecture.
+            ValueError: a shape does not fit the architecture.
         """
         readout = chosen_readout(architecture, readout, architecture.read_tokens)
-        weights = checked_sequence("weights", weights, "arrays: embedding, layers, readout", architecture.depth + 2)
+        weights = checked_sequence("weights", weights, "arrays", architecture.depth + 2)
         weights = [finite_array(f"weights[{i}]", value, "rows columns") for i, value in enumerate(weights)]
         features, counts = weights[0].shape[1], tuple(count for count in architecture.heads if count)
         if heads.counts != counts or (counts and heads.input_features != features):
@@ -101,9 +99,7 @@ class Network(eqx.Module):
     ) -> Float[Array, "examples *outputs"]:
         """Compute the outputs (examples,), or (examples, outputs) if there are several.
 
-        Args:
-            inputs: (examples, tokens, features).
-            mask, real_tokens, layout: as in `bpkr.attention`. Only real tokens are read.
+        Arguments are those of `bpkr.attention`. Only real tokens are read.
         """
         inputs = finite_array("inputs", inputs, "examples tokens features")
         tokens = inputs.shape[1]
@@ -136,7 +132,7 @@ class Network(eqx.Module):
         """Return the term of each path in the output, Eq. (5), given path features."""
         architecture = self.architecture
         if not architecture.is_linear:
-            raise ValueError("the network has nonlinear hidden units, so its output is not a sum over path features")
+            raise ValueError("the network has nonlinear hidden units, so its output is not a sum over paths")
         features = checked_features(architecture, features)
         if features.shape[2] != self.embedding.shape[1]:
             raise ValueError(f"features must have {self.embedding.shape[1]} columns, got shape {features.shape}")
@@ -156,19 +152,8 @@ def sample_network(
         architecture: layers, widths and prior variances.
         heads: the heads of all layers.
         input_features: number of features of a token.
-        readout: the token that is read; by default the last, or all if the architecture reads several.
+        readout: the token that is read, as in `bpkr.path_features`.
         key: JAX random key.
-
-    Example:
-        >>> import jax
-        >>> import theorykit
-        >>> from theorykit import bpkr
-        >>> theorykit.enable_float64()
-        >>> heads = bpkr.Heads(key_query=[jax.numpy.ones((2, 3, 3))])
-        >>> arch = bpkr.Architecture(layers=(2,), widths=10, temperature=0.1)
-        >>> network = bpkr.sample_network(arch, heads, input_features=3, key=jax.random.key(0))
-        >>> network.weights[0].shape  # (width, heads x width below)
-        (10, 20)
     """
     require_float64()
     shapes = weight_shapes(architecture, input_features)
@@ -218,14 +203,14 @@ def checked_whole_widths(architecture: Architecture) -> tuple[int, ...]:
 def path_weights(network: Network) -> tuple[Weights, ...]:
     """Return (w^(1), ..., w^(L+1)), Eq. (6): weights (n_l, N_l) of partial paths, then the readout.
 
-    With several outputs, a row is a (partial path, output) pair, and the output varies fastest.
+    With several outputs, a row is a (partial path, output) pair; the output varies fastest.
 
     Raises:
-        ValueError: a dense layer is nonlinear, so that paths through it have no weights.
+        ValueError: a dense layer is nonlinear.
     """
     architecture = network.architecture
     if nonlinear_layers(architecture.layers):
-        raise ValueError("the network has a nonlinear dense layer, and path weights through it are not defined")
+        raise ValueError("the network has a nonlinear dense layer, so its paths have no weights")
     numbers = architecture.layer_numbers()
     return layer_functions.all_path_weights(architecture.forms, numbers, network.weights, network.readout_weights)
 
@@ -243,10 +228,7 @@ def _path_readings(first, embedding, paths: int) -> Float[Array, "paths outputs 
 
 
 def empirical_order_parameters(network: Network) -> OrderParameters:
-    """Return U_l = w^(l) w^(l)T / N_l of sampled or trained weights, Eq. (13).
-
-    U_l is singular if a layer has fewer hidden units than partial paths.
-    """
+    """Return U_l = w^(l) w^(l)T / N_l of sampled or trained weights, Eq. (13)."""
     return overlaps(path_weights(network))
 
 
@@ -266,7 +248,7 @@ class Head(NamedTuple):
 
 
 def rank_heads(scores: Sequence[ArrayLike]) -> list[Head]:
-    """Return all heads, the least important first, given one array (H_l,) per layer, as from `head_scores`.
+    """Rank all heads, the least important first, by `scores`: one array (H_l,) per layer.
 
     >>> import numpy as np
     >>> from theorykit import bpkr
@@ -287,9 +269,6 @@ def removable_heads(order: Iterable[Head], head_counts: Sequence[int]) -> list[H
     Args:
         order: heads, as from `rank_heads`.
         head_counts: (H_1, ..., H_L), as in `Architecture.heads`.
-
-    Raises:
-        ValueError: a head is unknown or repeated.
     """
     remaining, removable = list(head_counts), []
     for head in _checked_heads("order", order, head_counts):
@@ -301,15 +280,13 @@ def removable_heads(order: Iterable[Head], head_counts: Sequence[int]) -> list[H
 
 @checked_arguments
 def without_heads(network: Network, removed: Iterable[Head]) -> Network:
-    """Return a smaller network, with the same output as if the weights of `removed` heads were zero.
+    """Return a smaller network with the output that zero weights of `removed` heads give.
 
-    A layer that keeps H' of H heads divides by sqrt(H') instead of sqrt(H), so its other blocks are multiplied by
-    sqrt(H' / H). Prior variances stay the same.
-
-    Source: Sec. 4.2 of arXiv 2405.15926.
+    A layer that keeps H' of H heads divides by sqrt(H') instead of sqrt(H), so its blocks are
+    multiplied by sqrt(H' / H). Source: Sec. 4.2 of arXiv 2405.15926.
 
     Raises:
-        ValueError: a head is unknown or repeated, a layer would lose all its heads, or is a custom layer.
+        ValueError: a head is unknown or repeated, or its layer loses all heads or is custom.
     """
     architecture = network.architecture
     removed = _checked_heads("removed", removed, architecture.heads)

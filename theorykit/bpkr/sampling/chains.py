@@ -69,28 +69,24 @@ def run_chains(
     """
     # Plain numbers, unlike typed keys, can be written to disk.
     keys = np.asarray(jax.random.key_data(jax.random.split(key, schedule.chains)))
-    # On an accelerator one batch is fastest, although chains wait for each other. On a CPU each
-    # chain is compiled alone, so that its draws do not depend on the others.
+    # On an accelerator one batch is fastest. On a CPU each chain is compiled alone, so that its
+    # draws do not depend on the others.
     batches = {f"chain-{number}": keys[number : number + 1] for number in range(len(keys))}
     if executor is None and jax.default_backend() != "cpu":
         batches = {"chains": keys}
     tasks = [(batch, {**settings, "chain": name}, folder and folder / f"{name}.npz") for name, batch in batches.items()]
     steps, runs = schedule.warmup + schedule.draws, {}
     cost = f"{counted(schedule.chains, 'chain')} of {counted(steps, 'step')}"
-    with Progress("sampling", len(tasks), "batch", shown=progress, cost=cost) as report:
+    with Progress("sampling", len(tasks), "chain", shown=progress, cost=cost) as report:
         common = make, schedule, progress and executor is None
-        for number, runs[number] in run_tasks(executor, _run_batch, tasks, common):
+        for number, run in run_tasks(executor, _run_batch, tasks, common):
+            runs[number] = run
             report.update()
-            _, described, path = tasks[number]
-            # A worker may not have access to the folder.
-            if path is not None and not path.exists():
-                store.write_arrays(runs[number], described, path)
-    found = {name: sum(run[name] for run in runs.values()) for name in ("warmup_seconds", "seconds")}
-    for name in runs[0]:
-        if name.startswith(_DRAW):
-            parts = [runs[number][name][:, : schedule.draws] for number in range(len(tasks))]
-            found[name.removeprefix(_DRAW)] = np.concatenate(parts)
-    return found
+    runs = [runs[number] for number in range(len(tasks))]
+    found = {name: sum(run[name] for run in runs) for name in ("warmup_seconds", "seconds")}
+    names = [name for name in runs[0] if name.startswith(_DRAW)]
+    draws = {name: np.concatenate([run[name] for run in runs]) for name in names}
+    return found | {name.removeprefix(_DRAW): each[:, : schedule.draws] for name, each in draws.items()}
 
 
 def _run_batch(make, schedule, shown, keys, settings, path) -> dict[str, Any]:
@@ -100,7 +96,7 @@ def _run_batch(make, schedule, shown, keys, settings, path) -> dict[str, Any]:
     run = {"steps": 0, "warmup_seconds": 0.0, "seconds": 0.0}
     if path is not None and (kept := store.read_arrays(path, "run of chains", settings)) is not None:
         states, run = store.tree_like(states, kept), {name: kept[name].item() for name in run}
-        blocks.append({name: values for name, values in kept.items() if name.startswith(_DRAW)})
+        blocks = [{name: values for name, values in kept.items() if name.startswith(_DRAW)}]
 
     def arrays() -> dict[str, Any]:
         names = blocks[0] if blocks else ()

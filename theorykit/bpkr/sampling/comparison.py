@@ -21,8 +21,7 @@ from ..data.classes import are_classes, class_accuracy
 from ..evaluation.problem import as_problem
 from ..order_parameters.finite_width_law import finite_width_law
 from ..sweeps.datasets import label
-from .results import entry_estimates, of_posterior_mean, output_estimates
-from .sample import Sampler, check_can_be_sampled, sample
+from .sample import Sampler, check_can_be_sampled, entry_estimates, of_posterior_mean, output_estimates, sample
 
 Approach = Literal["saddle", "one_over_n", "exact", "gibbs", "nuts", "infinite_width"]
 
@@ -46,10 +45,11 @@ def compare(
         approaches: some of
 
             - `saddle`: the minimum of the action.
-            - `one_over_n`: corrections to next order in 1/N; NaN if a layer has fewer units than partial paths.
+            - `one_over_n`: the next order in 1/N; NaN if a layer has fewer units than partial
+              paths.
             - `exact`, `gibbs`, `nuts`: the samplers of `sample`.
-            - `infinite_width`: the Gaussian process of infinitely wide layers; with a richness, the limit with learned
-              features, and variances to leading order in the width.
+            - `infinite_width`: the Gaussian process of infinitely wide layers; with a richness,
+              the limit with learned features, and variances to leading order in the width.
         options: keywords of `sample` or `bpkr.solve` by approach, such as
             {"gibbs": {"schedule": Schedule(chains=4, warmup=1000, draws=10_000)}}.
         folder: each sampler saves its draws in a subfolder, and resumes from it.
@@ -58,8 +58,8 @@ def compare(
         A dataset along an axis `approach`:
 
         - `U_l`, `u`: the order parameters.
-        - `mean`, `variance`: of the output on test examples; with classes also `accuracy`, that of `mean`.
-        - `U_l_error` and so on: the Monte Carlo error of each of these, zero for theory.
+        - `mean`, `variance`: of test outputs; with classes also `accuracy`, that of `mean`.
+        - `U_l_error` and so on: Monte Carlo errors, zero for theory.
         - `U_l_deviation` and so on: see `deviations`; only with the approach `exact`.
         - `mixed`, `diagnosis`, `seconds`.
     """
@@ -100,20 +100,17 @@ def compare(
 
 @checked_arguments
 def deviations(result: xr.Dataset, reference: str = "exact") -> xr.Dataset:
-    """Return the difference between each approach and a reference, in units of its standard error.
+    """Return `U_l_deviation` and so on: differences from a reference, in standard errors.
 
     Args:
         result: from `compare`.
         reference: the approach to which the others are compared.
-
-    Returns:
-        `U_l_deviation` and so on along `approach`. A nonzero difference without any error is NaN.
     """
     checked_choice("reference", reference, map(str, result["approach"].values))
     found, there = {}, result.sel(approach=reference)
     for name in (str(name) for name in result.data_vars if f"{name}_error" in result):
         error = np.hypot(result[f"{name}_error"], there[f"{name}_error"])
-        # The reference itself, and entries that a skip connection fixes, have no error.
+        # The reference, and entries that a skip connection fixes, have no error.
         difference = result[name] - there[name]
         found[f"{name}_deviation"] = xr.where(difference == 0, 0.0, difference / error.where(error > 0))
     return xr.Dataset(found)
