@@ -192,14 +192,3 @@ def test_the_prior_has_the_mean_and_the_covariance_of_the_gp_limit(case, network
     kernel = bpkr.kernel(bpkr.Problem(case.architecture(), bpkr.Data(features)), limit)
     assert_mean_is(outputs[:, :, None] * outputs[:, None, :], kernel)
     assert_mean_is(outputs, 0)
-
-
-@pytest.mark.parametrize("case", cases.GRAMMAR)
-def test_weight_blocks_have_the_covariance_of_their_prior(case):
-    wide = replace(case, widths=tuple(60.0 for _ in case.widths))
-    network = sampled(wide.architecture(), key_query_heads(case.heads, np.random.default_rng(0)), 0)
-    layers = zip(wide.architecture().layers, network.weights, case.variances[1:-1], strict=True)
-    for layer, weights, variance in layers:
-        covariance = explicit_covariance(layer, variance)
-        entries = np.stack([block.ravel() for block in np.split(np.asarray(weights), len(covariance), axis=1)], axis=1)
-        assert_mean_is(entries[:, :, None] * entries[:, None, :], covariance)

@@ -1,7 +1,6 @@
 """A pruned network is smaller, and gives what the whole one gives without the contributions of the heads removed."""
 
 import dataclasses
-import itertools
 
 import equinox as eqx
 import jax
@@ -118,20 +117,6 @@ def test_a_count_of_parameters_in_numbers():
     network = sampled(TWO_BY_TWO)
     assert network.parameter_count == 54 + 2 * 63 + 2 * 56 + 8 + 4 * 36
     assert bpkr.without_heads(network, [Head(2, 1)]).parameter_count == 54 + 2 * 63 + 56 + 8 + 3 * 36
-
-
-@pytest.mark.parametrize(("case", "removed"), [case for case in PRUNED if len(case[1]) > 1])
-def test_one_by_one_is_all_together(case, removed):
-    network, together = sampled(case), bpkr.without_heads(sampled(case), removed)
-    for order in itertools.permutations(removed):
-        one_by_one, gone = network, []
-        for head in order:
-            earlier = sum(other.layer == head.layer and other.head < head.head for other in gone)
-            one_by_one = bpkr.without_heads(one_by_one, [Head(head.layer, head.head - earlier)])
-            gone.append(head)
-        assert jax.tree.structure(one_by_one) == jax.tree.structure(together)
-        for found, expected in zip(*map(jax.tree.leaves, (one_by_one, together)), strict=True):
-            assert_close(found, expected, 1e-14)
 
 
 @pytest.mark.parametrize("layer", [TiedHeads(3), Skip(TiedHeads(3), 0.5), CorrelatedHeads(CORRELATED, 2)])

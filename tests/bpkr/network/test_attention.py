@@ -1,4 +1,7 @@
-"""Masks, padding and readout positions: against attention among the real tokens alone, and with bad input."""
+"""Attention and path features: against Eqs. (3) and (7) written out, with masks and padding, and with bad input."""
+
+import itertools
+import math
 
 import jax
 import jax.numpy as jnp
@@ -11,7 +14,17 @@ from theorykit import bpkr
 from theorykit.testing import random_inputs
 from theorykit.testing.problems import EXAMPLES, INPUT_FEATURES, TOKENS
 
-from ..cases import READOUTS, SEEDS, TWO_LAYERS, assert_close, changed, random_key_queries, refused
+from .. import cases
+from ..cases import (
+    READOUTS,
+    SEEDS,
+    TWO_LAYERS,
+    assert_close,
+    changed,
+    explicit_branches,
+    random_key_queries,
+    refused,
+)
 
 G = 3
 ARCHITECTURE = TWO_LAYERS.architecture()
@@ -244,15 +257,6 @@ def test_masks_of_keys_alone_need_the_layout_of_their_library():
                 attended(wrong, layout=layout)
 
 
-def test_as_many_examples_as_tokens_change_no_meaning():
-    lengths, causal = np.array([4, 1, 3, 2]), np.tri(TOKENS, dtype=bool)
-    flags = np.arange(TOKENS) < lengths[:, None]
-    np.testing.assert_array_equal(
-        attended(None, TOKENS, real_tokens=flags), attended(None, TOKENS, real_tokens=lengths)
-    )
-    np.testing.assert_array_equal(attended(causal.T, TOKENS), attended("causal", TOKENS))
-
-
 def test_masks_that_do_not_fit_are_refused():
     for shape in ((EXAMPLES,), (EXAMPLES, TOKENS), (TOKENS + 1, TOKENS), (2, TOKENS, TOKENS), (EXAMPLES, 3, 1, 1)):
         with refused("mask must have shape"):
@@ -283,3 +287,63 @@ def test_padding_on_the_left_attends_to_itself():
     np.testing.assert_allclose(found.sum(axis=2), 1, rtol=1e-15)
     with refused("without any key; mark padding with real_tokens"):
         attended((CAUSAL & real[:, :, None])[:, None])
+
+
+def explicit_softmax(tokens, key_query):
+    """Eq. (3) for one example and one head, one entry after the other."""
+    weights = np.array([[math.exp(key @ key_query @ query) for query in tokens] for key in tokens])
+    return weights / weights.sum(axis=0)
+
+
+def explicit_path_features(architecture, inputs, attention, readout):
+    """Eq. (7): one product of attention matrices for each path."""
+    tokens = inputs.shape[1]
+    read = {"first": np.eye(tokens)[0], "last": np.eye(tokens)[-1], "mean": np.full(tokens, 1 / tokens)}[readout]
+    features = np.zeros((len(inputs), architecture.paths, inputs.shape[2]))
+    for example, example_tokens in enumerate(inputs):
+        left = iter(attention)
+        mixings = [
+            explicit_branches(layer, next(left)[example] if layer.heads else None, tokens)
+            for layer in architecture.layers
+        ]
+        for index, path in enumerate(itertools.product(*mixings)):
+            features[example, index] = np.linalg.multi_dot([np.eye(tokens), *path, read]) @ example_tokens
+    return features * math.sqrt(architecture.prior_variances[0] / inputs.shape[2])
+
+
+@given(case=cases.SHALLOW_OR_DEEP, seed=SEEDS)
+def test_attention_is_its_explicit_softmax(case, seed):
+    rng = np.random.default_rng(seed)
+    inputs, key_queries = random_inputs(rng), random_key_queries(case.heads, rng)
+    for layer, products in zip(bpkr.attention(inputs, key_query=key_queries), key_queries, strict=True):
+        explicit = [[explicit_softmax(tokens, product) for product in products] for tokens in inputs]
+        assert_close(layer, explicit, 1e-12)
+    # large scores neither overflow nor lose their sum
+    for layer in bpkr.attention(inputs, key_query=[1e4 * products for products in key_queries]):
+        assert np.min(layer) >= 0
+        np.testing.assert_allclose(np.sum(layer, axis=2), 1, rtol=1e-13)
+
+
+@given(
+    case=st.one_of(cases.SHALLOW_OR_DEEP, cases.ANY_OF_THE_GRAMMAR),
+    seed=SEEDS,
+    readout=st.sampled_from(READOUTS),
+)
+def test_path_features_are_their_explicit_sums(case, seed, readout):
+    rng, architecture = np.random.default_rng(seed), case.architecture()
+    inputs = random_inputs(rng)
+    attention = bpkr.attention(inputs, key_query=random_key_queries(case.heads, rng))
+    features = bpkr.path_features(inputs, attention, architecture, readout)
+    assert features.shape == (EXAMPLES, architecture.paths, INPUT_FEATURES)
+    explicit = explicit_path_features(architecture, inputs, list(map(np.asarray, attention)), readout)
+    assert_close(features, explicit, 1e-12)
+
+
+def test_a_network_without_attention_takes_none():
+    inputs, architecture = random_inputs(np.random.default_rng(0)), cases.DEEP_LINEAR.architecture()
+    features = bpkr.path_features(inputs, (), architecture)
+    scale = math.sqrt(cases.DEEP_LINEAR.variances[0] / INPUT_FEATURES)
+    assert_close(features, scale * inputs[:, -1:], 1e-13)
+    assert bpkr.attention(inputs, key_query=()) == ()
+    with refused("attention must have 0 arrays"):
+        bpkr.path_features(inputs, [np.ones((EXAMPLES, 1, TOKENS, TOKENS))], architecture)
