@@ -384,8 +384,8 @@ def _checked_attention(attention, shape, architecture, layout, real) -> tuple[Ar
         layer = jnp.swapaxes(layer, -1, -2) if layout == "torch" else layer
         is_transposed, leak = map(on_host, _judge(layer, real))
         transposed = (
-            f"{name} is transposed: it sums to one over queries, not over keys; choose another layout, or "
-            'layout="keys-first" if this is intended'
+            f"{name} is transposed: it sums to one over queries, not over keys; "
+            'layout="torch" is for (queries, keys), and layout="keys-first" accepts any attention'
         )
         padding = f"{name}: real tokens attend to padding; pass real_tokens to bpkr.attention"
         is_valid = True if layout == "keys-first" else ~is_transposed
