@@ -58,11 +58,7 @@ def kind(function: Callable) -> Callable:
 _OWN_LAYERS = {each.__name__: each for each in (CorrelatedHeads, Pooling, TiedHeads)}
 # Functions of hidden units that the package knows by name; others are expressions in h.
 _NAMED_FUNCTIONS = ("identity", "erf", "relu", "quadratic")
-_SAMPLERS = {
-    "order parameters": sampling.sample_order_parameters,
-    "weights": sampling.sample_weights,
-    "gibbs": sampling.sample_weights_by_gibbs,
-}
+_SAMPLERS = {"order parameters": "exact", "weights": "nuts", "gibbs": "gibbs"}
 
 
 def are_equal_expressions(expected: str, found: str) -> bool:
@@ -348,7 +344,7 @@ def network(spec, arrays):
     weights, key_query = (
         [arrays[name] for name in sorted(arrays) if name.startswith(prefix)] for prefix in ("weights", "key_query")
     )
-    heads, readout = bpkr.heads(key_query=key_query), spec.get("readout")
+    heads, readout = bpkr.Heads(key_query=key_query), spec.get("readout")
     network = bpkr.Network.of_weights(_architecture(spec), weights, heads, readout=readout)
     pruned = bpkr.without_heads(network, [bpkr.Head(*each) for each in spec["removed"]])
     found = _named(bpkr.empirical_order_parameters(network))
@@ -404,7 +400,8 @@ def sample(spec, arrays):
     schedule = sampling.Schedule(**spec["schedule"])
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", sampling.MixingWarning)
-        tree = _SAMPLERS[spec["sampler"]](problem, key=jax.random.key(0), schedule=schedule, progress=False)
+        sampler = _SAMPLERS[spec["sampler"]]
+        tree = sampling.sample(problem, sampler=sampler, key=jax.random.key(0), schedule=schedule, progress=False)
     summary, found = tree["summary"].to_dataset(), {}
     for name in spec["results"]:
         found[name] = summary[name].sel(statistic="mean").values

@@ -255,7 +255,7 @@ OBJECTS: dict[str, Callable[[], object]] = {
     "order parameters": lambda: bpkr.gp_limit(MODEL),
     "saddle": lambda: bpkr.solve(bpkr.Architecture((2,), 3.0, temperature=0.3), bpkr.Data(FEATURES, LABELS)),
     "prediction": lambda: bpkr.Prediction(jnp.arange(3.0), jnp.ones(3)),
-    "heads": lambda: bpkr.heads(key_query=[np.ones((2, 3, 3))]),
+    "heads": lambda: bpkr.Heads(key_query=[np.ones((2, 3, 3))]),
     "network": lambda: dmft.self_attention_limit(dmft.published_weights(), 4),
     "window": lambda: dmft.Window(np.zeros((4, 3)), 1),
 }

@@ -56,7 +56,7 @@ MODEL = {
     "sequences of different features": (lambda: fit([*INPUTS[:23], INPUTS[23, :, :2]]), "inputs", "[2, 3]"),
     "NaN in the inputs": (lambda: fit(changed(INPUTS, (3, 1, 2), NAN)), "inputs", "nan", "(3, 1, 2)"),
     "text in the inputs": (lambda: fit(INPUTS.astype(str)), "inputs"),
-    "an example of padding alone": (lambda: fit(changed(INPUTS, 3, NAN)), "real_tokens[3]"),
+    "an example of padding alone": (lambda: fit(changed(INPUTS, 3, NAN)), "real_tokens", "example 3"),
     "layers as one number": (lambda: fit(layers=4), "layers", "4"),
     "a width of zero": (lambda: fit(widths=0), "widths", "0"),
     "a negative temperature": (lambda: fit(temperature=-0.3), "temperature", "-0.3"),
@@ -152,7 +152,7 @@ def paths(maps=MAPS, *options, **named):
 
 ATTENTION = {
     "queries without keys": (lambda: attend(weights=None, query=WEIGHTS), "query", "key"),
-    "weights that are not square": (lambda: attend(weights=[np.ones((2, 3, 6))]), "key_query[0]", "(2, 3, 6)"),
+    "weights that are not square": (lambda: attend(weights=[np.ones((2, 3, 6))]), "key_query", "(2, 3, 6)"),
     "inputs of other features": (lambda: attend(TOKENS[:, :, :3]), "inputs", "(5, 4, 3)", "6 features"),
     "NaN in tokens": (lambda: attend(changed(TOKENS, (0, 1, 2), NAN)), "inputs", "nan", "(0, 1, 2)"),
     "a misspelt mask": (lambda: attend(mask="casual"), "mask", "'causal'"),

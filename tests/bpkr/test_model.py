@@ -121,7 +121,7 @@ def test_the_infinite_width_is_the_gaussian_process():
 @pytest.mark.slow
 def test_heads_come_as_arrays_as_an_object_and_at_random():
     arrays = bpkr.Model(**SETTINGS).fit(INPUTS, TEXT)
-    as_object = bpkr.Model(**{**SETTINGS, "heads": bpkr.heads(key_query=KEY_QUERY), "layers": None}).fit(INPUTS, TEXT)
+    as_object = bpkr.Model(**{**SETTINGS, "heads": bpkr.Heads(key_query=KEY_QUERY), "layers": None}).fit(INPUTS, TEXT)
     assert arrays.log_evidence_ == as_object.log_evidence_
     first, again, other = (
         bpkr.Model(layers=(2,), random_state=seed).fit(INPUTS, TEXT).log_evidence_ for seed in (1, 1, 2)

@@ -282,7 +282,7 @@ def test_exact_sampling_agrees_and_corrections_bring_the_saddle_closer(width):
     saddle = bpkr.solve(problem)
     expanded = bpkr.fluctuations(problem, saddle)
     schedule = sampling.Schedule(chains=4, warmup=300, draws=2000)
-    tree = sampling.sample_order_parameters(problem, key=jax.random.key(0), schedule=schedule, progress=False)
+    tree = sampling.sample(problem, key=jax.random.key(0), schedule=schedule, progress=False)
     drawn = {name: np.asarray(values).reshape(8000, -1) for name, values in tree["posterior"].data_vars.items()}
     of_u1, spread = drawn["U_1"].mean(axis=0), drawn["U_1"].std(axis=0)
     at_saddle, corrected = (
@@ -306,12 +306,12 @@ def test_samplers_of_the_weights_agree_with_the_exact_posterior():
     problem = small_problem(20)
     schedule = sampling.Schedule(chains=4, warmup=500, draws=2000)
     drawn = {}
-    for sampler in (sampling.sample_order_parameters, sampling.sample_weights_by_gibbs, sampling.sample_weights):
-        tree = sampler(problem, key=jax.random.key(2), schedule=schedule, progress=False)
+    for sampler in ("exact", "gibbs", "nuts"):
+        tree = sampling.sample(problem, sampler=sampler, key=jax.random.key(2), schedule=schedule, progress=False)
         posterior = {name: np.asarray(values) for name, values in tree["posterior"].data_vars.items()}
-        name = "mean" if sampler is sampling.sample_order_parameters else "sampled_output"
-        drawn[sampler.__name__] = posterior[name].reshape(8000, -1), posterior["U_1"].reshape(8000, -1)
-    exact = drawn.pop("sample_order_parameters")
+        name = "mean" if sampler == "exact" else "sampled_output"
+        drawn[sampler] = posterior[name].reshape(8000, -1), posterior["U_1"].reshape(8000, -1)
+    exact = drawn.pop("exact")
     for name, found in drawn.items():
         for one, other in zip(found, exact, strict=True):
             assert np.max(np.abs(one.mean(axis=0) - other.mean(axis=0)) / one.std(axis=0)) < 0.15, name
@@ -322,7 +322,7 @@ def test_a_network_has_the_outputs_of_this_parameterisation():
     tokens = jnp.array(np.random.default_rng(3).normal(size=(3, 4, 5)))
     width, gamma, keys = 20, 0.6, jax.random.split(jax.random.key(4), 3)
     rich = bpkr.Architecture((2,), width, temperature=0.1, richness=gamma)
-    heads = bpkr.heads(key_query=[jax.random.normal(keys[0], (2, 5, 5))])
+    heads = bpkr.Heads(key_query=[jax.random.normal(keys[0], (2, 5, 5))])
     standard = bpkr.Architecture((2,), width, temperature=0.1)
     one, other = (bpkr.sample_network(arch, heads, input_features=5, key=keys[1]) for arch in (rich, standard))
     assert_close(one(tokens), other(tokens) / (gamma * np.sqrt(width)), 1e-12)
@@ -333,9 +333,9 @@ def test_a_network_has_the_outputs_of_this_parameterisation():
 def test_what_needs_finite_widths_or_the_standard_parameterisation_says_so():
     wide = small_problem(math.inf)
     refused = {
-        "sampling needs finite widths": lambda: sampling.sample_order_parameters(wide, key=jax.random.key(0)),
+        "sampling needs finite widths": lambda: sampling.sample(wide, key=jax.random.key(0)),
         "a network needs finite widths": lambda: bpkr.sample_network(
-            wide.architecture, bpkr.heads(key_query=[np.zeros((2, 3, 3))]), input_features=3, key=jax.random.key(0)
+            wide.architecture, bpkr.Heads(key_query=[np.zeros((2, 3, 3))]), input_features=3, key=jax.random.key(0)
         ),
         "a correction of order 1/N needs finite widths": lambda: bpkr.first_order(wide),
     }

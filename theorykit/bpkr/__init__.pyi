@@ -16,10 +16,17 @@ from .evaluation.values import (
 )
 from .features.from_kernels import features_of_kernels
 from .model import Model
-from .network.attention import Heads, attention, heads
-from .network.network import Network, empirical_order_parameters, path_weights, sample_network
-from .network.paths import AttentionWarning, Readout, path_features
-from .network.pruning import Head, rank_heads, removable_heads, without_heads
+from .network.attention import AttentionWarning, Heads, Readout, attention, path_features
+from .network.network import (
+    Head,
+    Network,
+    empirical_order_parameters,
+    path_weights,
+    rank_heads,
+    removable_heads,
+    sample_network,
+    without_heads,
+)
 from .order_parameters.coordinates import FiniteWidthLaw, finite_width_law
 from .order_parameters.order_parameters import OrderParameters, gp_limit
 from .saddle.first_order import first_order
@@ -72,7 +79,6 @@ __all__ = [
     "gradient_norm",
     "head_costs",
     "head_scores",
-    "heads",
     "kernel",
     "kernel_task_alignment",
     "parameter_values",

@@ -32,8 +32,7 @@ from .data.classes import LabelsWarning, r_squared
 from .data.data import Data
 from .evaluation.problem import Problem
 from .evaluation.values import Prediction, evaluate_infinite_width, head_scores, kernel, predict
-from .network.attention import Heads, heads
-from .network.paths import path_features
+from .network.attention import Heads, path_features
 from .order_parameters.order_parameters import gp_limit
 from .saddle.head_costs import HeadCosts, head_costs
 from .saddle.saddle import solve
@@ -64,9 +63,8 @@ class Model(DisplayMixin):
         widths: numbers of hidden units, as in `Architecture`. Without a richness, `math.inf` is the Gaussian process of
             infinitely wide layers (NNGP).
         temperature: variance of the labels' noise.
-        heads: "random"; or heads from `bpkr.heads`; or key-query products (heads, features, features) of each layer.
-            Scores of products are x_s^T K^T Q x_t without further factors; the paper divides them by the number of
-            features, and so do random heads.
+        heads: "random"; or `bpkr.Heads`; or key-query products (heads, features, features) of each layer,
+            with the scores that `bpkr.Heads` states.
         readout: "first", "last", "mean", or "all" for separate readout weights per token.
         mask: which keys a query may attend to in all inputs, such as "causal"; see `bpkr.attention`.
         prior_variances: as in `Architecture`.
@@ -397,11 +395,11 @@ class Model(DisplayMixin):
             counts = [count for count in Architecture(layers, 1.0, temperature=1.0).heads if count]
             seed = checked_whole_number("random_state", self.random_state if seed is None else seed, least=0)
             rng = np.random.default_rng(seed)
-            found = heads(key_query=[rng.normal(size=(count, features, features)) / features for count in counts])
+            found = Heads(key_query=[rng.normal(size=(count, features, features)) / features for count in counts])
         elif isinstance(found, str):
-            raise TypeError(f"heads must be 'random', or heads from bpkr.heads, got {found!r}")
+            raise TypeError(f"heads must be 'random', or heads from bpkr.Heads, got {found!r}")
         elif not isinstance(found, Heads):
-            found = heads(key_query=found)
+            found = Heads(key_query=found)
         architecture = Architecture(
             found.counts if layers is None else layers,
             1.0 if self._is_gaussian_process else self.widths,

@@ -181,4 +181,4 @@ def random_heads(architecture: bpkr.Architecture, rng: np.random.Generator) -> b
         rng: random number generator.
     """
     shapes = [(heads, INPUT_FEATURES, INPUT_FEATURES) for heads in architecture.heads if heads]
-    return bpkr.heads(key_query=[jnp.asarray(rng.normal(size=shape)) / INPUT_FEATURES for shape in shapes])
+    return bpkr.Heads(key_query=[jnp.asarray(rng.normal(size=shape)) / INPUT_FEATURES for shape in shapes])

@@ -95,7 +95,7 @@ def test_the_exact_prior_is_the_law_of_the_notes(case):
 def sampled_overlaps(case, draws):
     """(U_1, ..., U_{L+1}) of networks drawn from the prior."""
     architecture = case.architecture()
-    parameters = bpkr.heads(key_query=random_key_queries(case.heads, np.random.default_rng(0), INPUT_FEATURES))
+    parameters = bpkr.Heads(key_query=random_key_queries(case.heads, np.random.default_rng(0), INPUT_FEATURES))
 
     def overlaps(key):
         network = bpkr.sample_network(architecture, parameters, input_features=INPUT_FEATURES, key=key)

@@ -19,7 +19,7 @@ from ..cases import assert_close, explicit_kernel, refused
 EXAMPLES, TOKENS, FEATURES = 4, 3, 5
 RNG = np.random.default_rng(0)
 INPUTS = RNG.normal(size=(EXAMPLES, TOKENS, FEATURES))
-HEADS = bpkr.heads(key_query=[RNG.normal(size=(2, FEATURES, FEATURES)) / FEATURES])
+HEADS = bpkr.Heads(key_query=[RNG.normal(size=(2, FEATURES, FEATURES)) / FEATURES])
 ATTENTION = [np.asarray(each) for each in HEADS(jnp.asarray(INPUTS))]
 
 # the angle of a token with itself is the arccosine of 1, which rounding alone moves by 1e-8

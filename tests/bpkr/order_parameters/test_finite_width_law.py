@@ -109,7 +109,7 @@ def test_the_law_is_that_of_sampled_networks(case):
         pytest.skip("no network has a fraction of a unit")
     architecture = case.architecture()
     law = bpkr.finite_width_law(architecture)
-    heads = bpkr.heads(
+    heads = bpkr.Heads(
         key_query=random_key_queries(tuple(filter(None, case.heads)), np.random.default_rng(0), INPUT_FEATURES)
     )
 
@@ -139,7 +139,7 @@ def test_the_law_is_that_of_sampled_networks(case):
 def test_order_parameters_have_the_rank_of_the_narrowest_layer(case):
     architecture = case.architecture()
     law, heads = bpkr.finite_width_law(architecture), [np.zeros((n, 3, 3)) for n in case.heads if n]
-    sampled, key = bpkr.heads(key_query=heads), jax.random.key(0)
+    sampled, key = bpkr.Heads(key_query=heads), jax.random.key(0)
     network = bpkr.sample_network(architecture, sampled, input_features=3, key=key)
     ranks, measured = (
         [np.linalg.matrix_rank(matrix) for matrix in point.matrices]

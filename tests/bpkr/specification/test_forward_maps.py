@@ -73,7 +73,7 @@ def test_several_weight_blocks_are_derived_verified_and_the_same_by_both_routes(
 @every_kind
 def test_the_network_of_several_weight_blocks_is_its_sum_over_paths(case):
     architecture, rng = case.architecture(), np.random.default_rng(1)
-    heads, inputs = bpkr.heads(key_query=random_key_queries(case.heads, rng)), random_inputs(rng)
+    heads, inputs = bpkr.Heads(key_query=random_key_queries(case.heads, rng)), random_inputs(rng)
     network = bpkr.sample_network(architecture, heads, input_features=inputs.shape[2], key=jax.random.key(2))
     features = bpkr.path_features(inputs, heads(jnp.asarray(inputs)), architecture)
     assert_close(network.path_outputs(features).sum(axis=1), network(jnp.asarray(inputs)), 1e-10)

@@ -130,7 +130,7 @@ def fluctuations(
         if not law.is_regular:
             raise ValueError(
                 f"widths={tuple(map(float, architecture.widths))}: a layer has fewer units than partial paths, so the "
-                "exact posterior has no density at the saddle point; use sampling.sample_order_parameters"
+                "exact posterior has no density at the saddle point; use sampling.sample"
             )
         levels = law.levels
     found = _fluctuations(problem.canonical, order_parameters, test_features, levels)

@@ -21,7 +21,7 @@ from ..data.classes import are_classes, mean_and_error, outputs_as_classes
 from ..evaluation.problem import Problem, as_problem
 from ..evaluation.values import head_scores, predict
 from ..features.implicit import Features, ImplicitFeatures
-from ..network.pruning import Head
+from ..network.network import Head
 from ..order_parameters.order_parameters import OrderParameters, gp_limit
 from .saddle import Saddle, solve
 

@@ -166,7 +166,7 @@ class Saddle(DisplayMixin, AbstractOutcome):
         return (
             f"{super().diagnosis}. The theory of wide layers does not hold: a layer has {least:.2g} hidden units per "
             "partial path, so order parameters of the network are singular and can be far from the saddle point; "
-            "sampling.sample_order_parameters draws from their exact posterior"
+            "sampling.sample draws from their exact posterior"
         )
 
 

@@ -207,7 +207,7 @@ def check_posterior(placement: Placement, seed: int) -> Finding:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", sampling.MixingWarning)
             key = jax.random.key(seed)
-            tree = sampling.sample_weights_by_gibbs(wide, data, key=key, schedule=_SCHEDULE, progress=False)
+            tree = sampling.sample(wide, data, sampler="gibbs", key=key, schedule=_SCHEDULE, progress=False)
         chains = tree["posterior"][f"U_{at + 1}"].values.mean(axis=1)
         mean, error = chains.mean(axis=0), chains.std(axis=0, ddof=1) / np.sqrt(len(chains))
         distances.append(float(np.linalg.norm(theory - mean) / np.linalg.norm(mean)))
