@@ -1,8 +1,7 @@
 from .action.action import Action, render_html, render_latex, render_markdown
 from .action.derivation import derive
-from .data.classes import Classes, LabelsWarning, find_classes, score_classes, sign_accuracy
+from .data.classes import Classes, LabelsWarning, find_classes
 from .data.data import Data
-from .data.moments import Moments
 from .evaluation.action_terms import evaluate, optimal_readout, parameter_values
 from .evaluation.formulas import CompiledAction, compile_action, generate_source
 from .evaluation.observables import head_scores, kernel_task_alignment
@@ -44,7 +43,6 @@ __all__ = [
     "LabelsWarning",
     "LayerSymbols",
     "Model",
-    "Moments",
     "Network",
     "Newton",
     "OrderParameters",
@@ -83,9 +81,7 @@ __all__ = [
     "render_latex",
     "render_markdown",
     "sample_network",
-    "score_classes",
     "search",
-    "sign_accuracy",
     "solve",
     "without_heads",
 ]

@@ -17,8 +17,7 @@ from ...settings import usual_settings
 from ...symbolic.documents.display import DisplayMixin
 from ...symbolic.documents.document import Block, Table, Text
 from ...symbolic.documents.values import brief
-from ..data.examples import prior_of_paths
-from ..order_parameters.order_parameters import HasOrderParameters, OrderParameters, checked_order_parameters
+from ..order_parameters.order_parameters import HasOrderParameters, OrderParameters, checked_order_parameters, gp_limit
 from ..specification.architecture import Architecture
 
 # A display shows the scores of at most this many heads per layer.
@@ -110,7 +109,9 @@ def head_score_table(architecture: Architecture | None, point: OrderParameters) 
     """Yield a table of the scores of all heads, here and in the Gaussian-process limit, if there are any heads."""
     if architecture is None or not any(architecture.heads):
         return
-    here, wide = (_head_scores(architecture, u1, np) for u1 in (np.asarray(point.first), prior_of_paths(architecture)))
+    here, wide = (
+        _head_scores(architecture, u1, np) for u1 in map(np.asarray, (point.first, gp_limit(architecture).first))
+    )
     rows = [
         (f"layer {layer}", brief(scores, _SHOWN), brief(limit, _SHOWN))
         for layer, (scores, limit) in enumerate(zip(here, wide, strict=True), 1)

@@ -23,7 +23,7 @@ from ...symbolic.documents.document import Block, Table, Text, verbatim
 from ...symbolic.documents.values import number
 from ..data.canonical import Examples, canonical
 from ..data.classes import warn_of_class_numbers
-from ..data.data import Data, check_data, check_same_width, check_solvable, checked_features, data_line, data_rows
+from ..data.data import Data, check_data, check_same_width, checked_features, data_line, data_rows
 from ..features.implicit import Features
 from ..order_parameters.coordinates import (
     factors_after,
@@ -102,14 +102,14 @@ class Problem(DisplayMixin, AbstractSaddleProblem):
 
     @usual_settings()
     def __init__(self, architecture: Architecture, data: Data):
-        self.data = check_solvable(architecture, check_data(architecture, data))
+        self.data = check_data(architecture, data)
         if data.classes is None and data.labels is not None:
-            warn_of_class_numbers(data.labels, stacklevel=4)
+            warn_of_class_numbers(self.data.labels, stacklevel=4)
         self.bound = bind(architecture.with_arrays())
         self.ansatz = ansatz_of(architecture, 0 if self.data.labels is None else self.data.labels.size)
         self.examples, self.forms_curvature = None, False
         if self.data.labels is not None:
-            self.examples = canonical(self.data, architecture.outputs, architecture.temperature)
+            self.examples = canonical(architecture, self.data)
             evaluations, size = self.energy.curvature_cost()
             evaluations += _DIAGONALISATION * dimension(architecture) ** 3 / self.energy.operations()
             self.forms_curvature = bool(evaluations <= _CURVATURE_EVALUATIONS and size <= _CURVATURE_BYTES)
