@@ -7,7 +7,7 @@ from .evaluation.formulas import CompiledAction, compile_action, generate_source
 from .evaluation.observables import head_scores, kernel_task_alignment
 from .evaluation.prediction import Prediction, kernel, path_kernels, predict
 from .evaluation.problem import Problem
-from .features.from_kernels import features_of_kernels
+from .features.kernels import features_of_kernels
 from .model import Model
 from .network.attention import Heads, attention, heads
 from .network.network import Network, empirical_order_parameters, path_weights, sample_network

@@ -16,7 +16,7 @@ from jaxtyping import Array, Float
 from ...checks import Requirement, array_module, is_in_traced_code, is_traced, on_host, require
 from ...threads import MANY_ROWS, threads_for
 from ..features.implicit import Features, ImplicitFeatures
-from ..features.kernels import AbstractKernel, is_tabulated, kernel_of
+from ..features.kernels import Kernel, is_tabulated, kernel_of
 from ..specification.architecture import Architecture
 from .data import Data
 
@@ -36,7 +36,7 @@ class Examples(eqx.Module):
     - `adds_zeros`: whether sizes were rounded up to a `shared_size`.
     """
 
-    kernel: AbstractKernel
+    kernel: Kernel
     labels: Float[Array, "rows one"]
     omitted: Float[Array, ""]
     error: Float[Array, ""]

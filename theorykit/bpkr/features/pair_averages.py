@@ -23,14 +23,14 @@ import mpmath
 import numpy as np
 import scipy
 from jaxtyping import Array, Float
-from sympy import Abs, Expr, Heaviside, Max, Min, Piecewise, Poly, sign
+from sympy import Expr, Piecewise
 from sympy.core.relational import Relational
 
 from ...codegen import interpret
 from ...symbolic.functions import many_digits
 from ..specification.activations import CORRELATION, NAMED, OTHER, OWN, UNIT, Activation, apply_to
 
-# Error of a kernel, relative to sqrt(E[phi(x)^2] E[phi(y)^2]), above which we warn, and above which we raise an error.
+# Errors of a kernel, relative to sqrt(E[phi(x)^2] E[phi(y)^2]), above which we warn, and refuse.
 WARNED = 1e-10
 REFUSED = 1e-3
 # Relative error of a pair above which panels replace Mehler's sum.
@@ -42,32 +42,26 @@ _TERMS = (32, 64, 128, 256, 512, 1024, 2048, 4096)
 _BESIDE_PANELS = 1024
 # Use the closed form if its rounding errors are below this.
 _EXACT = 1e-11
-# Default range of the variances of hidden units, and number of variances at which the error of a rule is estimated.
+# Default range of variances, and number of variances at which the error of a rule is estimated.
 _RANGE = 2.0**-10, 2.0**10
 _SAMPLE = 9
-# Cutoffs in standard deviations: of single integrals, which contain sqrt(density), and of double integrals, which
-# contain the density.
+# Cutoffs in standard deviations: of single integrals, with sqrt(density), and of double integrals.
 _REACH = 12.5
 _REACH_OF_PAIRS = 9.0
-# Numbers of nodes per panel in single and double integrals, and largest width of a panel in double integrals.
+# Nodes per panel in single and double integrals, and largest width of a panel in double integrals.
 _NODES, _NODES_OF_PAIRS = 24, 12
 _WIDTH_OF_PAIRS = 3.0
-# Position of the nodes of panels with zero width, as a fraction of the range: any point away from kinks.
+# Position of the nodes of panels with zero width, as a fraction of the range: away from kinks.
 _ELSEWHERE = 0.0123
-# Numbers of tokens, pairs and entries per batch, chosen so that a batch fits in the cache of a CPU.
-_TOKENS = 16
-_PAIRS = 16
-_ENTRIES = 2**14
+# Numbers of tokens, pairs and entries per batch, which fit in the cache of a CPU.
+_TOKENS, _PAIRS, _ENTRIES = 16, 16, 2**14
 # Largest numbers of edges in single and in double integrals.
-_MOST_EDGES = 400
-_MOST_EDGES_OF_PAIRS = 80
-# Averages by panels are computed again with more nodes, for these pairs of indices into the sample of variances, and
-# these correlations.
+_MOST_EDGES, _MOST_EDGES_OF_PAIRS = 400, 80
+# Pairs of indices into the sample of variances and correlations at which panels are probed.
 _PROBED = tuple(product(((0, 0), (4, 4), (4, -1), (-1, -1)), (-0.99, 0.999, 0.99999, 1.0)))
-# Largest error of the function on a panel, relative to its size there. The error of an integral over two factors is its
-# square. Errors below the second fraction of the typical size of the function do not matter.
-_RESOLVED = 3e-7
-_NEGLIGIBLE = 1e-14
+# Largest error of the function on a panel, relative to its size there: an integral over two factors
+# has its square. Errors below the second fraction of the typical size do not matter.
+_RESOLVED, _NEGLIGIBLE = 3e-7, 1e-14
 _POINTS, _WEIGHTS = np.polynomial.legendre.leggauss(14)
 _LEGENDRE = np.polynomial.legendre.legvander(_POINTS, 13) * _WEIGHTS[:, None] * (np.arange(14) + 0.5)
 # Further points of a panel, dense at its ends, where the nodes may miss a narrow feature.
@@ -126,36 +120,37 @@ def joint(one: Rule | None, other: Rule | None) -> Rule | None:
 def _chosen(activation: Activation, least: float, most: float) -> tuple[Rule | None, float]:
     if activation in NAMED.values():
         return None, 1e-15
-    try:
-        has_closed_form, error = activation.kernel_of_correlation is not None, np.inf
-    except ValueError:  # an average that is known to be infinite
-        return None, np.inf
     with np.errstate(all="ignore"):
-        if has_closed_form:
+        try:
             error = _rounding_of_closed_form(activation, least, most)
-            if error < _EXACT:
-                return None, error
+        except ValueError:  # an average that is known to be infinite
+            return None, np.inf
+        if error < _EXACT:
+            return None, error
         rule, error_of_rule = _numerical(activation, least, most)
-    return (None, error) if has_closed_form and not error_of_rule < error else (rule, error_of_rule)
+    return (None, error) if np.isfinite(error) and not error_of_rule < error else (rule, error_of_rule)
 
 
 def _rounding_of_closed_form(activation: Activation, least: float, most: float) -> float:
-    """Compare the closed form with fifty digits."""
+    """Compare the closed form with fifty digits; infinite if there is none, or phi is not square integrable."""
     formula, worst = activation.kernel_of_correlation, 0.0
-    exact, ratios = many_digits((OWN, CORRELATION, OTHER), formula), (-1.0, -0.6, 0.95, 1.0)
-    at_ratio = {ratio: formula.subs(CORRELATION, ratio) for ratio in ratios}
-    with mpmath.workdps(50):
-        for v, w, ratio in product((least, np.sqrt(least * most), most), (least, most), ratios):
+    if formula is None:
+        return np.inf
+    exact = many_digits((OWN, CORRELATION, OTHER), formula)
+    middle, ratios = np.sqrt(least * most), (-1.0, -0.6, 0.95, 1.0)
+    for v, w, ratio in product((least, middle, most), (least, most), ratios):
+        found = float(interpret(formula.subs(CORRELATION, ratio), {OWN.name: v, OTHER.name: w}))
+        with mpmath.workdps(50):
+            places = (v, 1, v), (w, 1, w), (v, ratio, w)
             try:
-                of_v, of_w = (exact(mpmath.mpf(each), 1, mpmath.mpf(each)) for each in (v, w))
+                of_v, of_w, truth = (exact(*map(mpmath.mpf, place)) for place in places)
             except ZeroDivisionError:
                 return np.inf
-            # Where the function is not square integrable, the formula of the mean square is negative or not real.
+            # The formula of a mean square that is infinite is negative or not real.
             if mpmath.im(of_v) or mpmath.im(of_w) or not 0 < mpmath.re(of_v) * mpmath.re(of_w) < 1e300:
                 return np.inf
-            found = float(interpret(at_ratio[ratio], {OWN.name: v, OTHER.name: w}))
-            truth = mpmath.re(exact(mpmath.mpf(v), ratio, mpmath.mpf(w)))
-            worst = max(worst, float(abs(found - truth) / mpmath.sqrt(of_v * of_w)) if np.isfinite(found) else np.inf)
+            error = abs(found - mpmath.re(truth)) / mpmath.sqrt(of_v * of_w) if np.isfinite(found) else np.inf
+            worst = max(worst, float(error))
     return 2 * worst + 1e-15
 
 
@@ -215,25 +210,18 @@ def _series(
 
 
 def _kinks(function: Expr, reach: float) -> tuple[float, ...]:
-    """Find kinks and steps within `reach` of zero, from sign changes of arguments of Abs, Heaviside, Max and so on."""
-    switches, found = set(), set()
-    for node in function.atoms(Abs, sign, Heaviside, Max, Min, Piecewise):
-        if isinstance(node, (Max, Min)):
-            switches |= {a - b for i, a in enumerate(node.args) for b in node.args[:i]}
-        elif isinstance(node, Piecewise):
-            switches |= {each.lhs - each.rhs for _, condition in node.args for each in condition.atoms(Relational)}
-        else:
-            switches.add(node.args[0])
-    for switch in switches:
-        if switch.is_polynomial(UNIT):
-            found |= {float(root.as_real_imag()[0]) for root in Poly(switch, UNIT).nroots() if root.is_real}
-            continue
-        # Points without zero, which many functions have in common as a root.
-        points = np.linspace(-reach, 1.0001 * reach, 4001)
-        values = interpret(switch, {UNIT.name: points})
+    """Find kinks and steps within `reach` of zero: sign changes of the conditions of a piecewise function."""
+    found, points = set(), np.geomspace(1e-9 * reach, reach, 4001)
+    # Points without symmetry and without zero, which many functions have as a root.
+    points = np.concatenate([-1.0001 * points[::-1], points])
+    for condition in function.rewrite(Piecewise).atoms(Relational):
+
+        def switch(at, difference=condition.lhs - condition.rhs):
+            return interpret(difference, {UNIT.name: at})
+
+        values = switch(points)
         for i in np.flatnonzero(values[:-1] * values[1:] < 0):
-            argument = partial(lambda switch, at: float(interpret(switch, {UNIT.name: at})), switch)
-            found.add(scipy.optimize.brentq(argument, points[i], points[i + 1], xtol=1e-300))
+            found.add(float(scipy.optimize.brentq(switch, points[i], points[i + 1], xtol=1e-300)))
     return tuple(sorted(place for place in found if abs(place) < reach))
 
 
@@ -277,48 +265,40 @@ def _panels(
     return at.reshape(len(places), -1), (half * weights).reshape(len(places), -1)
 
 
-def _at_nodes(rule: Rule, variance: Float[Array, " tokens"]) -> tuple[Array, Array, Array]:
+def _at_nodes(rule: Rule, variance: Float[Array, ""]) -> tuple[Array, Array, Array]:
     """Return nodes and weights, without the density, for a standard normal z, and the values of phi."""
-    deviation = jnp.sqrt(variance)[:, None]
-    points, weights = _panels(jnp.asarray(rule.edges) / deviation, _REACH, rule.width, _NODES)
+    deviation = jnp.sqrt(variance)
+    (points,), (weights,) = _panels(jnp.asarray(rule.edges)[None] / deviation, _REACH, rule.width, _NODES)
     return points, weights, apply_to(rule.activation, deviation * points)
 
 
 def moment(rule: Rule, variance: Float[Array, " tokens"], power: int) -> Float[Array, " tokens"]:
     """Return E[phi^power] at each variance."""
 
-    def of_tokens(some: Array) -> Array:
-        points, weights, values = _at_nodes(rule, some)
-        return jnp.sum(weights * jnp.exp(-(points**2) / 2) / np.sqrt(2 * np.pi) * values**power, axis=1)
+    def of_token(variance: Array) -> Array:
+        points, weights, values = _at_nodes(rule, variance)
+        return jnp.sum(weights * jnp.exp(-(points**2) / 2) / np.sqrt(2 * np.pi) * values**power)
 
-    return _by_tokens(of_tokens, variance)
-
-
-def _by_tokens(function: Callable[[Array], Array], variance: Float[Array, " tokens"]) -> Array:
-    missing = -len(variance) % _TOKENS
-    padded = jnp.pad(variance, (0, missing), constant_values=1.0).reshape(-1, _TOKENS)
-    found = jax.lax.map(function, padded)
-    return found.reshape(-1, *found.shape[2:])[: len(variance)]
+    return jax.lax.map(of_token, variance, batch_size=_TOKENS)
 
 
 @partial(jax.custom_jvp, nondiff_argnums=(0,))
 def coefficients(rule: Rule, variance: Float[Array, " tokens"]) -> Float[Array, "tokens terms"]:
     """Return a_n(v) for n up to the number of terms."""
 
-    def of_tokens(some: Array) -> Array:
-        points, weights, values = _at_nodes(rule, some)
+    def of_token(variance: Array) -> Array:
+        points, weights, values = _at_nodes(rule, variance)
         # Multiply h_n by the square root of the density, which avoids overflow and underflow.
         root = jnp.exp(-(points**2) / 4) / (2 * np.pi) ** 0.25
         weighted = weights * root * values
 
         def step(pair, n):
             before, now = pair
-            return (now, (points * now - jnp.sqrt(n) * before) / jnp.sqrt(n + 1)), jnp.sum(weighted * now, axis=1)
+            return (now, (points * now - jnp.sqrt(n) * before) / jnp.sqrt(n + 1)), jnp.sum(weighted * now)
 
-        _, found = jax.lax.scan(step, (jnp.zeros_like(root), root), np.arange(rule.terms, dtype=float), unroll=2)
-        return found.T
+        return jax.lax.scan(step, (jnp.zeros_like(root), root), np.arange(rule.terms, dtype=float), unroll=2)[1]
 
-    return _by_tokens(of_tokens, variance)
+    return jax.lax.map(of_token, variance, batch_size=_TOKENS)
 
 
 @coefficients.defjvp
@@ -330,33 +310,23 @@ def _coefficients_jvp(rule, primals, tangents):
     return found, (n * found + np.sqrt((n + 1) * (n + 2)) * later) * (change / (2 * variance))[:, None]
 
 
-@jax.custom_jvp
 def mehler_sum(
     one: Float[Array, "k terms"], other: Float[Array, "m terms"], correlation: Float[Array, "k m"]
 ) -> Float[Array, "k m"]:
     """Return sum_n a_n b_n rho^n for every pair."""
 
+    # Recompute the sums of Horner's scheme in reverse mode: all of them would not fit in memory.
+    @jax.checkpoint
     def of_token(arguments):
         here, ratio = arguments
-        # Horner's scheme, from the last term to the first, needs one multiplication per term and pair.
-        total, _ = jax.lax.scan(
-            lambda total, pair: (total * ratio + pair[0] * pair[1], None),
-            jnp.zeros_like(ratio),
-            (here, other.T),
-            reverse=True,
-            unroll=8,
-        )
-        return total
+
+        def step(total, pair):
+            return total * ratio + pair[0] * pair[1], None
+
+        terms = here, other.T
+        return jax.lax.scan(step, jnp.zeros_like(ratio), terms, reverse=True, unroll=8)[0]
 
     return jax.lax.map(of_token, (one, correlation), batch_size=max(1, min(len(one), _ENTRIES // max(1, len(other)))))
-
-
-@mehler_sum.defjvp
-def _mehler_sum_jvp(primals, tangents):
-    (one, other, correlation), (d_one, d_other, d_correlation) = primals, tangents
-    slope = mehler_sum(one[:, 1:] * np.arange(1, one.shape[1]), other[:, 1:], correlation)
-    change = mehler_sum(d_one, other, correlation) + mehler_sum(one, d_other, correlation)
-    return mehler_sum(one, other, correlation), change + slope * d_correlation
 
 
 def panel_average(rule: Rule, own: Array, other: Array, correlation: Array, nodes: int = _NODES_OF_PAIRS) -> Array:
