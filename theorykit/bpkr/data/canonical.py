@@ -1,7 +1,7 @@
-"""Bring examples to a canonical form once: an equivalent set with a graded kernel, in sizes that data sets share.
+"""Bring examples to a canonical form once: an equivalent set in sizes that data sets share.
 
-Rotations of examples and directions without features leave the action unchanged. A row of zeros
-adds log T to the energy for each of its labels, which `omitted` corrects.
+Rotations of examples and directions without features leave the action unchanged.
+A row of zeros adds log T to the energy for each of its labels; see `omitted`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from ..specification.architecture import Architecture
 from .data import Data
 
 _EPS = np.finfo(np.float64).eps
-# Directions with a smaller fraction of the norm are dropped: its square is below rounding.
+# Drop directions with a smaller fraction of the norm: its square is below rounding.
 _NOTHING = 1e-9
 
 
@@ -30,9 +30,10 @@ class Examples(eqx.Module):
 
     - `kernel`: the kernel among them.
     - `labels`: y, with one row per (example, output).
-    - `omitted`: number of labels in rows of zeros that are left out; negative if rows were added.
+    - `omitted`: number of labels in rows of zeros that are left out; negative
+      if rows were added.
     - `error`: largest rounding error of a feature.
-    - `directions`: directions of the input features that the kernel uses; None for all.
+    - `directions`: directions of the input features in use; None for all.
     - `adds_zeros`: whether sizes were rounded up to a `shared_size`.
     """
 
@@ -56,12 +57,14 @@ class Examples(eqx.Module):
 def canonical(architecture: Architecture, data: Data) -> Examples:
     """Return the canonical form of checked training data with labels.
 
-    Examples are rotated to their principal axes. The kernel is then graded, and its Cholesky factors
-    have full relative accuracy. Linearly dependent examples, and examples in excess of features,
-    become rows of zeros, which are left out. Traced data and kernels of tokens stay as they are.
+    Examples are rotated to their principal axes. The kernel is then graded, and
+    its Cholesky factors have full relative accuracy. Linearly dependent examples
+    become rows of zeros, which are left out. Traced data and kernels of tokens
+    stay as they are.
 
     Raises:
-        ValueError: numbers leave the range of double precision, or the kernel is singular.
+        ValueError: numbers leave the range of double precision, or the kernel is
+            singular.
     """
     outputs, temperature = architecture.outputs, architecture.temperature
     features, labels = require((data.features, data.labels), _ranges(architecture, data))
@@ -70,36 +73,33 @@ def canonical(architecture: Architecture, data: Data) -> Examples:
         return Examples(kernel_of(features, outputs), labels.reshape(-1, 1), *numbers)
     features, labels = np.asarray(features), np.asarray(labels).reshape(len(labels), -1)
     examples, paths, width = features.shape
-    columns = paths * width
-    smallest, usual = min(examples, columns), min(examples, columns + 1)
-    error, omitted, is_lost = 0.0, float(data.omitted), False
+    smallest, usual = min(examples, paths * width), min(examples, paths * width + 1)
+    rounding, is_lost, error = examples * _EPS, False, 0.0
     if not is_traced(architecture):
         # Compare T with the rounding of K, for U_1 of the size that it has at infinite width.
-        variance, rounding = float(np.prod(architecture.prior_variances)), examples * _EPS
+        variance = np.prod(architecture.prior_variances)
         is_lost = temperature <= rounding * variance * np.sum(features**2)
-    # Large sets are compressed, but not decomposed further, which would take longer than a solve.
-    decomposes = smallest <= MANY_ROWS or is_lost
-    if examples > columns or decomposes:
-        features, labels, singular = _in_principal_axes(features, labels, decomposes)
+    # Large sets are compressed, but not decomposed, which would take longer than a solve.
+    if smallest <= MANY_ROWS or is_lost or examples > paths * width:
+        decomposes = smallest <= MANY_ROWS or is_lost
+        features, labels, singular = _rotated(features, labels, decomposes)
         error = _EPS * singular[0]
-        least = singular[-1] if examples <= columns else 0.0
+        least = singular[-1] if examples <= paths * width else 0.0
         if is_lost and temperature <= variance * (rounding * singular[0] ** 2 - least**2):
             raise ValueError(
-                f"temperature={temperature} needs an invertible kernel, but the {examples} examples are "
-                f"linearly dependent: their {columns} features have singular values {least:.3g} to "
-                f"{singular[0]:.3g}"
+                f"temperature={temperature} needs an invertible kernel, but the {examples} examples "
+                f"have singular values from {least:.3g} to {singular[0]:.3g}"
             )
-        omitted += float((examples - len(features)) * outputs)
     adds_zeros = usual * outputs <= MANY_ROWS and not is_in_traced_code(temperature) and bool(temperature > 0)
+    # The size follows from the shape of the data and not from their rank, so that it needs no compilation.
+    size = shared_size(usual) if adds_zeros else len(features)
     directions = None
-    if not is_tabulated(paths, shared_size(usual) if adds_zeros else len(features)):
+    if not is_tabulated(paths, size):
         features, directions = _in_spanned_directions(features)
     if adds_zeros:
-        # The size follows from the shape of the data and not from their rank, so that it needs no compilation.
-        added = shared_size(usual) - len(features)
-        features = with_zeros(features, shared_size(usual), directions is None)
-        labels = np.pad(labels, ((0, added), (0, 0)))
-        omitted -= float(added * outputs)
+        labels = np.pad(labels, ((0, size - len(features)), (0, 0)))
+        features = with_zeros(features, size, directions is None)
+    omitted = data.omitted + (examples - size) * outputs
     numbers = jnp.asarray(np.float64(omitted)), jnp.asarray(np.float64(error))
     kernel = kernel_of(features, outputs)
     return Examples(kernel, jnp.asarray(labels.reshape(-1, 1)), *numbers, directions, adds_zeros)
@@ -123,56 +123,54 @@ def _ranges(architecture: Architecture, data: Data) -> Iterator[Requirement]:
         features = on_host(data.features)
         rows["features"] = features, abs(features) <= 1e150
     for name, (value, holds) in rows.items():
-        beyond = f"{name} of magnitude {{}} leave the range of double precision: rescale them".format
+        beyond = f"{name} of magnitude {{}} leave the range of double precision".format
         yield Requirement(beyond("traced"), holds, lambda value=value, beyond=beyond: beyond(np.max(np.abs(value))))
 
 
-def _in_principal_axes(features: np.ndarray, labels: np.ndarray, decomposes: bool):
-    """Rotate examples by an orthogonal matrix O, phi -> O phi and y -> O y. Leave out rows without features.
+def _rotated(features: np.ndarray, labels: np.ndarray, decomposes: bool):
+    """Rotate examples, phi -> O phi and y -> O y, and leave out rows without features.
 
-    The rows of O are the left singular vectors of the features, so the norm of each rotated row is a
-    singular value. Rows with singular values below the rounding error are left out. One row of zeros
-    has the labels that no feature explains. With `decomposes` false, the rotation is a QR
-    factorisation alone, and the norm stands for the largest singular value.
+    The rows of O are the left singular vectors of the features, so the norm of
+    each rotated row is a singular value. Rows with singular values below the
+    rounding error are left out. One row of zeros has the labels that no feature
+    explains. Otherwise the rotation is a QR factorisation, and the norm stands
+    for the largest singular value.
     """
     examples, paths, width = features.shape
-    columns, flat = paths * width, features.reshape(examples, -1)
-    unexplained = np.zeros((1, labels.shape[1]))
+    flat, columns = features.reshape(examples, -1), paths * width
     with threads_for(examples):
-        if examples > columns:
-            upper = np.linalg.qr(np.hstack([flat, labels]), mode="r")
-            unexplained = np.linalg.norm(upper[columns:, columns:], axis=0, keepdims=True)
-            flat, labels = upper[:columns, :columns], upper[:columns, columns:]
-        singular = np.linalg.norm(flat, keepdims=True).ravel()
         if decomposes:
             left, singular, right = np.linalg.svd(flat, full_matrices=False)
             kept = singular > max(examples, columns) * _EPS * singular[0]
+            left, flat = left[:, kept], singular[kept, None] * right[kept]
             labels, rest = left.T @ labels, labels - left @ (left.T @ labels)
-            lost = np.vstack([unexplained, rest, labels[~kept]])
-            unexplained = np.linalg.norm(lost, axis=0, keepdims=True)
-            flat, labels = singular[kept, None] * right[kept], labels[kept]
+        else:
+            singular = np.linalg.norm(flat, keepdims=True).ravel()
+            upper = np.linalg.qr(np.hstack([flat, labels]), mode="r")
+            flat, labels, rest = upper[:columns, :columns], upper[:columns, columns:], upper[columns:, columns:]
     if len(flat) < examples:
+        unexplained = np.linalg.norm(rest, axis=0, keepdims=True)
         flat, labels = np.vstack([flat, np.zeros(columns)]), np.vstack([labels, unexplained])
     return flat.reshape(-1, paths, width), labels, singular
 
 
 def shared_size(size: int) -> int:
-    """Round a size up to 8, ..., 15 times a power of two, so that data sets of similar size share programs."""
+    """Round a size up to 8, ..., 15 times a power of two, which similar data sets share."""
     step = 2 ** max(0, (size - 1).bit_length() - 4)
     return step * -(-size // step)
 
 
 def with_zeros(features: Array | np.ndarray, size: int, widens: bool = True) -> np.ndarray:
-    """Add examples of zeros up to a size, on the host, and features up to a `shared_size` if it `widens`."""
+    """Add examples of zeros up to a size, and features up to a `shared_size` if it `widens`."""
     examples, _, width = features.shape
     wider = shared_size(width) - width if widens else 0
     return np.pad(np.asarray(features), ((0, size - examples), (0, 0), (0, wider)))
 
 
 def _in_spanned_directions(features: np.ndarray) -> tuple[np.ndarray, Array | None]:
-    """Rotate the input features, and drop directions in which all features are zero, such as black pixels.
+    """Rotate the input features, and drop directions without features, such as black pixels.
 
-    Kernels do not change. Return the features and the kept directions, or None if all are kept.
+    Return the features and the kept directions, or None if all are kept.
     """
     width = features.shape[2]
     with threads_for(width):

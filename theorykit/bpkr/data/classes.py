@@ -23,10 +23,8 @@ Coding = Literal["signs", "one-hot"]
 Labels = Iterable[Any]
 """Class labels (examples,): a sequence, an array, or a column of pandas."""
 
-# Largest number of different labels that we take for class numbers.
-_MOST_NUMBERED = 20
-# Largest number of classes that are listed in words.
-_LISTED = 8
+# Largest numbers of class numbers, and of classes that are listed in words.
+_MOST_NUMBERED, _LISTED = 20, 8
 # Negative variances below this fraction of the largest are rounding errors.
 _ROUNDING = 1e-10
 # Smallest standard deviation relative to the mean: divisions do not overflow.
@@ -85,10 +83,7 @@ class Classes:
         return first + (", ..." if len(self.names) > _LISTED else "")
 
     def encode(self, labels: Labels, name: str = "labels") -> Float[Array, "examples *outputs"]:
-        """Encode labels (examples,) as outputs (examples,), or (examples, outputs) for several outputs.
-
-        Errors call the labels `name`.
-        """
+        """Encode labels (examples,) as outputs. Errors call the labels `name`."""
         require_float64()
         indices = self.indices_of(labels, name)
         if self.outputs == 1:
@@ -106,11 +101,11 @@ class Classes:
         return np.array([places[label] for label in entries])
 
     def decode(self, outputs: ArrayLike) -> NDArray[Any]:
-        """Return the nearest classes (examples,) to `outputs`, which have the shape that `encode` returns."""
+        """Return the classes (examples,) nearest to `outputs`, in the shape of `encode`."""
         return np.array(self.names)[self._nearest(self._checked("outputs", outputs))]
 
     def probabilities(self, mean: ArrayLike, variance: ArrayLike) -> Float[np.ndarray, "examples classes"]:
-        """Return the probability that each class is nearest to independent Gaussian outputs.
+        """Return the probability that each class is nearest to Gaussian outputs.
 
         Args:
             mean: means (examples,) or (examples, outputs), as in `Prediction`.
@@ -131,7 +126,7 @@ class Classes:
         return largest_output.log_probability(mean, deviation, indices)
 
     def score(self, labels: Labels, mean: ArrayLike, variance: ArrayLike, *, noise: float = 0.0) -> ClassScores:
-        """Score how well Gaussian predictions of outputs predict the classes `labels` (examples,).
+        """Score how well Gaussian predictions of outputs predict classes.
 
         Args:
             labels: true classes (examples,).
@@ -241,7 +236,7 @@ def warn_of_class_numbers(labels: Any, stacklevel: int) -> None:
 
 
 def are_classes(labels: ArrayLike | None) -> bool:
-    """Check whether labels encode classes, with a single output -1 or 1, or one output 1 and all others 0 or -1."""
+    """Check whether labels are -1 or 1, or one output is 1 and all others are 0 or -1."""
     if labels is None:
         return False
     array = np.asarray(labels)
@@ -252,7 +247,7 @@ def are_classes(labels: ArrayLike | None) -> bool:
 
 
 def outputs_as_classes(labels: Float[np.ndarray, "examples *outputs"]) -> tuple[Classes, Int[np.ndarray, " examples"]]:
-    """Return numbered classes for labels that `are_classes`, and the class index of each example."""
+    """Return numbered classes for labels that `are_classes`, and their indices."""
     if labels.ndim == 1:
         return Classes((-1, 1), "signs"), (labels > 0).astype(int)
     return Classes(tuple(range(labels.shape[1])), "one-hot"), np.argmax(labels, axis=1)
