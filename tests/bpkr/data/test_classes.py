@@ -80,7 +80,7 @@ def test_probabilities_hold_where_deviations_differ(seed, spread):
     mean, variance = rng.normal(size=(6, 2)), 10 ** rng.uniform(-spread / 2, 0, size=(6, 2))
     classes = bpkr.Classes((0, 1), "one-hot")
     ratio = (mean[:, 0] - mean[:, 1]) / np.sqrt(variance.sum(axis=1))
-    assert_close(classes.probabilities(mean, variance)[:, 0], norm.cdf(ratio), 1e-11)
+    np.testing.assert_allclose(classes.probabilities(mean, variance)[:, 0], norm.cdf(ratio), rtol=0, atol=1e-11)
     far = 30 * mean
     ratio = 30 * ratio
     found = classes.log_probability(np.zeros(6, dtype=int), far, variance)

@@ -1,14 +1,14 @@
-"""Path features of nonlinear embeddings, which are represented by kernels instead of vectors.
+"""Path features of nonlinear embeddings, represented by kernels instead of vectors.
 
-The features of a token under an embedding phi(V_0 x) are vectors whose inner products are the kernel
-E[phi phi'] of the hidden units. Path pi reads a weighted sum of these vectors from example mu, and
-the theory needs only
+The features of a token under an embedding phi(V_0 x) are vectors whose inner products
+are the kernel E[phi phi'] of the hidden units. Path pi reads a weighted sum of these
+vectors from example mu, and the theory needs only
 
     K^{pi pi'}_{mu nu} = sum_{s s'} q^pi_s(mu) kappa(x^mu_s, x^nu_s') q^pi'_s'(nu).
 """
 
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import lru_cache, partial
 from typing import Any, NamedTuple
@@ -20,39 +20,38 @@ import numpy as np
 from jaxtyping import Array, Float
 from sympy import Expr, Symbol
 
-from ...checks import counted, is_traced
+from ...checks import is_traced
 from ...codegen import compile_expressions
-from ...symbolic.documents.display import DisplayMixin
-from ...symbolic.documents.document import Block, Table, Text, verbatim
 from ..specification.activations import CORRELATION, OTHER, OWN, Activation
 from . import pair_averages
 from .pair_averages import REFUSED, WARNED, Rule, joint, rule_over
 
-# Smallest variance of a hidden unit, for tokens of zeros. Its square does not underflow.
+# Smallest variance of a hidden unit: its square does not underflow.
 _LEAST = 1e-150
-# Largest rounding error of a correlation. The correlation of a token and its copy is one.
+# Largest rounding error of a correlation, which is one for equal tokens.
 _ROUNDING = 8 * np.finfo(np.float64).eps
 
 Rules = tuple[Rule | None, ...]
-"""How to compute the kernel after each function. None stands for the closed form."""
+"""How to compute the kernel after each function; None for the closed form."""
 
 
 class KernelWarning(UserWarning):
     """The kernel of a function without a closed form is not computed to full precision."""
 
 
-class ImplicitFeatures(DisplayMixin, eqx.Module):
-    """Path features that are represented by their kernels.
+class ImplicitFeatures(eqx.Module):
+    """Path features by their kernels, in place of an array of path features.
 
-    `path_features` returns them for an architecture with a nonlinear embedding. They replace arrays
-    of path features.
+    `path_features` returns them for architectures with nonlinear units.
 
-    - `tokens` (examples, tokens, features): inputs, scaled so that their inner products are the
-      covariance of the embedding's hidden units.
-    - `readings` (examples, tokens, paths): weight with which each path reads each token, Eq. (7).
-    - `variances`: prior variances of the dense layers above, up to the last nonlinear layer.
+    - `tokens` (examples, tokens, features): inputs, scaled so that their inner
+      products are the covariance of the embedding's hidden units.
+    - `readings` (examples, tokens, paths): weight with which each path reads
+      each token, Eq. (7).
+    - `variances`: prior variances of the dense layers above, up to the last
+      nonlinear layer.
     - `activations`: the functions phi of the embedding and of these layers.
-    - `rules`: how to compute the kernel after each function; by default for all usual variances.
+    - `rules`: how to compute the kernel after each function.
     """
 
     tokens: Float[Array, "examples tokens features"]
@@ -64,13 +63,6 @@ class ImplicitFeatures(DisplayMixin, eqx.Module):
     def __post_init__(self):
         if not self.rules:
             self.rules = tuple(rule_over(activation, None)[0] for activation in self.activations)
-
-    def _view(self) -> Iterator[Block]:
-        examples, paths, features = self.shape
-        yield Text(f"**Path features** by their kernels: {counted(examples, 'example')}, {counted(paths, 'path')}")
-        sizes = f"{counted(self.tokens.shape[1], 'token')} x {counted(features, 'feature')}"
-        functions = ", ".join(verbatim(activation.name) for activation in self.activations)
-        yield Table((("inputs", sizes), ("functions", functions)))
 
     @property
     def shape(self) -> tuple[int, int, int]:
@@ -86,13 +78,13 @@ class ImplicitFeatures(DisplayMixin, eqx.Module):
         return replace(self, tokens=self.tokens[chosen], readings=self.readings[chosen])
 
     def pair_kernels(self) -> Float[Array, "pairs examples examples"]:
-        """Return the kernels of the pairs of paths on and above the diagonal, and half of those on it."""
+        """Return the kernels of pairs of paths above the diagonal, and half of those on it."""
         rows, columns = np.triu_indices(self.shape[1])
         weight = np.where(rows == columns, 0.5, 1.0)[:, None]
         return self.by_example(self, lambda kernels: weight * kernels[rows, columns]).swapaxes(0, 1)
 
     def path_kernels(self, outputs: int = 1) -> Float[Array, "n n rows rows"]:
-        """Return the kernel of every pair of paths. Kernels are nonzero only between equal outputs."""
+        """Return the kernel of every pair of paths, which is zero between outputs."""
         unit, size = jnp.eye(outputs), self.shape[1] * outputs
         found = jnp.einsum("eabv,ci,dj->acbdeivj", self.by_example(self, lambda kernels: kernels), unit, unit)
         return found.reshape(size, size, len(self) * outputs, -1)
@@ -110,10 +102,11 @@ class ImplicitFeatures(DisplayMixin, eqx.Module):
     def by_example(self, other: "ImplicitFeatures", reduce: Callable[[Array], Array]) -> Array:
         """Apply `reduce` to K^{pi pi'} between each example and all of `other`, (paths, paths, others)."""
         rules, (examples, count) = tuple(map(joint, self.rules, other.rules)), self.tokens.shape[:2]
-        here, there = (_with_units(self.activations, rules, self.variances, each) for each in (self, other))
+        flat = [each.tokens.reshape(-1, each.tokens.shape[2]) for each in (self, other)]
+        here, there = ((each, token_units(self.activations, rules, self.variances, each)) for each in flat)
         by_example = jax.tree.map(lambda each: each.reshape(examples, count, *each.shape[1:]), here)
 
-        # A loop, because vmap would evaluate panels for every pair instead of only where needed.
+        # With vmap, panels would be evaluated for every pair.
         def of_example(arguments):
             one, readings = arguments
             between = token_kernel(self.activations, rules, self.variances, one, there)
@@ -126,26 +119,25 @@ class ImplicitFeatures(DisplayMixin, eqx.Module):
 PathFeatures = Float[Array, "examples paths features"] | ImplicitFeatures
 """Path features, either explicit or represented by their kernels."""
 Features = Array | ImplicitFeatures
-"""Path features whose shape is not checked, because axes of several arguments would share names."""
+"""Path features of any shape, where axes of several arguments would share names."""
 
 
 class Units(NamedTuple):
-    """Variance, coefficients and mean square of each token's unit, which the kernel after a function needs."""
+    """Each token's unit before a function, and its mean square after it."""
 
     variance: Float[Array, " tokens"]
     coefficients: Float[Array, "tokens terms"]
     mean_square: Float[Array, " tokens"]
 
 
-def rules_for(
-    activations: Sequence[Activation],
-    variances: Float[Array, " above"],
-    tokens: Float[Array, "examples tokens features"],
-) -> Rules:
-    """Choose how to compute the kernel after each function for the hidden units of these tokens.
+Tokens = tuple[Float[Array, "tokens features"], tuple[Units, ...]]
 
-    Errors are relative to the root of the product of both mean squares. Warns if an estimate is above
-    1e-10, and raises `ValueError` if it is above 1e-3.
+
+def rules_for(activations: Sequence[Activation], variances: Array, tokens: Array) -> Rules:
+    """Choose how to compute the kernel after each function for these tokens.
+
+    Warns if the relative error of a kernel may be above 1e-10, and raises
+    `ValueError` if it may be above 1e-3.
     """
     if is_traced(tokens, variances):
         return tuple(rule_over(activation, None)[0] for activation in activations)
@@ -162,9 +154,9 @@ def rules_for(
         if error <= WARNED:
             continue
         message = (
-            f"the kernel of the function {activation.name}, at variances of hidden units of {np.min(own):.3g} to "
-            f"{np.max(own):.3g}, has a relative error of up to {error:.2g}. The function oscillates too fast, has "
-            "too many kinks, or is not finite or not square integrable at these variances"
+            f"the kernel of the function {activation.name} has a relative error of up to {error:.2g}: the "
+            "function oscillates too fast, has too many kinks, or is not finite or not square integrable "
+            f"at these variances, {np.min(own):.3g} to {np.max(own):.3g}"
         )
         if not error <= REFUSED:
             raise ValueError(message)
@@ -173,12 +165,9 @@ def rules_for(
 
 
 def token_units(
-    activations: Sequence[Activation],
-    rules: Rules,
-    variances: Float[Array, " above"],
-    tokens: Float[Array, "tokens features"],
+    activations: Sequence[Activation], rules: Rules, variances: Array, tokens: Float[Array, "tokens features"]
 ) -> tuple[Units, ...]:
-    """Return the units of each layer, from the embedding. `variances` belong to the dense layers above it."""
+    """Return the units of the embedding and of the dense layers above it."""
     own, found = jnp.sum(tokens**2, axis=1), []
     for activation, rule, variance in zip(activations, rules, [1.0, *variances], strict=True):
         own = jnp.maximum(variance * own, _LEAST)
@@ -191,22 +180,10 @@ def token_units(
     return tuple(found)
 
 
-def _with_units(activations, rules, variances, features: ImplicitFeatures) -> tuple[Array, tuple[Units, ...]]:
-    tokens = features.tokens.reshape(-1, features.tokens.shape[2])
-    return tokens, token_units(activations, rules, variances, tokens)
-
-
 def token_kernel(
-    activations: Sequence[Activation],
-    rules: Rules,
-    variances: Float[Array, " above"],
-    one: tuple[Float[Array, "tokens features"], tuple[Units, ...]],
-    other: tuple[Float[Array, "others features"], tuple[Units, ...]],
+    activations: Sequence[Activation], rules: Rules, variances: Array, one: Tokens, other: Tokens
 ) -> Float[Array, "tokens others"]:
-    """Return the kernel between tokens, divided by the `variances` of the dense layers that it passes.
-
-    `one` and `other` are tokens with their units, as `token_units` returns them.
-    """
+    """Return the kernel between tokens, divided by the `variances` of dense layers."""
     between = one[0] @ other[0].T
     layers = zip(activations, rules, [1.0, *variances], one[1], other[1], strict=True)
     for activation, rule, variance, here, there in layers:
@@ -219,7 +196,7 @@ def token_kernel(
         signs = jax.lax.stop_gradient(jnp.sign(correlation))
         correlation = jnp.where(ends, signs, jnp.where(ends, 0.0, correlation))
         if rule is None:
-            # For parallel tokens the formula in terms of the correlation has no derivative.
+            # The formula has no derivative at parallel tokens.
             inner, parallel, opposite = _closed(activation)
             at_ends = jnp.where(correlation > 0, parallel(own, others), opposite(own, others))
             between = jnp.where(ends, at_ends, inner(own, jnp.where(ends, 0.0, correlation), others))
@@ -228,17 +205,15 @@ def token_kernel(
     return between / jnp.prod(variances)
 
 
-def token_means(
-    activation: Activation, rule: Rule | None, tokens: Float[Array, "tokens features"]
-) -> Float[Array, " tokens"]:
-    """Return the mean of each token's hidden units after the function of the embedding."""
+def token_means(activation: Activation, rule: Rule | None, tokens: Array) -> Float[Array, " tokens"]:
+    """Return the mean of each token's hidden units after the embedding's function."""
     own = jnp.maximum(jnp.sum(tokens**2, axis=1), _LEAST)
     return _of_arrays(activation.mean, OWN)(own) if rule is None else pair_averages.moment(rule, own, 1)
 
 
 @lru_cache
 def _closed(activation: Activation) -> tuple[Callable[..., Array], ...]:
-    """Return the closed-form kernel as functions of (c_xx, rho, c_yy), and of (c_xx, c_yy) at rho = 1 and -1."""
+    """Return the closed form, and its limits of (c_xx, c_yy) at rho = 1 and -1."""
     kernel = activation.kernel_of_correlation
     between = _of_arrays(kernel, OWN, CORRELATION, OTHER)
     return between, *(_of_arrays(kernel.subs(CORRELATION, sign), OWN, OTHER) for sign in (1, -1))

@@ -1,11 +1,10 @@
-"""The kernel K(U_1) among examples, Eq. (10): one oracle for every form of the path features.
+"""The kernel K(U_1) among examples, Eq. (10), for every form of the path features.
 
 All outputs share the features. With C outputs, U_1 and K consist of C x C matrices:
 
     K_{(mu c)(nu d)} = sum_{pi pi'} U_1^{(pi c)(pi' d)} phi^pi_mu . phi^pi'_nu.
 
-A change dU_1 is given by its entries on and above the diagonal, in the order of
-`numpy.triu_indices`.
+Entries of U_1 on and above the diagonal are in the order of `numpy.triu_indices`.
 """
 
 from __future__ import annotations
@@ -27,11 +26,11 @@ from .implicit import Features, ImplicitFeatures, PathFeatures
 PathMatrix = Float[Array, "paths paths"]
 """A matrix between paths, such as U_1."""
 
-# Tabulate the kernels of pairs of paths up to this number of bytes, about the size of a cache.
+# Tabulate kernels of pairs up to this number of bytes, the size of a cache.
 _TABLE_BYTES = 2**25
-# An operation on a table waits for memory, as long as this many operations in a product of matrices.
+# Time of an operation on a table relative to one in a product of matrices.
 _TRAFFIC = 4.0
-# Asymmetries and negative eigenvalues up to this fraction of the largest value are rounding errors.
+# Largest rounding error of given kernels, relative to the largest value.
 _ROUNDING = 1e-10
 
 
@@ -39,8 +38,8 @@ class Kernel(eqx.Module):
     """K among examples as a linear function of U_1, with one row per (example, output).
 
     - `features`: the path features of the examples.
-    - `pairs`: a table of the kernels of the pairs of paths on and above the diagonal, halved on the
-      diagonal. It is None for an array of features if there are many paths or examples.
+    - `pairs`: a table of the kernels of pairs of paths above the diagonal, and
+      half of those on it. None for arrays with many paths or examples.
     - `outputs`: number of outputs.
     """
 
@@ -88,9 +87,10 @@ class Kernel(eqx.Module):
         representer: Float[Array, "rows one"],
         has_log_determinant: bool = True,
     ) -> Float[Array, "entries entries"]:
-        """Compute the second derivative of E in U_1: -tr(A R B R) + 2 v^T A R B v for changes A, B of K.
+        """Compute the second derivative of E in the entries of U_1.
 
-        The trace is from the log-determinant. R is (K + T I)^-1, and v is (K + T I)^-1 y.
+        It is -tr(A R B R) + 2 v^T A R B v for changes A and B of K, with
+        R = (K + T I)^-1 and v = R y. The trace is from the log-determinant.
         """
         by_table, by_features = self._costs()
         if by_features < by_table:
@@ -111,7 +111,7 @@ class Kernel(eqx.Module):
         return curvature
 
     def _by_features(self, resolvent, representer, has_log_determinant):
-        # X = Phi^T R Phi and z = Phi^T v per (path, output): -tr(X dW X dW') + 2 z^T dW X dW' z, dW = dU_1 (x) I.
+        # X = Phi^T R Phi and z = Phi^T v by (path, output).
         (examples, paths, size), outputs = self.features.shape, self.outputs
         flat, count = self.features.reshape(examples, -1), paths * outputs
         z = jnp.einsum("pai,pc->aci", self.features, representer.reshape(examples, outputs)).reshape(count, size)
@@ -129,7 +129,7 @@ class Kernel(eqx.Module):
             products = jnp.zeros((count,) * 4).at[rows, columns].set(above)
             products = products.at[columns, rows].set(above.swapaxes(1, 2))
             curvature = curvature - products.transpose(1, 3, 2, 0)
-        # Sum over both orders of each pair. Diagonal pairs have only one order, so `weight` halves them.
+        # Sum over both orders of each pair; pairs on the diagonal have only one.
         curvature = (curvature + curvature.swapaxes(0, 1))[rows, columns]
         curvature = (curvature + curvature.swapaxes(1, 2))[:, rows, columns]
         weight = np.where(rows == columns, 0.5, 1.0)
@@ -159,7 +159,7 @@ class Kernel(eqx.Module):
 
 
 def kernel_of(features: PathFeatures, outputs: int = 1) -> Kernel:
-    """Return the kernel of path features, with a table if it is small or features are implicit."""
+    """Return the kernel of path features, with a table if it is small."""
     if isinstance(features, ImplicitFeatures):
         return Kernel(features, _pairs_of_tokens(features), outputs)
     pairs = None
@@ -185,7 +185,7 @@ def _by_output(u1: PathMatrix, paths: int) -> Float[Array, "n outputs n outputs"
 
 
 def kernel_between(u1: PathMatrix, one: Features, other: Features) -> Float[Array, "rows columns"]:
-    """Compute K between two sets of examples, Eq. (10). The output varies fastest in rows and columns."""
+    """Compute K between two sets of examples, Eq. (10). The output varies fastest."""
     by_output = _by_output(u1, one.shape[1])
     if isinstance(one, ImplicitFeatures):
         found = one.by_example(other, lambda kernels: jnp.einsum("abv,acbd->cvd", kernels, by_output))
@@ -206,11 +206,11 @@ def kernel_diagonal(u1: PathMatrix, features: Features) -> Float[Array, " rows"]
 def features_of_kernels(kernels: ArrayLike) -> Float[Array, "examples paths features"]:
     """Find path features with inner products phi^pi_mu . phi^pi'_nu equal to `kernels`.
 
-    Pass training and test examples together, and slice the features. The theory treats the layers
-    above as linear, so check that this is valid for the source of your kernels.
+    Pass training and test examples together, and slice the features. The theory
+    treats the layers above as linear.
 
     Args:
-        kernels: (paths, paths, examples, examples), as `path_kernels` returns them, or
+        kernels: (paths, paths, examples, examples), as in `path_kernels`, or
             (examples, examples) for a single path, such as a measured kernel.
 
     Raises:
