@@ -39,7 +39,7 @@ class Data(DisplayMixin, eqx.Module):
         >>> bpkr.Data(rng.normal(size=(20, 2, 5)), rng.normal(size=20))
         Data: 20 training examples
         features  array, 20 examples x 2 paths x 5 features
-        labels    -2.13 to 2.12
+        labels    -1.60515 to 3.06604
     """
 
     features: Any = None
@@ -121,10 +121,9 @@ class Data(DisplayMixin, eqx.Module):
             >>> from theorykit import bpkr
             >>> features, labels = np.ones((100, 2, 5)), np.ones(100)
             >>> batches = ((features, labels) for _ in range(3))
-            >>> bpkr.Data.of_batches(batches)
-            Data: 300 training examples
-            features  array, 11 examples x 2 paths x 5 features, for 300
-            labels    -17.3 to 0
+            >>> data = bpkr.Data.of_batches(batches)
+            >>> data.features.shape, data.label_count
+            ((11, 2, 5), 300)
         """
         waiting, shapes, total = [], None, 0
         for features, labels in batches:

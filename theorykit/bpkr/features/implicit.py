@@ -31,6 +31,9 @@ _LEAST = 1e-150
 # Largest rounding error of a correlation, which is one for equal tokens.
 _ROUNDING = 8 * np.finfo(np.float64).eps
 
+# Number of entries of the kernel between tokens in memory at a time.
+_HELD = 2**22
+
 Rules = tuple[Rule | None, ...]
 """How to compute the kernel after each function; None for the closed form."""
 
@@ -105,15 +108,20 @@ class ImplicitFeatures(eqx.Module):
         flat = [each.tokens.reshape(-1, each.tokens.shape[2]) for each in (self, other)]
         here, there = ((each, token_units(self.activations, rules, self.variances, each)) for each in flat)
         by_example = jax.tree.map(lambda each: each.reshape(examples, count, *each.shape[1:]), here)
+        batch = max(1, min(examples, _HELD // (len(other) * count**2)))
 
-        # With vmap, panels would be evaluated for every pair.
-        def of_example(arguments):
-            one, readings = arguments
+        # With vmap over examples, panels would be evaluated for every pair.
+        def of_batch(chosen):
+            one = jax.tree.map(lambda each: each[chosen].reshape(batch * count, *each.shape[2:]), by_example)
             between = token_kernel(self.activations, rules, self.variances, one, there)
-            between = between.reshape(count, len(other), -1)
-            return reduce(jnp.einsum("sa,svt,vtb->abv", readings, between, other.readings))
+            between = between.reshape(batch, count, len(other), -1)
+            kernels = jnp.einsum("esa,esvt,vtb->eabv", self.readings[chosen], between, other.readings)
+            return jax.vmap(reduce)(kernels)
 
-        return jax.lax.map(of_example, (by_example, self.readings))
+        # Repeat the last example in the last batch, and drop the results.
+        chosen = jnp.minimum(jnp.arange(-(-examples // batch) * batch), examples - 1)
+        found = jax.lax.map(of_batch, chosen.reshape(-1, batch))
+        return found.reshape(-1, *found.shape[2:])[:examples]
 
 
 PathFeatures = Float[Array, "examples paths features"] | ImplicitFeatures
