@@ -119,7 +119,7 @@ def _data(spec, arrays) -> bpkr.Data:
     features, tested = _features(spec, arrays), _features(spec, arrays, "test_")
     labels, test_labels = arrays["labels"], arrays.get("test_labels")
     if spec.get("moments"):
-        return bpkr.Data.of_moments(bpkr.Moments.of((features, labels)), tested, test_labels)
+        return bpkr.Data.of_batches([(features, labels)], tested, test_labels)
     if "coding" in spec:
         return bpkr.Data.of_classes(features, labels, tested, test_labels, coding=spec["coding"])
     return bpkr.Data(features, labels, tested, test_labels)

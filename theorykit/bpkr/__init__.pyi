@@ -1,8 +1,7 @@
 from .action.action import Action, render_latex, render_markdown
 from .action.derivation import derive
-from .data.classes import Classes, LabelsWarning, find_classes, score_classes, sign_accuracy
+from .data.classes import Classes, LabelsWarning, find_classes
 from .data.data import Data
-from .data.moments import Moments
 from .evaluation.formulas import generate_source
 from .evaluation.problem import Problem
 from .evaluation.values import (
@@ -14,7 +13,7 @@ from .evaluation.values import (
     parameter_values,
     predict,
 )
-from .features.from_kernels import features_of_kernels
+from .features.kernels import features_of_kernels
 from .model import Model
 from .network.attention import AttentionWarning, Heads, Readout, attention, path_features
 from .network.network import (
@@ -56,7 +55,6 @@ __all__ = [
     "LabelsWarning",
     "LayerSymbols",
     "Model",
-    "Moments",
     "Network",
     "Newton",
     "OrderParameters",
@@ -90,9 +88,7 @@ __all__ = [
     "render_latex",
     "render_markdown",
     "sample_network",
-    "score_classes",
     "search",
-    "sign_accuracy",
     "solve",
     "without_heads",
 ]

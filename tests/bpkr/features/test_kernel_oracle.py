@@ -13,7 +13,7 @@ from theorykit import bpkr
 from theorykit.bpkr.data.canonical import Examples
 from theorykit.bpkr.evaluation.formulas import Energy, bind
 from theorykit.bpkr.evaluation.values import action_terms
-from theorykit.bpkr.features.kernels import ExplicitKernel, kernel_diagonal, kernel_of
+from theorykit.bpkr.features.kernels import Kernel, kernel_diagonal, kernel_of
 from theorykit.codegen import compile_expressions
 
 from ..cases import (
@@ -32,7 +32,7 @@ from ..cases import (
 def kernels(problem):
     """The kernel of a problem from a table and from features."""
     features, outputs = jnp.asarray(problem.features), problem.architecture.outputs
-    return kernel_of(features, outputs), ExplicitKernel(features, outputs)
+    return kernel_of(features, outputs), Kernel(features, None, outputs)
 
 
 def energies(problem):
@@ -118,7 +118,7 @@ def test_tables_and_features_have_the_same_curvature(case, seed):
 
 def test_large_problems_are_not_stored_by_pairs_of_paths():
     kernel = jax.eval_shape(kernel_of, jnp.ones((600, 16, 192)))
-    assert isinstance(kernel, ExplicitKernel)
+    assert kernel.pairs is None
     evaluations, size = kernel.curvature_cost()[0] / (kernel.operations() + 600**3), kernel.curvature_cost()[1]
     assert 1 < evaluations < 10
     assert 4e7 < size < 2e8

@@ -11,7 +11,7 @@ from tests.marks import slow
 from theorykit import bpkr
 from theorykit.bpkr import Dense
 from theorykit.bpkr.features.implicit import ImplicitFeatures
-from theorykit.bpkr.features.kernels import kernel_of
+from theorykit.bpkr.features.kernels import kernel_between, kernel_diagonal, kernel_of
 from theorykit.bpkr.specification.activations import IDENTITY
 
 from ..cases import assert_close, explicit_kernel, refused
@@ -138,7 +138,9 @@ def test_with_the_identity_they_are_explicit_features(outputs):
         assert_close(ours, theirs, 1e-7)
     u1 = np.asarray(bpkr.gp_limit(architecture).first) + 0.1
     point = bpkr.OrderParameters((u1,), np.eye(2) if outputs > 1 else 1.0)
-    assert_close(implicit.kernel(jnp.asarray(u1), implicit), explicit_kernel(point, np.asarray(explicit), explicit))
+    assert_close(
+        kernel_between(jnp.asarray(u1), implicit, implicit), explicit_kernel(point, np.asarray(explicit), explicit)
+    )
 
 
 @pytest.mark.parametrize("outputs", [*slow([1]), 2])
@@ -147,10 +149,10 @@ def test_kernels_of_pairs_add_up(outputs):
     features, size = bpkr.path_features(INPUTS, ATTENTION, architecture), 2 * outputs
     root = RNG.normal(size=(size, size))
     u1 = jnp.asarray(root @ root.T)
-    kernel = features.kernel(u1, features)
+    kernel = kernel_between(u1, features, features)
     assert_close(jnp.einsum("ab,abmn->mn", u1, features.path_kernels(outputs)), kernel, 1e-13)
     assert_close(kernel_of(features, outputs).matrix(u1), kernel, 1e-13)
-    assert_close(features.kernel_diagonal(u1), np.diagonal(kernel), 1e-13)
+    assert_close(kernel_diagonal(u1, features), np.diagonal(kernel), 1e-13)
 
 
 def test_features_of_given_kernels_have_them_for_products():

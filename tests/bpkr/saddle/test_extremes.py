@@ -36,9 +36,9 @@ def solved(labels=1.0, tolerance=1e-9, **numbers):
     (
         ({"labels": 1e200}, "labels of magnitude 1e+200"),
         ({"labels": 1e100}, "labels of magnitude 1e+100"),
-        ({"temperature": 1e308}, "temperature=1e+308"),
-        ({"prior_variances": 1e-200}, "prior_variances (1e-200"),
-        ({"prior_variances": 1e200}, "prior_variances (1e+200"),
+        ({"temperature": 1e308}, "temperature of magnitude 1e+308"),
+        ({"prior_variances": 1e-200}, "prior_variances of magnitude 1e-200"),
+        ({"prior_variances": 1e200}, "prior_variances of magnitude 1e+200"),
     ),
 )
 def test_each_extreme_is_blamed_by_its_own_name(extreme, blamed):
@@ -100,7 +100,7 @@ def test_equal_examples_need_a_temperature_whatever_rounding_does(temperature):
         features = np.random.default_rng(seed).normal(size=(5, 4, 6))
         features[4] = features[1]
         architecture = bpkr.Architecture((2, 2), 8.0, temperature=temperature)
-        with pytest.raises(ValueError, match=r"temperature=0 needs|not positive definite to double precision"):
+        with pytest.raises(ValueError, match="needs an invertible kernel"):
             bpkr.Problem(architecture, bpkr.Data(features, LABELS[:5]))
 
 

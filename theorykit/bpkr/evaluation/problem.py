@@ -19,7 +19,7 @@ from ...symbolic.documents.display import DisplayMixin
 from ...symbolic.documents.document import Table, Text, verbatim
 from ..data.canonical import Examples, canonical
 from ..data.classes import warn_of_class_numbers
-from ..data.data import Data, check_data, check_same_width, check_solvable, checked_features, data_line, data_rows
+from ..data.data import Data, check_data, check_same_width, checked_features, data_line, data_rows
 from ..features.implicit import Features
 from ..order_parameters import coordinates as manifold
 from ..order_parameters.order_parameters import OrderParameters, PointLike, checked_order_parameters
@@ -68,14 +68,14 @@ class Problem(DisplayMixin, AbstractSaddleProblem):
 
     @usual_settings()
     def __init__(self, architecture: Architecture, data: Data):
-        self.data = check_solvable(architecture, check_data(architecture, data))
+        self.data = check_data(architecture, data)
         if data.classes is None and data.labels is not None:
-            warn_of_class_numbers(data.labels, stacklevel=4)
+            warn_of_class_numbers(self.data.labels, stacklevel=4)
         self.bound = bind(architecture.with_arrays())
         self.ansatz = ansatz_of(architecture)
         self.examples, self.forms_curvature = None, False
         if self.data.labels is not None:
-            self.examples = canonical(self.data, architecture.outputs, architecture.temperature)
+            self.examples = canonical(architecture, self.data)
             kernel, size = self.examples.kernel, manifold.dimension(architecture)
             of_curvature, memory = kernel.curvature_cost()
             evaluation = _OVERHEAD + kernel.operations() + float(self.rows) ** 3

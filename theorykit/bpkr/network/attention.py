@@ -26,8 +26,7 @@ from ...checks import (
 )
 from ...compilation import jit, jit_and_keep
 from ...settings import usual_settings
-from ..features.implicit import ImplicitFeatures, PathFeatures
-from ..features.token_kernels import rules_for
+from ..features.implicit import ImplicitFeatures, PathFeatures, rules_for
 from ..specification import layer_functions
 from ..specification.architecture import Architecture, checked_architecture
 

@@ -13,7 +13,7 @@ from jax.typing import ArrayLike
 from ... import bpkr
 from ...checks import checked_arguments, checked_choice, refuse_traced
 from ...summaries import OF_EXAMPLES, TITLES, best_place, evidence_name
-from ..data.classes import are_classes, outputs_as_classes, r_squared, score_indices
+from ..data.classes import are_classes, outputs_as_classes, r_squared
 from ..evaluation.values import evaluate_infinite_width
 from ..order_parameters.order_parameters import checked_order_parameters
 
@@ -147,7 +147,7 @@ def score_prediction(prediction: bpkr.Prediction, test_labels: ArrayLike, *, noi
         explained = r_squared(mean, labels)
         return {"test_error": error} | ({"test_r_squared": explained} if np.isfinite(explained) else {})
     classes, truth = outputs_as_classes(labels)
-    scores = dict(vars(score_indices(classes, truth, mean, prediction.variance, noise)))
+    scores = dict(vars(classes.score(np.array(classes.names)[truth], mean, prediction.variance, noise=noise)))
     confusion = ("class", "predicted_class"), scores.pop("confusion")
     names = list((prediction.classes or classes).names)
     found = {"test_error": error, **{f"test_{name}": value for name, value in scores.items()}}
