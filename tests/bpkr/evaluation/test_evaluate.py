@@ -15,8 +15,6 @@ from theorykit.bpkr.evaluation.action_terms import action_terms
 from theorykit.bpkr.evaluation.formulas import bind, flat_features
 from theorykit.bpkr.order_parameters.coordinates import from_order_parameters, gp_coordinates, to_order_parameters
 from theorykit.codegen import interpret
-from theorykit.testing import Problem, random_order_parameters, symbol_values
-from theorykit.testing.problems import EXAMPLES
 
 from ..cases import (
     ANY_ACTION,
@@ -39,6 +37,7 @@ from ..cases import (
     random_permutation,
     random_problem,
 )
+from ..problems import EXAMPLES, Problem, random_order_parameters, symbol_values
 
 # Each of these architectures is compiled, so draw few of them; their numbers are cheap.
 FEW = settings(max_examples=5)

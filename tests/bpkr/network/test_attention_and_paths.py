@@ -8,11 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from theorykit import bpkr
-from theorykit.testing import random_inputs
-from theorykit.testing.problems import EXAMPLES, INPUT_FEATURES, TOKENS
 
 from .. import cases
 from ..cases import assert_close, explicit_branches, random_key_queries, refused
+from ..problems import EXAMPLES, INPUT_FEATURES, TOKENS, random_inputs
 
 ANY_CASE = st.one_of(cases.SHALLOW_OR_DEEP, cases.ANY_OF_THE_GRAMMAR)
 ANY_READOUT = st.sampled_from(cases.READOUTS)

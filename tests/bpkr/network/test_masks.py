@@ -8,10 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from theorykit import bpkr
-from theorykit.testing import random_inputs
-from theorykit.testing.problems import EXAMPLES, INPUT_FEATURES, TOKENS
 
 from ..cases import READOUTS, SEEDS, TWO_LAYERS, assert_close, changed, random_key_queries, refused
+from ..problems import EXAMPLES, INPUT_FEATURES, TOKENS, random_inputs
 
 G = 3
 ARCHITECTURE = TWO_LAYERS.architecture()
