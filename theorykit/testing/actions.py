@@ -16,7 +16,7 @@ from ..precision import require_float64
 from ..saddle import Action, search
 from ..symbolic import log_det
 from .explain import Point, Trial, changes_of, compare, random_value
-from .report import Finding, Report, in_one_line
+from .report import Finding, Report
 
 Values = Mapping[Any, Any]
 # Undetermined sizes of matrices differ, so that a transpose is detected.
@@ -49,19 +49,6 @@ def check_action(
         sampled: mean and error of order parameters in simulations, by name,
             to compare with the stationary point.
         seed: seed of all random numbers.
-
-    Example:
-        >>> import theorykit
-        >>> import numpy as np
-        >>> from sympy import cosh, log, symbols
-        >>> from theorykit import testing
-        >>> from theorykit.saddle import Action, Real
-        >>> theorykit.enable_float64()
-        >>> m, beta = symbols("m", real=True), symbols("beta", positive=True)
-        >>> wrong = Action(m**2 / 2 - log(cosh(beta * m)), {m: Real()}, [beta])
-        >>> right = lambda m, beta: m**2 / 2 - np.log(np.cosh(beta * m)) / beta
-        >>> testing.check_action(wrong, reference=right).findings[0].meaning
-        'the reference has 1/beta times -log(cosh(beta*m))'
     """
     require_float64()
     rng, count = np.random.default_rng(seed), len(action.terms) + _POINTS
@@ -75,11 +62,12 @@ def check_action(
         found = search(action, given, index=index, progress=False)
         said = "; ".join(each.place for each in found)
         checks.append(Finding(f"a stationary point has index {index}", said, found.reason))
-        means = by_name("sampled", sampled or {}).items()
-        if found and means:
-            off = min(max(abs(float(each[name]) - mean) / error for name, (mean, error) in means) for each in found)
-            wrong = "the action does not describe them" if off > _STANDARD_ERRORS else ""
-            checks.append(Finding("it agrees with samples", f"to {off:.2g} errors", wrong))
+        samples = by_name("sampled", sampled or {}).items()
+        if found and samples:
+            off = [[abs(float(at[name]) - mean) / error for name, (mean, error) in samples] for at in found]
+            errors = min(map(max, off))
+            wrong = "the action does not describe them" if errors > _STANDARD_ERRORS else ""
+            checks.append(Finding("it agrees with samples", f"to {errors:.2g} errors", wrong))
     return Report("The action", tuple(checks))
 
 
@@ -163,7 +151,7 @@ def _check_reference(action: Action, groups: Sequence[Sequence[Point]], referenc
             found = [np.asarray(reference(**{name: at[name] for name in names})) for at in points]
             values = np.array([each.item() for each in found])
         except Exception as error:  # The user's code may raise any error.
-            return Finding(claim, in_one_line(error), "it must accept all symbols by name")
+            return Finding(claim, repr(error), "it must accept all symbols by name")
         if np.iscomplexobj(values) or not np.all(np.isfinite(values)):
             wrong = "it has roots of negative numbers, or a domain is too wide"
             return Finding(claim, f"the reference is {values[0]}", wrong)

@@ -8,7 +8,7 @@ its terms sum to the reference in every trial. Factors get names, such as
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import cache, partial
+from functools import cache
 from itertools import combinations, permutations, product
 from typing import Any, NamedTuple
 
@@ -17,7 +17,7 @@ from sympy import Expr, MatrixSymbol, Mul, Rational, Symbol
 
 from ..codegen import interpret
 from ..symbolic.atoms import SymmetricSymbol
-from .report import Finding, listed
+from .report import Finding
 
 Point = Mapping[str, Any]
 Term = Callable[[Point], Any]
@@ -108,15 +108,11 @@ def changes_of(point: Point, names: Sequence[str]) -> dict[str, Change]:
             found[f"{form.format(name)} in place of {name}"] = put(name, change)
     for one, other in permutations(names, 2):
         if np.shape(point[one]) == np.shape(point[other]):
-            found[f"{one} and {other} exchanged"] = partial(_exchange, one, other)
+            found[f"{one} and {other} exchanged"] = lambda at, a=one, b=other: {**at, a: at[b], b: at[a]}
             for form, change in _OF_PAIRS.items():
                 said = f"{form.format(one, other)} in place of {one}"
                 found[said] = put(one, change, one, other)
     return found
-
-
-def _exchange(one: str, other: str, point: Point) -> Point:
-    return {**point, one: point[other], other: point[one]}
 
 
 def compare(
@@ -136,12 +132,12 @@ def compare(
         error = np.max(np.abs(sum(map(trial.values, terms.values())) - target))
         errors.append(error / max(np.max(np.abs(target)), 1e-300))
     said = f"they differ by {max(errors):.2g} of the size"
-    wrong = [trial for trial, error in zip(trials, errors, strict=True) if error > trial.tolerance]
+    wrong = [trial for trial, error in zip(trials, errors, strict=True) if not error <= trial.tolerance]
     if not wrong:
         return Finding(claim, said)
     places = [trial.place for trial in wrong]
     if right := [trial.place for trial in trials if trial.place not in places]:
-        said += f", but agree for {listed(right)}"
+        said += f", but agree for {'; '.join(right)}"
     guesses = [*_guesses(terms, changes, extras)]
     # Some guesses hold for one number of heads, and first trials have the same.
     meaning = _explain(guesses, wrong) or _explain(guesses, wrong[:3])
@@ -151,17 +147,12 @@ def compare(
 def _guesses(terms: Terms, changes: Mapping[str, Change], extras: Terms) -> Iterator[_Guess]:
     yield "", "", terms
     for said, change in changes.items():
-        new = {name: _changed(term, change) for name, term in terms.items()}
+        new = {name: lambda at, of=term, to=change: of(to(at)) for name, term in terms.items()}
         yield said, "", new
         for name in terms if len(terms) > 1 else ():
             yield f"{said}, in {name}", "", {**terms, name: new[name]}
     for extra, term in extras.items():
-        name = f"{extra} in addition"
-        yield "", name, {**terms, name: term}
-
-
-def _changed(term: Term, change: Change) -> Term:
-    return lambda point: term(change(point))
+        yield "", (name := f"{extra} in addition"), {**terms, name: term}
 
 
 def _explain(guesses: Sequence[_Guess], trials: Sequence[Trial]) -> str:
@@ -216,30 +207,28 @@ def _described(
         if known:
             worth, trials = zip(*known, strict=True)
             factors[name] = _factor(np.array(worth), trials)
-    added = factors.pop(extra, None)
     said = [change] * bool(change)
     for factor in dict.fromkeys(factors.values()):
-        names = listed(name for name in factors if factors[name] == factor)
-        if factor != "1":
-            said.append(f"{factor or 'a factor'} times {names}" if factor != "0" else f"no {names}")
-    if added is not None:
-        said.append(f"{added or 'a factor'} times {extra}")
-    if not said or added == "0":
+        names = [name for name in factors if factors[name] == factor]
+        if factor == "0":
+            said.append(f"no {', '.join(names)}")
+        elif factor != "1" or extra in names:
+            names = names if factor != "1" else [extra]
+            said.append(f"{factor or 'a factor'} times {', '.join(names)}")
+    own = [factor for name, factor in factors.items() if name != extra]
+    if not said or factors.get(extra) == "0":
         return math.inf, ""
     # A formula without common terms with the reference explains nothing.
-    cost = len(said) + 3 * all(factor == "0" for factor in factors.values())
-    every = [*factors.values(), *([] if added is None else [added])]
-    cost += _UNNAMED * ("" in every) + 0.25 * any(" or " in each for each in every)
+    cost = len(said) + 3 * all(factor == "0" for factor in own) + _UNNAMED * ("" in factors.values())
+    cost += 0.25 * any(" or " in factor for factor in factors.values())
     return cost, f"the reference has {'; '.join(said)}"
 
 
 def _factor(values: np.ndarray, trials: Sequence[Trial]) -> str:
-    """Name a factor by the quantities on which it depends.
+    """Write a factor as a product of powers of quantities and of 2 and 3.
 
-    Returns:
-        The simplest product of powers of quantities and of 2 and 3. Up to
-        three that the trials do not distinguish are all named. If there are
-        more, or none, a constant is written as a number. Otherwise "".
+    Up to three products that the trials do not distinguish are all named. If
+    there are more, or none, a constant is a number, and the result else "".
     """
     tolerance = trials[0].tolerance
     if np.all(np.abs(values) < tolerance):

@@ -19,13 +19,12 @@ from ..codegen import interpret
 from ..precision import require_float64
 from ..symbolic.algebra import from_terms, matrix_terms
 from .explain import Point, Trial, changes_of, compare, put, random_value
-from .report import Finding, Report, in_one_line
+from .report import Finding, Report
 
 _TOLERANCE = 1e-9
 # N_l, N_{l+1} and tokens. Products of powers of primes are unique.
 _SIZES = ((5, 7, 11), (11, 5, 7), (41, 37, 29))
 _ARRAYS = ("weights", "hidden", "attention")
-_LARGEST_PERMUTED = 4
 
 
 @checked_arguments
@@ -48,22 +47,13 @@ def check_layer(
         prior: the same prior in NumPy, `prior(variance, parameters)`. It
             returns the covariance (blocks, blocks) of weights.
         seed: seed of all random numbers.
-
-    Example:
-        >>> import theorykit
-        >>> from theorykit import bpkr, testing
-        >>> theorykit.enable_float64()
-        >>> def dense(weights, hidden, attention, parameters):
-        ...     return -weights[0] @ hidden / len(hidden) ** 0.5
-        >>> testing.check_layer(bpkr.Dense(), reference=dense).findings[0].meaning
-        'the reference has -1 times 1/sqrt(N_1)*V_1*X_0'
     """
     require_float64()
     subject, claim = f"The layer {type(kind).__name__}", "the theory covers it"
     try:
         (form,) = Architecture((kind,), 6, temperature=1.0).forms
     except Exception as error:  # The user's code may raise any error.
-        return Report(subject, (Finding(claim, "", in_one_line(error)),))
+        return Report(subject, (Finding(claim, "", repr(error)),))
     checks = [Finding(claim, counted(kind.heads, "head")), *_check_form(kind, form)]
     if reference is not None:
         checks.append(_check_reference(kind, form, reference, seed))
@@ -86,13 +76,9 @@ def _check_form(kind: AbstractLayer, form: LayerForm) -> tuple[Finding, Finding]
     return scaling, Finding("parameters are used, by one layer", f"they are {set(own)}", wrong)
 
 
-def _name(symbol: Expr, form: LayerForm) -> str:
-    return symbol.name.removesuffix(f"_{form.symbols.index}")
-
-
 def _interpret(expression: Expr, form: LayerForm, point: Point) -> np.ndarray:
     of, weights, attention = form.symbols, point["weights"], point["attention"]
-    values = {each: point[_name(each, form)] for each in form.parameters}
+    values = {each: point[each.name.removesuffix(f"_{of.index}")] for each in form.parameters}
     values |= {of.width: weights.shape[2], of.next_width: weights.shape[1]}
     values |= {of.hidden: point["hidden"], of.tokens: point["hidden"].shape[1]}
     values |= {form.weights: np.hstack(weights), of.variance: point["variance"]}
@@ -137,7 +123,7 @@ def _trials(
             "variance": rng.uniform(0.5, 1.5),
         }
         for each in other.parameters(of):
-            point[_name(each, form)] = random_value(each, counts, rng)
+            point[each.name.removesuffix(f"_{of.index}")] = random_value(each, counts, rng)
         quantities = {"layer.width": width, "layer.tokens": tokens, "layer.heads": max(heads, 1)}
         quantities |= {} if is_square else {"layer.next_width": next_width}
         quantities |= {} if blocks == max(heads, 1) else {"blocks": blocks}
@@ -151,31 +137,34 @@ def _check_prior(kind: AbstractLayer, form: LayerForm, prior: Callable[..., Any]
     claim = "the prior equals yours"
 
     def function(at: Point) -> np.ndarray:
-        return np.asarray(prior(at["variance"], _parameters(at)))
+        found, blocks = np.asarray(prior(at["variance"], _parameters(at))), len(at["weights"])
+        if found.shape != (blocks, blocks):
+            raise ValueError(f"it returns an array of shape {found.shape}, not {(blocks, blocks)}")
+        return found
 
     try:
         trials = _trials(kind, form, function, seed, kind.heads, form.has_skip)
     except Exception as error:  # The user's code may raise any error.
-        return Finding(claim, "", in_one_line(error))
+        return Finding(claim, "", repr(error))
     terms = {str(form.covariance): lambda at: _interpret(form.covariance, form, at)}
     point = trials[0].points[0]
     changes = changes_of(point, ["variance", *_parameters(point)])
     return compare(claim, terms, trials, changes, {"all ones": lambda at: np.ones([len(at["weights"])] * 2)})
 
 
-def _evaluate(reference: Callable[..., Any], point: Point) -> np.ndarray:
-    arrays = [None if point[name] is None else point[name].copy() for name in _ARRAYS]
-    with np.errstate(all="ignore"):
-        found = np.asarray(reference(*arrays, _parameters(point)))
-    shape = (point["weights"].shape[1], point["hidden"].shape[1])
-    if found.dtype != float or found.shape != shape or not np.all(np.isfinite(found)):
-        said = f"it returns {found.dtype} of shape {found.shape}"
-        raise ValueError(f"{said}, not finite float64 of shape {shape}")
-    return found
-
-
 def _check_reference(kind: AbstractLayer, form: LayerForm, reference: Callable[..., Any], seed: int) -> Finding:
-    trials_of = partial(_trials, kind, form, partial(_evaluate, reference), seed)
+    def evaluate(point: Point, hidden: float = 1.0, weights: float = 1.0) -> np.ndarray:
+        attention = None if point["attention"] is None else point["attention"].copy()
+        given = weights * point["weights"], hidden * point["hidden"], attention, _parameters(point)
+        with np.errstate(all="ignore"):
+            found = np.asarray(reference(*given))
+        shape = (point["weights"].shape[1], point["hidden"].shape[1])
+        if found.dtype != float or found.shape != shape or not np.all(np.isfinite(found)):
+            said = f"it returns {found.dtype} of shape {found.shape}"
+            raise ValueError(f"{said}, not finite float64 of shape {shape}")
+        return found
+
+    trials_of = partial(_trials, kind, form, evaluate, seed)
     is_square = form.has_skip
     try:
         try:
@@ -183,50 +172,39 @@ def _check_reference(kind: AbstractLayer, form: LayerForm, reference: Callable[.
         except Exception:
             is_square = True
             trials = trials_of(kind.heads, is_square)
-        wrong = _nonlinearity(trials[0].points[0], reference)
+        point = trials[0].points[0]
+        at = partial(evaluate, point)
+        # Doubling and signs are exact. A bias is first, because it does not scale either.
+        value, bare = at(), at(weights=0)
+        rests = {
+            "it has a bias, which the theory does not cover": at(0),
+            "it has an activation function, a norm, or attention of activations": at(2) - 2 * value,
+            "it has an activation function such as ReLU": at(-1) + value,
+            "the weights enter more than once": at(weights=2) - 2 * value + bare,
+        }
     except Exception as error:  # The user's code may raise any error.
-        called = "it is called with weights (blocks, next_width, width), hidden (width, tokens), attention"
-        called += " (heads, keys, queries) or None, and parameters by name"
-        return Finding("the reference can be compared", in_one_line(error), called)
-    if wrong:
-        return Finding("the reference is linear", "we scaled its arguments", wrong)
+        return Finding("the reference can be compared", "", repr(error))
+    least = 0.1 * _TOLERANCE * np.max(np.abs(value))
+    for wrong, rest in rests.items():
+        if np.max(np.abs(rest)) > least:
+            return Finding("the reference is linear", "we scaled its arguments", wrong)
     # A number in place of the number of heads is right only for some.
     for heads in (kind.heads + 1, kind.heads + 3) if kind.heads else ():
         with suppress(Exception):
             trials += trials_of(heads, is_square)
     expressions = [from_terms([term], form.forward.shape) for term in matrix_terms(form.forward)]
     terms = {str(each): partial(_interpret, each, form) for each in expressions}
-    point = trials[0].points[0]
     changes, extras = _CHANGES | changes_of(point, [*_parameters(point)]), dict(_EXTRAS)
-    for order in permutations(range(kind.heads)) if kind.heads <= _LARGEST_PERMUTED else ():
+    for order in permutations(range(kind.heads)) if kind.heads < 5 else ():
         said = f"heads in the order {order}, counted from 0"
         changes[said] = put("attention", lambda of, order=order: of[list(order)])
     for block in (*range(len(trials[-1].points[0]["weights"]) - 1), -1):
         name = f"weight block {block}"
         extras[f"{name} * hidden"] = lambda at, block=block: at["weights"][block] @ at["hidden"]
         for factor in (-1, 0, 0.5, 2):
-            said = f"{factor} times {name}, counted from 0"
-            changes[said] = put("weights", partial(_scaled, block, factor))
+            change = put("weights", partial(_scaled, block, factor))
+            changes[f"{factor} times {name}, counted from 0"] = change
     return compare("the forward map equals the reference", terms, trials, changes, extras)
-
-
-def _nonlinearity(point: Point, reference: Callable[..., Any]) -> str:
-    """Name a mistake by what does not scale. Doubling and signs are exact."""
-
-    def at(hidden: float, weights: float = 1.0) -> np.ndarray:
-        scaled = {"hidden": hidden * point["hidden"], "weights": weights * point["weights"]}
-        return _evaluate(reference, {**point, **scaled})
-
-    value, bare = at(1), at(1, 0)
-    least = 0.1 * _TOLERANCE * np.max(np.abs(value))
-    # In this order, because a bias does not scale either.
-    claims = {
-        "it has a bias, which the theory does not cover": at(0),
-        "it has an activation function, a norm, or attention of activations": at(2) - 2 * value,
-        "it has an activation function such as ReLU": at(-1) + value,
-        "the weights enter more than once": at(1, 2) - bare - 2 * (value - bare),
-    }
-    return next((said for said, rest in claims.items() if np.any(np.abs(rest) > least)), "")
 
 
 def _normalised(attention: np.ndarray, axis: int = 1) -> np.ndarray:
@@ -234,9 +212,8 @@ def _normalised(attention: np.ndarray, axis: int = 1) -> np.ndarray:
 
 
 def _scaled(block: int, factor: float, weights: np.ndarray) -> np.ndarray:
-    scaled = weights.copy()
-    scaled[block] *= factor
-    return scaled
+    is_block = np.arange(len(weights)) == block % len(weights)
+    return np.where(is_block[:, None, None], factor * weights, weights)
 
 
 # What the reference may have, with attention (heads, keys, queries).

@@ -1,9 +1,7 @@
 """Reports of checks of your layers and actions."""
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from textwrap import fill
-from typing import Any
 
 
 @dataclass(frozen=True, repr=False)
@@ -47,14 +45,3 @@ class Report:
         count = f"{len(self.findings)} of {len(self.checks)}"
         lines = [f"{self.subject}: {count} checks failed", *map(repr, self.checks)]
         return "\n".join(lines)
-
-
-def in_one_line(error: Exception) -> str:
-    """Write an error of the user's code in one line."""
-    return f"{type(error).__name__}: {' '.join(str(error).split())}"
-
-
-def listed(things: Iterable[Any]) -> str:
-    """List things in words."""
-    *most, last = map(str, things)
-    return f"{', '.join(most)} and {last}" if most else last

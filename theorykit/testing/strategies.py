@@ -18,9 +18,6 @@ from ..saddle import Action
 from .actions import random_values
 
 st = needed("hypothesis.strategies", "theorykit.testing.strategies")
-SearchStrategy = st.SearchStrategy
-
-_EXAMPLES, _INPUT_FEATURES = 5, 6
 _SEEDS = st.integers(0, 2**32 - 1)
 _TEMPERATURES = st.floats(-2, 1).map(lambda exponent: 10.0**exponent)
 # Layers, widths and number of outputs.
@@ -35,7 +32,7 @@ _STRUCTURES = (
 
 
 @checked_arguments
-def architectures(*kinds: bpkr.AbstractLayer) -> SearchStrategy[bpkr.Architecture]:
+def architectures(*kinds: bpkr.AbstractLayer) -> st.SearchStrategy[bpkr.Architecture]:
     """Generate architectures, with your `kinds` of layers if there are any."""
     structures = [((kind,), (6.0, 6.0), 1) for kind in kinds]
     structures += [((kind, bpkr.Attention(2)), (6.0, 6.0, 7.0), 2) for kind in kinds]
@@ -44,29 +41,27 @@ def architectures(*kinds: bpkr.AbstractLayer) -> SearchStrategy[bpkr.Architectur
     def architecture(structure: tuple, seed: int, temperature: float) -> bpkr.Architecture:
         layers, widths, outputs = structure
         variances = np.random.default_rng(seed).uniform(0.4, 2.5, len(layers) + 2).tolist()
-        options = {"temperature": temperature, "outputs": outputs}
-        return bpkr.Architecture(layers, widths, variances, **options)
+        return bpkr.Architecture(layers, widths, variances, temperature=temperature, outputs=outputs)
 
     chosen = st.sampled_from(structures or _STRUCTURES)
     return st.builds(architecture, chosen, _SEEDS, _TEMPERATURES)
 
 
 @checked_arguments
-def problems(architecture: bpkr.Architecture) -> SearchStrategy[bpkr.Problem]:
+def problems(architecture: bpkr.Architecture) -> st.SearchStrategy[bpkr.Problem]:
     """Generate problems of an architecture with 5 examples."""
 
     def problem(seed: int) -> bpkr.Problem:
         rng, outputs = np.random.default_rng(seed), architecture.outputs
-        features = rng.normal(size=(_EXAMPLES, architecture.paths, _INPUT_FEATURES))
-        labels = rng.normal(size=(_EXAMPLES, outputs) if outputs > 1 else _EXAMPLES)
-        data = bpkr.Data(features / features[0].size ** 0.5, labels)
-        return bpkr.Problem(architecture, data)
+        features = rng.normal(size=(5, architecture.paths, 6))
+        labels = rng.normal(size=(5, outputs) if outputs > 1 else 5)
+        return bpkr.Problem(architecture, bpkr.Data(features / 6, labels))
 
     return _SEEDS.map(problem)
 
 
 @checked_arguments
-def order_parameters(architecture: bpkr.Architecture) -> SearchStrategy[bpkr.OrderParameters]:
+def order_parameters(architecture: bpkr.Architecture) -> st.SearchStrategy[bpkr.OrderParameters]:
     """Generate order parameters around the limit of infinite width."""
     origin = from_order_parameters(architecture, bpkr.gp_limit(architecture))
 
@@ -78,6 +73,6 @@ def order_parameters(architecture: bpkr.Architecture) -> SearchStrategy[bpkr.Ord
 
 
 @checked_arguments
-def values(action: Action) -> SearchStrategy[dict[str, Any]]:
+def values(action: Action) -> st.SearchStrategy[dict[str, Any]]:
     """Generate values of all symbols of an action, in its domains, by name."""
     return _SEEDS.map(lambda seed: random_values(action, np.random.default_rng(seed), 1)[0])
