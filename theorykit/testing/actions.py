@@ -75,12 +75,13 @@ def _check_alone(action: Action, groups: Sequence[Sequence[Point]], seed: int) -
     points = [point for group in groups for point in group]
     values = _values(action, points)
     count = np.sum(~np.isfinite(values), axis=0)
-    said = f"{shown(action.terms[np.argmax(count)])} is undefined at {np.max(count)} points"
+    claim, wrong = "the action is defined in its domains", shown(action.terms[np.argmax(count)])
     domains = ", ".join(f"{each} in {domain}" for each, domain in action.order_parameters.items())
-    wrong = f"a sign is wrong, or a domain is too wide: {domains}" if np.any(count) else ""
-    yield Finding("the action is defined in its domains", said, wrong)
-    if wrong:
+    if np.any(count):
+        wrong = f"{wrong} has a wrong sign, or a domain is too wide: {domains}"
+        yield Finding(claim, f"it is not at {np.max(count)} of {len(points)} points", wrong)
         return
+    yield Finding(claim, f"at {len(points)} random points")
     if action.derivation is not None:
         failures = action.derivation.verify(seed).failures
         wrong = "; ".join(f"{each.step.rule} does not follow" for each in failures)
@@ -109,7 +110,7 @@ def random_values(action: Action, rng: np.random.Generator, count: int, values: 
     shapes = {symbol: getattr(symbol, "shape", ()) for symbol in action.symbols}
     for symbol, shape in shapes.items():
         for side, length in zip(shape, np.shape(known.get(symbol.name)), strict=False):
-            rest = side.subs(known) - length
+            rest = side.subs({each: known.get(each.name, each) for each in side.free_symbols}) - length
             known |= {size.name: int(solve(rest, size)[0]) for size in rest.free_symbols}
     sides = {size.name for shape in shapes.values() for side in shape for size in side.free_symbols}
     known |= dict(zip(sorted(sides - known.keys()), _SIDES * len(sides), strict=False))
