@@ -194,7 +194,7 @@ LINEAR, COMPARED = "the reference is linear", "can be compared"
 OF_RESULTS = {
     "a bias": (lambda right: right + 1.0, LINEAR, "bias"),
     "ReLU": (lambda right: np.maximum(right, 0), LINEAR, "ReLU"),
-    "tanh": (np.tanh, LINEAR, "an activation function, a norm"),
+    "tanh": (np.tanh, LINEAR, "a norm, an activation function"),
     "transposed": (np.transpose, COMPARED, "float64 of shape (11, 5), not finite float64 of shape (5, 11)"),
     "complex numbers": (lambda right: right * (1 + 0.5j), COMPARED, "it returns complex128"),
     "complex numbers that are real": (lambda right: right + 0j, COMPARED, "it returns complex128"),

@@ -1,6 +1,6 @@
 from . import strategies
 from .actions import check_action
+from .explain import Finding, Report
 from .layers import check_layer
-from .report import Finding, Report
 
 __all__ = ["Finding", "Report", "check_action", "check_layer", "strategies"]

@@ -15,8 +15,7 @@ from ..codegen import interpret, quadrature_error
 from ..precision import require_float64
 from ..saddle import Action, search
 from ..symbolic import log_det
-from .explain import Point, Trial, changes_of, compare, random_value
-from .report import Finding, Report
+from .explain import Finding, Point, Report, Trial, changes_of, compare, random_value
 
 Values = Mapping[Any, Any]
 # Undetermined sizes of matrices differ, so that a transpose is detected.
@@ -46,8 +45,7 @@ def check_action(
         index: index of the expected stationary point, 0 for a minimum.
         reference: the same action in NumPy, a function of all symbols by
             name. It may differ by a constant that depends on parameters.
-        sampled: mean and error of order parameters in simulations, by name,
-            to compare with the stationary point.
+        sampled: mean and error of order parameters in simulations, by name.
         seed: seed of all random numbers.
     """
     require_float64()
@@ -104,7 +102,7 @@ def _check_alone(action: Action, groups: Sequence[Sequence[Point]], seed: int) -
 
 
 def random_values(action: Action, rng: np.random.Generator, count: int, values: Values | None = None) -> list[Point]:
-    """Draw values of all symbols and sizes, at points with the same parameters."""
+    """Draw values of all symbols, at points with the same parameters."""
     given = by_name("values", values or {})
     known = {name: np.asarray(value)[()] for name, value in given.items()}
     shapes = {symbol: getattr(symbol, "shape", ()) for symbol in action.symbols}
@@ -143,7 +141,7 @@ def _values(action: Action, points: Sequence[Point]) -> np.ndarray:
     return np.array([[_value(term, point) for term in action.terms] for point in points])
 
 
-def _check_reference(action: Action, groups: Sequence[Sequence[Point]], reference: Callable[..., Any]) -> Finding:
+def _check_reference(action: Action, groups: Sequence[Sequence[Point]], reference: Callable) -> Finding:
     claim, trials = "the action equals the reference, up to a constant", []
     names = [symbol.name for symbol in action.symbols]
     numbers = [symbol.name for symbol in action.parameters if isinstance(symbol, Symbol)]

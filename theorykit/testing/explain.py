@@ -8,8 +8,10 @@ its terms sum to the reference in every trial. Factors get names, such as
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cache
 from itertools import combinations, permutations, product
+from textwrap import fill
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,7 +19,6 @@ from sympy import Expr, MatrixSymbol, Mul, Rational, Symbol
 
 from ..codegen import interpret
 from ..symbolic.atoms import SymmetricSymbol
-from .report import Finding
 
 Point = Mapping[str, Any]
 Term = Callable[[Point], Any]
@@ -58,6 +59,49 @@ _OF_PAIRS = {
 }
 
 
+@dataclass(frozen=True, repr=False)
+class Finding:
+    """The result of one check.
+
+    - `check`: the claim that was checked.
+    - `measured`: the observation.
+    - `meaning`: the mistake. Empty if the claim holds.
+    """
+
+    check: str
+    measured: str
+    meaning: str = ""
+
+    def __repr__(self) -> str:
+        start = "WRONG: " if self.meaning else ""
+        parts = (start + self.check, self.measured, self.meaning)
+        lines = (fill(part, 98, subsequent_indent="  ") for part in parts if part)
+        return "\n- ".join(lines)
+
+
+@dataclass(frozen=True, repr=False)
+class Report:
+    """The results of all checks of one object. Print it to read it."""
+
+    subject: str
+    checks: tuple[Finding, ...]
+
+    @property
+    def findings(self) -> tuple[Finding, ...]:
+        """The mistakes."""
+        return tuple(each for each in self.checks if each.meaning)
+
+    @property
+    def holds(self) -> bool:
+        """True if no mistake was found."""
+        return not self.findings
+
+    def __repr__(self) -> str:
+        count = f"{len(self.findings)} of {len(self.checks)}"
+        lines = [f"{self.subject}: {count} checks failed", *map(repr, self.checks)]
+        return "\n".join(lines)
+
+
 class Trial(NamedTuple):
     """The reference (points, ...) at points with the same parameters.
 
@@ -84,7 +128,7 @@ class Trial(NamedTuple):
 
 
 def random_value(symbol: Expr, sizes: Mapping[str, int], rng: np.random.Generator) -> Any:
-    """Draw a number, or a matrix, which is positive definite if it is symmetric."""
+    """Draw a number or a matrix, definite if it is symmetric."""
     if not isinstance(symbol, MatrixSymbol):
         return rng.uniform(0.5, 1.5) * (-1.0 if symbol.is_negative else 1.0)
     matrix = rng.normal(size=[int(interpret(side, sizes)) for side in symbol.shape])
@@ -122,7 +166,7 @@ def compare(
     changes: Mapping[str, Change],
     extras: Terms,
 ) -> Finding:
-    """Check that the sum of your terms equals the reference, or name the mistake.
+    """Compare the sum of your terms with the reference, and name the mistake.
 
     The reference may have `changes` of values, and further terms, `extras`.
     """
@@ -139,7 +183,7 @@ def compare(
     if right := [trial.place for trial in trials if trial.place not in places]:
         said += f", but agree for {'; '.join(right)}"
     guesses = [*_guesses(terms, changes, extras)]
-    # Some guesses hold for one number of heads, and first trials have the same.
+    # Orders of heads are guesses for one number of heads.
     meaning = _explain(guesses, wrong) or _explain(guesses, wrong[:3])
     return Finding(claim, said, meaning or "no factor, transpose, order or term explains it")
 

@@ -18,8 +18,7 @@ from ..checks import Seed, checked_arguments, counted
 from ..codegen import interpret
 from ..precision import require_float64
 from ..symbolic.algebra import from_terms, matrix_terms
-from .explain import Point, Trial, changes_of, compare, put, random_value
-from .report import Finding, Report
+from .explain import Finding, Point, Report, Trial, changes_of, compare, put, random_value
 
 _TOLERANCE = 1e-9
 # N_l, N_{l+1} and tokens. Products of powers of primes are unique.
@@ -133,7 +132,7 @@ def _trials(
     return found
 
 
-def _check_prior(kind: AbstractLayer, form: LayerForm, prior: Callable[..., Any], seed: int) -> Finding:
+def _check_prior(kind: AbstractLayer, form: LayerForm, prior: Callable, seed: int) -> Finding:
     claim = "the prior equals yours"
 
     def function(at: Point) -> np.ndarray:
@@ -152,7 +151,7 @@ def _check_prior(kind: AbstractLayer, form: LayerForm, prior: Callable[..., Any]
     return compare(claim, terms, trials, changes, {"all ones": lambda at: np.ones([len(at["weights"])] * 2)})
 
 
-def _check_reference(kind: AbstractLayer, form: LayerForm, reference: Callable[..., Any], seed: int) -> Finding:
+def _check_reference(kind: AbstractLayer, form: LayerForm, reference: Callable, seed: int) -> Finding:
     def evaluate(point: Point, hidden: float = 1.0, weights: float = 1.0) -> np.ndarray:
         attention = None if point["attention"] is None else point["attention"].copy()
         given = weights * point["weights"], hidden * point["hidden"], attention, _parameters(point)
@@ -174,11 +173,11 @@ def _check_reference(kind: AbstractLayer, form: LayerForm, reference: Callable[.
             trials = trials_of(kind.heads, is_square)
         point = trials[0].points[0]
         at = partial(evaluate, point)
-        # Doubling and signs are exact. A bias is first, because it does not scale either.
+        # Doubling and signs are exact. A bias does not scale either, so it is first.
         value, bare = at(), at(weights=0)
         rests = {
             "it has a bias, which the theory does not cover": at(0),
-            "it has an activation function, a norm, or attention of activations": at(2) - 2 * value,
+            "it has a norm, an activation function, or attention to activations": at(2) - 2 * value,
             "it has an activation function such as ReLU": at(-1) + value,
             "the weights enter more than once": at(weights=2) - 2 * value + bare,
         }
