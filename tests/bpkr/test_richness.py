@@ -27,7 +27,8 @@ from theorykit.derivation import derivation_blocks
 from theorykit.symbolic import as_markdown
 from theorykit.testing import strategies
 
-from .cases import assert_close
+from .cases import SEEDS, assert_close
+from .problems import random_problem
 
 DATA = Path(__file__).parents[1] / "data" / "richness"
 CASES = {case["name"]: case for case in json.loads((DATA / "manifest.json").read_text())}
@@ -167,7 +168,7 @@ def test_finite_widths_are_the_standard_parameterisation_at_other_scales():
 
 @pytest.mark.slow
 @settings(max_examples=5)
-@given(problem=strategies.problems(), richness=st.floats(0.1, 10.0))
+@given(problem=st.builds(random_problem, strategies.architectures(), SEEDS), richness=st.floats(0.1, 10.0))
 def test_random_networks_have_the_action_at_other_scales_and_its_limit(problem, richness):
     def at(problem, order_parameters):
         return replace(problem, order_parameters=order_parameters).evaluate()

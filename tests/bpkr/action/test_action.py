@@ -14,9 +14,9 @@ from theorykit import bpkr
 from theorykit.bpkr.evaluation.formulas import bind
 from theorykit.bpkr.evaluation.values import action_terms
 from theorykit.codegen import compile_expressions, interpret
-from theorykit.testing import symbol_values
 
 from ..cases import ANY_CASE, CASES, SEEDS, THREE_LAYERS, TWO_LAYERS, assert_close, random_problem
+from ..problems import symbol_values
 
 
 @pytest.fixture(params=CASES, ids=lambda case: str(case.layers))

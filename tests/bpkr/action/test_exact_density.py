@@ -10,9 +10,9 @@ from theorykit import bpkr
 from theorykit.bpkr import Attention, Dense, Skip
 from theorykit.codegen import compile_expressions, interpret
 from theorykit.symbolic import gradient
-from theorykit.testing.problems import with_leading_block
 
 from ..cases import Case, explicit_covariance, explicit_gain, log_det, random_key_queries
+from ..problems import with_leading_block
 
 INPUT_FEATURES = 3
 NETWORKS = {

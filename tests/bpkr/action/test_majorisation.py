@@ -12,10 +12,10 @@ from theorykit.bpkr.evaluation.formulas import BoundedEnergy, bind
 from theorykit.bpkr.order_parameters.coordinates import from_order_parameters
 from theorykit.codegen import interpret
 from theorykit.symbolic import gradient
-from theorykit.testing import random_order_parameters, symbol_values
 
 from .. import cases
 from ..cases import assert_close, problems, random_problem
+from ..problems import random_order_parameters, symbol_values
 
 SWEPT = (cases.TWO_LAYERS, cases.THREE_LAYERS, cases.TWO_OUTPUTS, cases.DENSE_BETWEEN, cases.DEEP_LINEAR)
 ANY_SWEPT = st.sampled_from(SWEPT)

@@ -14,8 +14,6 @@ from theorykit.bpkr.evaluation.formulas import bind
 from theorykit.bpkr.evaluation.values import action_terms
 from theorykit.bpkr.order_parameters.coordinates import from_order_parameters, gp_coordinates, to_order_parameters
 from theorykit.codegen import interpret
-from theorykit.testing import Problem, random_order_parameters, symbol_values
-from theorykit.testing.problems import EXAMPLES
 
 from ..cases import (
     ANY_ACTION,
@@ -37,6 +35,7 @@ from ..cases import (
     random_permutation,
     random_problem,
 )
+from ..problems import EXAMPLES, Problem, random_order_parameters, symbol_values
 from ..reference import optimal_readout
 
 # Each of these architectures is compiled, so draw few of them; their numbers are cheap.

@@ -10,8 +10,6 @@ from hypothesis import strategies as st
 
 from theorykit import bpkr
 from theorykit.codegen import interpret
-from theorykit.testing import symbol_values
-from theorykit.testing.problems import EXAMPLES, TEST_EXAMPLES
 
 from ..cases import (
     ANY_OF_THE_GRAMMAR,
@@ -24,6 +22,7 @@ from ..cases import (
     problems,
     random_problem,
 )
+from ..problems import EXAMPLES, TEST_EXAMPLES, symbol_values
 
 
 def explicit_prediction(problem):

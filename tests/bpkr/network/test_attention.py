@@ -11,8 +11,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from theorykit import bpkr
-from theorykit.testing import random_inputs
-from theorykit.testing.problems import EXAMPLES, INPUT_FEATURES, TOKENS
 
 from .. import cases
 from ..cases import (
@@ -25,6 +23,7 @@ from ..cases import (
     random_key_queries,
     refused,
 )
+from ..problems import EXAMPLES, INPUT_FEATURES, TOKENS, random_inputs
 
 G = 3
 ARCHITECTURE = TWO_LAYERS.architecture()

@@ -13,8 +13,6 @@ from hypothesis import strategies as st
 
 from theorykit import bpkr
 from theorykit.bpkr import Dense, Skip
-from theorykit.testing import random_inputs
-from theorykit.testing.problems import EXAMPLES, INPUT_FEATURES
 
 from .. import cases
 from ..cases import (
@@ -28,6 +26,7 @@ from ..cases import (
     explicit_gain,
     random_key_queries,
 )
+from ..problems import EXAMPLES, INPUT_FEATURES, random_inputs
 
 NETWORKS = 400
 SMALL = Case((2, 2), (6.0, 5.0, 7.0), (1.3, 0.7, 1.6, 0.8))

@@ -12,8 +12,6 @@ from hypothesis import strategies as st
 
 from theorykit import bpkr
 from theorykit.bpkr import Attention, Dense, Head, Skip
-from theorykit.testing import random_inputs
-from theorykit.testing.problems import INPUT_FEATURES
 
 from ..cases import (
     ALL_SKIPS,
@@ -25,6 +23,7 @@ from ..cases import (
     random_key_queries,
     refused,
 )
+from ..problems import INPUT_FEATURES, random_inputs
 
 TWO_BY_TWO = Case((2, 2), (9.0, 7.0, 8.0), (0.9, 1.3, 0.6, 1.7))
 THREE_ONE_TWO = Case((3, 1, 2), (9.0, 7.0, 8.0, 6.0), (0.9, 1.3, 0.6, 1.1, 1.7), outputs=2)

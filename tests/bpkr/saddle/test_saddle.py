@@ -17,7 +17,6 @@ from theorykit.bpkr.evaluation.formulas import bind
 from theorykit.bpkr.evaluation.values import action_terms
 from theorykit.bpkr.order_parameters.coordinates import from_order_parameters, to_order_parameters
 from theorykit.codegen import interpret
-from theorykit.testing import random_order_parameters, symbol_values
 
 from ...marks import slow
 from ..cases import (
@@ -31,6 +30,7 @@ from ..cases import (
     problems,
     random_problem,
 )
+from ..problems import random_order_parameters, symbol_values
 from ..reference import optimal_readout
 
 SQUARE = Case((2, 2), (40.0, 25.0, 60.0), (0.9, 1.3, 0.6, 1.7))

@@ -12,9 +12,9 @@ from theorykit import bpkr
 from theorykit.bpkr.specification.layers import AbstractLayer, Attention, Skip
 from theorykit.symbolic import Diagonal
 from theorykit.symbolic.atoms import below
-from theorykit.testing import random_inputs
 
 from ..cases import Case, assert_close, random_key_queries
+from ..problems import random_inputs
 
 
 class BesideItself(AbstractLayer):
