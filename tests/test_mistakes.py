@@ -12,7 +12,7 @@ import xarray as xr
 from sympy import Identity, MatrixSymbol, OneMatrix, Symbol, Trace, cosh, exp, log, sqrt, symbols, tanh, zeta
 
 from tests.cli.terminal import CONFIG
-from theorykit import bpkr, cli, dmft, dynamics, saddle, store
+from theorykit import bpkr, cli, dmft, dynamics, plots, saddle, store
 from theorykit.bpkr import AbstractLayer, Attention, Skip, sweeps
 from theorykit.dmft import diagrams
 from theorykit.symbolic import gaussian_average, log_det, numeric_function, positive_definite
@@ -203,7 +203,7 @@ ACTIONS = {
     "a start outside the domain": (lambda: wishart(np.eye(3), initial={U: -np.eye(3)}), "initial[U]", "positive"),
     "a parameter that is not definite": (lambda: wishart(np.diag([1.0, 1.0, -2.0])), "values[K]", "-2"),
     "a negative index": (lambda: saddle.stationary(CURIE_WEISS, {beta: 1.0, h: 0.0}, index=-1), "index", "-1"),
-    "a landscape without a range": (lambda: saddle.landscape(CURIE_WEISS, {m: 0.0, beta: 1.0, h: 0.0}), "range"),
+    "a landscape without a range": (lambda: plots.draw_landscape(CURIE_WEISS, {m: 0.0, beta: 1.0, h: 0.0}), "range"),
 }
 
 
