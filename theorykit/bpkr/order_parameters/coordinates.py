@@ -207,4 +207,9 @@ def log_volume_of_steps(architecture: Architecture, coordinates: Coordinates) ->
 
 def gp_coordinates(architecture: Architecture) -> Coordinates:
     """Return the coordinates of the Gaussian-process limit, which are zero."""
-    return jnp.zeros(sum([level.coordinates for level in levels_of(architecture)]))
+    return jnp.zeros(_dimension(architecture.forms, architecture.overlap_sizes))
+
+
+@lru_cache
+def _dimension(forms: tuple[LayerForm, ...], overlap_sizes: tuple[int, ...]) -> int:
+    return sum(level.coordinates for level in _levels(forms, overlap_sizes))

@@ -94,16 +94,10 @@ class Fluctuations(DisplayMixin, eqx.Module):
     is_leading: bool = eqx.field(static=True, default=False)
 
     def _view(self) -> Iterator[Block]:
-        yield Text("**Fluctuations** about the saddle point: mean and standard deviation of every order parameter")
-        rows = [("log evidence per width" if self.is_leading else "log evidence", number(self.log_evidence, 8))]
-        names = [*(f"$U_{layer}$" for layer in range(1, len(self.mean.matrices) + 1)), "$u$"]
-        leaves = jax.tree.leaves(self.mean), jax.tree.leaves(self.deviation)
-        rows += [
-            (name, f"{number(mean, 4)}; {number(each, 4)}") for name, mean, each in zip(names, *leaves, strict=True)
-        ]
-        yield Table(tuple(rows))
-        if self.ansatz:
-            yield Text(self.ansatz)
+        yield Text("**Fluctuations** about the saddle point: means of the order parameters")
+        unit = " per width" if self.is_leading else ""
+        yield Table(((f"log evidence{unit}", number(self.log_evidence, 8)),))
+        yield from self.mean._view()
 
     @property
     def deviation(self) -> OrderParameters:
@@ -136,18 +130,6 @@ def fluctuations(
 
     Raises:
         ValueError: the action has no minimum at `order_parameters`, or a layer is too narrow.
-
-    Example:
-        >>> import numpy as np
-        >>> import theorykit
-        >>> from theorykit import bpkr
-        >>> theorykit.enable_float64()
-        >>> rng = np.random.default_rng(0)
-        >>> data = bpkr.Data(rng.normal(size=(20, 2, 5)), rng.choice([-1.0, 1.0], size=20))
-        >>> problem = bpkr.Problem(bpkr.Architecture(layers=(2,), widths=10, temperature=0.1), data)
-        >>> saddle = bpkr.solve(problem)
-        >>> round(float(bpkr.fluctuations(problem, saddle).mean.readout), 3)  # 0.304 at the saddle point
-        0.368
     """
     problem = as_problem(problem)
     problem.require_labels()

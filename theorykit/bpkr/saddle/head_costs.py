@@ -86,19 +86,6 @@ def head_costs(problem: Problem, saddle: Saddle, *, progress: bool = True, **opt
 
     Warns:
         ConvergenceWarning: solves failed; the message names their heads.
-
-    Example:
-        >>> import numpy as np
-        >>> import theorykit
-        >>> from theorykit import bpkr
-        >>> theorykit.enable_float64()
-        >>> rng = np.random.default_rng(0)
-        >>> features = rng.normal(size=(20, 2, 5)) * np.array([1.0, 0.1])[:, None]  # two heads, the second weak
-        >>> data = bpkr.Data(features, rng.choice([-1.0, 1.0], size=20))
-        >>> problem = bpkr.Problem(bpkr.Architecture(layers=(2,), widths=10, temperature=0.1), data)
-        >>> costs = bpkr.head_costs(problem, bpkr.solve(problem), progress=False)
-        >>> bpkr.rank_heads(costs.log_evidence)
-        [Head(layer=1, head=2), Head(layer=1, head=1)]
     """
     refuse_traced("head_costs", problem, saddle)
     problem = as_problem(problem)

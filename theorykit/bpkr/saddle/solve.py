@@ -71,25 +71,23 @@ class Saddle(DisplayMixin, AbstractOutcome):
     """The result of `solve`. It is differentiable in all inputs of the action, by the implicit function theorem.
 
     - `order_parameters`: (U_1, ..., U_L) and u.
-    - `action`: S (Eq. 32) at the saddle point, not divided by the width; `entropy` and `energy` are its parts.
+    - `action`: S (Eq. 32), not divided by the width; `entropy` and `energy` are its parts.
     - `log_evidence`: log probability density of the labels to leading order in the widths, -(S - S_0 + P log 2 pi)/2
-      for P labels, where S_0 is the entropy at the prior means. With a richness the width multiplies squared labels,
-      and the density has the factor (N_1 gamma_0^2)^(P/2).
-    - `gradient_norm`: norm of the gradient of S per largest width in the affine-invariant metric, which is the norm of
-      C^T (dS/dU) C with U = C C^T.
-    - `min_hessian_eigenvalue`: smallest Hessian eigenvalue of S in this metric, per largest width. If there are too
-      many paths to form the Hessian, it is an upper bound.
+      for P labels, where S_0 is the entropy at the prior means; with a richness plus P log(N_1 gamma_0^2)/2.
+    - `gradient_norm`: norm of C^T (dS/dU) C with U = C C^T, the gradient in the affine-invariant metric, per largest
+      width.
+    - `min_hessian_eigenvalue`: smallest Hessian eigenvalue in this metric, per largest width; an upper bound if there
+      are too many paths to form the Hessian.
     - `action_error`: rounding error of `action`, from the condition numbers of all factorised matrices.
-    - `result`: success if and only if `gradient_norm` is within the tolerance and `min_hessian_eigenvalue` is positive.
-    - `stats`: `steps`, `evaluations`, `curvatures`, `attempts`; the `tolerance`; whether the solver is `content`; the
-      parts of `action_error`: `error_of_order_parameters`, `error_of_kernel`, `error_of_labels`; and `units_per_path`,
-      the smallest ratio of hidden units to partial paths. Below one the saddle point is not valid.
-    - `ansatz`: the assumption beyond large widths, or the parameterisation with a richness, in words; else empty.
+    - `result`: success if and only if the gradient norm is within the tolerance and the eigenvalue is positive.
+    - `stats`: `steps`, `evaluations`, `curvatures` and `attempts` of the solver, and whether it was `content`; the
+      `tolerance`; the parts `error_of_order_parameters`, `error_of_kernel` and `error_of_labels` of `action_error`;
+      `units_per_path`, the smallest ratio of hidden units to partial paths. The theory holds from one.
     - `architecture`: the network that was solved.
+    - `ansatz`: the assumption beyond large widths, or the parameterisation with a richness, in words; else empty.
 
-    At infinite width with a richness, `action`, its parts and `log_evidence` are divided by the width N_1. Under `vmap`
-    every leaf has the axes of the batch, and `throw=True` raises an error if any solve failed. A failed batch, or a
-    failed result of `jit`, raises a warning when its order parameters are used.
+    At infinite width with a richness, `action`, its parts and `log_evidence` are divided by N_1. Under `vmap` every
+    leaf has the axes of the batch. A failed result of `jit` or `vmap` raises a warning when it is used.
     """
 
     order_parameters: OrderParameters
@@ -107,10 +105,9 @@ class Saddle(DisplayMixin, AbstractOutcome):
 
     def _view(self) -> Iterator[Block]:
         yield Text(verbatim(self.diagnosis))
-        per_width = " per width" if self.architecture.is_infinite else ""
         names = ("log_evidence", "action", "entropy", "energy", "action_error")
-        rows = [(f"{name}{per_width}".replace("_", " "), number(getattr(self, name), 8)) for name in names]
-        yield Table((*rows, ("smallest curvature", number(self.min_hessian_eigenvalue, 3))))
+        unit = " per width" if self.architecture.is_infinite else ""
+        yield Table(tuple((name.replace("_", " ") + unit, number(getattr(self, name), 8)) for name in names))
         yield from self.order_parameters._view()
         if self.ansatz:
             yield Text(self.ansatz)
@@ -178,10 +175,7 @@ def solve(
         >>> rng = np.random.default_rng(0)
         >>> data = bpkr.Data(rng.normal(size=(20, 2, 5)), rng.choice([-1.0, 1.0], size=20))
         >>> arch = bpkr.Architecture(layers=(2,), widths=10, temperature=0.1)
-        >>> saddle = bpkr.solve(arch, data)
-        >>> bool(saddle.converged)
-        True
-        >>> saddle.order_parameters.matrices[0].shape
+        >>> bpkr.solve(arch, data).order_parameters.matrices[0].shape
         (2, 2)
     """
     with usual_settings():
@@ -190,19 +184,17 @@ def solve(
         checked_whole_number("max_steps", max_steps, least=1)
         checked_number("tolerance", tolerance, above=0.0)
         if solver is not None and not isinstance(solver, optx.AbstractMinimiser):
-            raise ValueError(
-                f"solver must be an optimistix.AbstractMinimiser such as BFGS, got {type(solver).__name__}"
-            )
+            raise ValueError(f"solver must be an optimistix.AbstractMinimiser, got {type(solver).__name__}")
         problem.require_labels()
-        start = gp_coordinates(problem.architecture)
+        architecture, rows = problem.architecture, problem.rows
+        start = gp_coordinates(architecture)
         if initial is not None:
             start = problem.coordinates(problem.point(initial, "initial"))
         if is_traced(problem, start):
             saddle = _attempt(problem.canonical, start, solver, tolerance, max_steps)
         else:
-            size = _ORDER_PARAMETER_COPIES * problem.architecture.overlap_sizes[0] ** 2
-            size += _KERNEL_COPIES * problem.rows**2
-            check_fits(problem.architecture, f"solving with a kernel of {problem.rows:,} rows", size)
+            numbers = _ORDER_PARAMETER_COPIES * architecture.overlap_sizes[0] ** 2 + _KERNEL_COPIES * rows**2
+            check_fits(architecture, f"solving with a kernel of {rows:,} rows", numbers)
             saddle = _solved(problem.canonical, start, solver, tolerance, max_steps)
             problem.finite((saddle.action, saddle.gradient_norm))
         return report(replace(saddle, ansatz=problem.ansatz) if problem.ansatz else saddle, throw, stacklevel=2)
@@ -367,14 +359,13 @@ def search(
     progress: bool = True,
     **options: Any,
 ) -> list[Saddle]:
-    """Search for other minima: solve from the Gaussian-process limit, from random points, and by continuation.
+    """Search for minima: solve from the Gaussian-process limit, from random points, and by continuation.
 
-    Continuation starts near the Gaussian process: from large widths, or with a richness from a small richness. The
-    action is not convex, and no proof excludes minima that are not found.
+    Continuation starts near the Gaussian process: at large widths, or with a richness at a small one. The action is not
+    convex, and no proof excludes minima that are not found.
 
     Args:
-        problem: the architecture with its data, or the architecture alone.
-        data: the data, if `problem` is an architecture.
+        problem, data: as in `solve`.
         key: JAX random key for the random points.
         starts: the number of random points.
         spread: standard deviation of their coordinates (whitened Cholesky factors, logarithmic on the diagonal).
@@ -383,8 +374,8 @@ def search(
         options: keywords of `bpkr.solve`.
 
     Returns:
-        The distinct minima, lowest action first. Their `stats` have two more entries: `reached`, the number of solves
-        that ended in the minimum, and `followed`, whether continuation did.
+        The distinct minima, lowest action first. Their `stats` also have `reached`, the number of solves that ended in
+        the minimum, and `followed`, whether continuation did.
 
     Raises:
         ValueError: the data do not fit, or no solve converges.
