@@ -18,7 +18,8 @@ from .order_parameters.finite_width_law import FiniteWidthLaw, finite_width_law
 from .order_parameters.order_parameters import OrderParameters, gp_limit
 from .saddle.gaussian_fluctuations import Fluctuations, first_order, fluctuations
 from .saddle.head_costs import HeadCosts, head_costs
-from .saddle.solve import AcceleratedSweeps, ConvergenceWarning, Newton, Saddle, gradient_norm, search, solve
+from .saddle.solve import ConvergenceWarning, Saddle, gradient_norm, search, solve
+from .saddle.solvers import AcceleratedSweeps, Newton
 from .specification.architecture import Architecture
 from .specification.layers import AbstractLayer, Attention, Dense, LayerSymbols, Skip
 

@@ -30,12 +30,11 @@ from ...checks import (
 )
 from ...compilation import jit, jit_and_keep
 from ...progress import Progress
-from ...saddle.certificate import judged_minimum, least_curvature
 from ...saddle.diagnosis import AbstractOutcome, ConvergenceWarning, report
 from ...saddle.implicit import implicit_point, stationary_value, with_derivative_of
 from ...saddle.problem import Coordinates, Point
 from ...saddle.solve import distinct
-from ...saddle.solvers.minimisers import MAX_STEPS, AbstractSaddleSolver, AcceleratedSweeps, Newton, end_of
+from ...saddle.solvers.minimisers import MAX_STEPS, AbstractSaddleSolver
 from ...saddle.solvers.quadratic_model import QuadraticModel
 from ...settings import usual_settings
 from ...symbolic.documents.display import DisplayMixin
@@ -47,6 +46,7 @@ from ..evaluation.problem import Problem, as_problem
 from ..order_parameters.coordinates import gp_coordinates
 from ..order_parameters.order_parameters import OrderParameters, gp_limit
 from ..specification.architecture import Architecture, check_fits
+from .solvers import AcceleratedSweeps, Newton, least_curvature
 
 _TOLERANCE = 1e-9
 # Tolerance of Newton's method at infinite width, relative to the requested tolerance.
@@ -280,11 +280,19 @@ def _minimise(problem: Problem, start: Coordinates, solver, tolerance, steps: Ma
     """Minimise from `start`. `steps` are the keywords of `optimistix.minimise` that limit the number of steps."""
     fixed, start = jax.lax.stop_gradient((problem, start))
     found = optx.minimise(lambda at, problem: problem.action(at), solver, start, fixed, throw=False, **steps)
-    end, forms_curvature = end_of(fixed, found), isinstance(solver, Newton) or problem.forms_curvature
-    point, model = end["point"], end.get("model")
+    # Minimisers of this package return their last point and model.
+    end, forms_curvature = found.stats, isinstance(solver, Newton) or problem.forms_curvature
+    point, model = end.get("point"), end.get("model")
+    point = fixed.at(found.value) if point is None else point
     if forms_curvature and model is None:
         point, model = _polished(fixed, point, tolerance)
-    curvature, errors = least_curvature(fixed, point, model), fixed.rounding(point)
+    curvature = model.curvatures[0] / fixed.scale if forms_curvature else least_curvature(fixed, point)
+    errors, codes = fixed.rounding(point), optx.RESULTS
+    stopped = found.result == codes.successful
+    # A minimiser that stops successfully at a point that is not stationary has diverged.
+    failure = codes.where(stopped, codes.nonlinear_divergence, found.result)
+    failure = codes.where(point.is_finite, failure, codes.nonfinite)
+    is_minimum = (point.gradient_norm <= tolerance) & (curvature > 0)
     coordinates = implicit_point(problem, point.coordinates, forms_curvature, None)
     details, there, architecture = point.details, (problem, coordinates), problem.architecture
     parts = details.entropy, details.energy.value
@@ -294,10 +302,10 @@ def _minimise(problem: Problem, start: Coordinates, solver, tolerance, steps: Ma
     ratios = jnp.asarray(architecture.widths) / jnp.asarray(architecture.overlap_sizes)
     stats = {
         "steps": found.stats["num_steps"],
-        "evaluations": end["evaluations"],
-        "curvatures": end["curvatures"],
+        "evaluations": end.get("evaluations", jnp.array(0)),
+        "curvatures": end.get("curvatures", jnp.array(0)),
         "tolerance": tolerance,
-        "content": found.result == optx.RESULTS.successful,
+        "content": stopped,
         "attempts": jnp.array(1),
         "units_per_path": jnp.min(ratios),
         **{f"error_of_{name}": error for name, error in errors.items()},
@@ -311,7 +319,7 @@ def _minimise(problem: Problem, start: Coordinates, solver, tolerance, steps: Ma
         gradient_norm=point.gradient_norm,
         min_hessian_eigenvalue=curvature,
         action_error=sum(errors.values()),
-        result=judged_minimum(found.result, point, curvature, tolerance),
+        result=codes.where(is_minimum, codes.successful, failure),
         stats=stats,
         architecture=architecture,
     )
