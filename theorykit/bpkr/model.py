@@ -38,7 +38,7 @@ _OFFSET = 3.0
 class Model(DisplayMixin):
     """Predict labels of sequences by a deep network with given attention, averaged over all other weights.
 
-    The model is a scikit-learn estimator, and calls `path_features`, `Problem`, `solve` and `predict`.
+    A scikit-learn estimator on top of `path_features`, `Problem`, `solve` and `predict`.
 
     Inputs are (examples, tokens, features), with tokens of NaN as padding, or a list of arrays (tokens, features).
     Instead of heads, attention can be given to `fit`, and to every method with other inputs: one array (examples,
@@ -136,13 +136,12 @@ class Model(DisplayMixin):
 
         Args:
             inputs: (examples, tokens, features), or a list of arrays (tokens, features).
-            labels: classes (examples,), as text, or as numbers with `classes=True`; or numbers (examples,) or
-                (examples, outputs).
+            labels: classes (examples,), or numbers (examples,) or (examples, outputs).
             attention: one array (examples, heads, keys, queries) per layer that has heads, instead of heads.
 
         Warns:
             ConvergenceWarning: the solve did not converge; `saddle_.diagnosis` has the cause.
-            LabelsWarning: labels are numbers with a mean of more than three standard deviations, or look like classes.
+            LabelsWarning: numbers have a mean of more than three standard deviations, or look like classes.
         """
         refuse_traced("Model.fit", inputs, labels, attention, self.get_params())
         architecture, data, found = self._prepare(inputs, labels, attention)
@@ -169,7 +168,6 @@ class Model(DisplayMixin):
 
     def predict(self, inputs: Any, attention: Sequence[ArrayLike] | None = None) -> NDArray[Any]:
         """Predict the classes (examples,), or the mean outputs, of sequences (examples, tokens, features)."""
-        refuse_traced("Model.predict", inputs, attention, reason="returns a NumPy array, unlike predict_distribution")
         mean, classes = self.predict_distribution(inputs, attention).mean, self.problem_.data.classes
         return np.asarray(mean) if classes is None else classes.decode(mean)
 
@@ -181,10 +179,9 @@ class Model(DisplayMixin):
 
     @property
     def predict_proba(self) -> Callable[..., Float[np.ndarray, "examples classes"]]:
-        """A method like `predict` that returns the probability of each class, in the order of `classes_`.
+        """A method like `predict` that returns the probability of each class, with label noise.
 
-        The temperature is the variance of noise on the outputs. This is a property, because scikit-learn tests whether
-        it exists, and models of numbers do not have it.
+        It is a property, because scikit-learn tests whether it exists, and models of numbers do not have it.
         """
         if self.classes is False or (hasattr(self, "problem_") and not hasattr(self, "classes_")):
             raise AttributeError("predict_proba needs classes: if labels are, make the model with classes=True")
@@ -194,7 +191,6 @@ class Model(DisplayMixin):
         self, inputs: Any, attention: Sequence[ArrayLike] | None = None
     ) -> Float[np.ndarray, "examples classes"]:
         require_finite_widths(self._fitted().architecture, "predict_proba")
-        refuse_traced("Model.predict_proba", inputs, attention, reason="returns a NumPy array")
         found = self.predict_distribution(inputs, attention)
         variance = found.variance + self.architecture_.label_noise
         return np.asarray(self.problem_.data.classes.probabilities(found.mean, variance))
@@ -207,7 +203,6 @@ class Model(DisplayMixin):
 
         R^2 is NaN, with a `LabelsWarning`, if all labels of an output are equal, as for a single example.
         """
-        refuse_traced("Model.score", inputs, labels, attention, reason="returns a number of Python")
         predicted, classes = self.predict(inputs, attention), self.problem_.data.classes
         labels = checked_array("labels", labels) if classes is None else self.classes_[classes.indices_of(labels)]
         if labels.shape != predicted.shape:
@@ -271,20 +266,17 @@ class Model(DisplayMixin):
         seeds: int = 5,
         **options: Any,
     ) -> Any:
-        """Solve at every width and temperature, for several draws of random heads.
+        """Solve at every width and temperature, for several draws of random heads, as `sweeps.sweep` does.
+
+        With seeds and test data, the result has `test_accuracy_error_of_test_examples` and
+        `test_error_error_of_test_examples`: standard errors of means over seeds due to the shared test examples.
 
         Args:
             inputs, labels, attention: the training data, as in `fit`.
-            width, temperature: as in `sweeps.sweep`; by default the temperature of the model.
+            width, temperature: the axes; by default the temperature of the model.
             test: test data (inputs, labels) or (inputs, labels, attention), to predict and score.
-            seeds: the number of draws of random heads, with seeds from `random_state`. Given heads or attention have no
-                axis `seed`.
+            seeds: number of draws of random heads, from seed `random_state`; not used if heads or attention are given.
             options: passed to `sweeps.sweep`, such as `richness`, `folder` and `executor`.
-
-        Returns:
-            The dataset of `sweeps.sweep`. With seeds and test data it has `test_accuracy_error_of_test_examples` and
-            `test_error_error_of_test_examples`: standard errors of the means over seeds due to the choice of test
-            examples, which all seeds share.
         """
         from .sweeps.datasets import add_errors_of_examples
         from .sweeps.run import sweep

@@ -8,7 +8,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 import equinox as eqx
@@ -32,10 +32,10 @@ from ...compilation import jit, jit_and_keep
 from ...progress import Progress
 from ...saddle.diagnosis import AbstractOutcome, ConvergenceWarning, report
 from ...saddle.implicit import implicit_point, stationary_value, with_derivative_of
-from ...saddle.problem import Coordinates, Point
+from ...saddle.problem import Coordinates
 from ...saddle.solve import distinct
+from ...saddle.solvers import minimisers
 from ...saddle.solvers.minimisers import MAX_STEPS, AbstractSaddleSolver
-from ...saddle.solvers.quadratic_model import QuadraticModel
 from ...settings import usual_settings
 from ...symbolic.documents.display import DisplayMixin
 from ...symbolic.documents.document import Block, Table, Text, verbatim
@@ -59,8 +59,8 @@ _ROUGH_STEPS, _ROUGH = 60, 1e-3
 _NEWTON_SIZE = 500
 # Peak memory of a solve in arrays of the size of U_1, and of the size of the kernel, measured.
 _ORDER_PARAMETER_COPIES, _KERNEL_COPIES = 120, 16
-# Number of Newton steps that polish the end of a solver without a certificate.
-_POLISHING = 5
+# Number of evaluations that polish the end of a solver without a certificate.
+_POLISHING = 6
 # Minima with coordinates closer than this are the same. Solves are much more accurate than this.
 _SAME = 1e-4
 # Continuation in the richness starts at this fraction of it, and takes this many steps.
@@ -279,14 +279,17 @@ def _newton(tolerance: float) -> Newton:
 def _minimise(problem: Problem, start: Coordinates, solver, tolerance, steps: Mapping[str, Any]) -> Saddle:
     """Minimise from `start`. `steps` are the keywords of `optimistix.minimise` that limit the number of steps."""
     fixed, start = jax.lax.stop_gradient((problem, start))
-    found = optx.minimise(lambda at, problem: problem.action(at), solver, start, fixed, throw=False, **steps)
-    # Minimisers of this package return their last point and model.
+    minimise = partial(optx.minimise, lambda at, problem: problem.action(at), throw=False)
+    found = minimise(solver, start, fixed, **steps)
     end, forms_curvature = found.stats, isinstance(solver, Newton) or problem.forms_curvature
-    point, model = end.get("point"), end.get("model")
-    point = fixed.at(found.value) if point is None else point
-    if forms_curvature and model is None:
-        point, model = _polished(fixed, point, tolerance)
-    curvature = model.curvatures[0] / fixed.scale if forms_curvature else least_curvature(fixed, point)
+    if forms_curvature and "model" not in end:
+        # Polish the end of a solver that has no tolerance of the gradient, and get the Hessian there.
+        newton = eqx.tree_at(lambda newton: newton.atol, minimisers.Newton(), tolerance)
+        options = {MAX_STEPS: jnp.array(_POLISHING)}
+        polished = minimise(newton, found.value, fixed, max_steps=None, options=options)
+        end = {**end, **{name: polished.stats[name] for name in ("point", "model")}}
+    point = end["point"] if "point" in end else fixed.at(found.value)
+    curvature = end["model"].curvatures[0] / fixed.scale if forms_curvature else least_curvature(fixed, point)
     errors, codes = fixed.rounding(point), optx.RESULTS
     stopped = found.result == codes.successful
     # A minimiser that stops successfully at a point that is not stationary has diverged.
@@ -323,24 +326,6 @@ def _minimise(problem: Problem, start: Coordinates, solver, tolerance, steps: Ma
         stats=stats,
         architecture=architecture,
     )
-
-
-def _polished(problem: Problem, point: Point, tolerance: Array) -> tuple[Point, QuadraticModel]:
-    """Take Newton steps from the end of a solver that has no tolerance of the gradient, while they help."""
-
-    def step(state):
-        _, count, here, model = state
-        there = problem.at(problem.moved(here.coordinates, model.directions @ model.along_newton()))
-        is_better = there.is_finite & (there.gradient_norm < here.gradient_norm)
-        here = jax.tree.map(lambda new, old: jnp.where(is_better, new, old), there, here)
-        return is_better, count + 1, here, QuadraticModel.of(problem.expansion(here))
-
-    def goes_on(state):
-        is_better, count, here, model = state
-        return is_better & (count < _POLISHING) & (here.gradient_norm > tolerance) & (model.curvatures[0] > 0)
-
-    start = jnp.array(True), 0, point, QuadraticModel.of(problem.expansion(point))
-    return jax.lax.while_loop(goes_on, step, start)[2:]
 
 
 @usual_settings()

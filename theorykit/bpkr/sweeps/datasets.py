@@ -16,17 +16,6 @@ from ..data.classes import are_classes, outputs_as_classes, r_squared, score_ind
 from ..evaluation.action_terms import evaluate_infinite_width
 from ..order_parameters.order_parameters import checked_order_parameters
 
-_MEANINGS = {
-    "action": "action S, undivided",
-    "entropy": "entropy, part of S, with the opposite sign to the paper",
-    "energy": "energy, part of S",
-    "log_evidence": "log evidence (log marginal likelihood), to leading order in the widths",
-    "log_evidence_corrected": "log evidence (log marginal likelihood), to next order in the widths",
-    "gradient_norm": "affine-invariant norm of the gradient of S, per largest width",
-    "min_hessian_eigenvalue": "smallest eigenvalue of the Hessian of S, per largest width",
-    "units_per_path": "smallest ratio of hidden units to partial paths; theory holds from one",
-}
-
 
 @checked_arguments
 def label(
@@ -46,14 +35,10 @@ def label(
             values) as in `xarray.Dataset`.
 
     Returns:
-        A dataset with these variables:
-
-        - `U_l` (path_l, other_path_l), whose coordinates are labels of partial paths; "21:2" is path 21 to output 2.
-        - `u`: a number, or (output, other_output), or (token, other_token).
-        - of a solve: `action`, `entropy`, `energy`, `log_evidence`, which at infinite width with a richness end in
-          `_per_width`; `gradient_norm`, `min_hessian_eigenvalue`, `converged`, `result`, the numbers in `stats`; and
-          `head_score_l` (head_l).
-        - `numbers`.
+        A dataset with `U_l` (path_l, other_path_l), between labelled partial paths, where "21:2" is path 21 to output
+        2; `u`; and `numbers`. A solve adds `action`, `entropy`, `energy` and `log_evidence`, which at infinite width
+        with a richness end in `_per_width`; `gradient_norm`, `min_hessian_eigenvalue`, `converged`, `result`, the
+        numbers in `stats`; and `head_score_l` (head_l).
     """
     refuse_traced("label", architecture, point, reason="returns an xarray dataset")
     if isinstance(point, bpkr.Saddle):
@@ -70,19 +55,16 @@ def label(
     if point is not None:
         matrices = {f"U_{layer}": matrix for layer, matrix in enumerate(point.matrices, 1)}
         numbers = {**matrices, "u": point.readout, **numbers}
-    own, paths = {"u": ("token", "other_token") if architecture.read_tokens > 1 else ("output", "other_output")}, {}
-    for layer in range(1, architecture.depth + 1):
-        own[f"U_{layer}"] = axes(layer)
-        paths |= dict.fromkeys(axes(layer), path_names(architecture, layer))
-    variables = {}
+    layers = range(1, architecture.depth + 1)
+    own = {f"U_{layer}": axes(layer) for layer in layers}
+    own["u"] = ("token", "other_token") if architecture.read_tokens > 1 else ("output", "other_output")
     for name, value in numbers.items():
         if not isinstance(value, tuple):
             dims = (*along, *own.get(name, ("test_example", "output")))
-            value = dims[: np.ndim(value)], value
-        meaning = _MEANINGS.get(name.removesuffix("_per_width"))
-        variables[name] = value[0], np.asarray(value[1]), {"long_name": meaning} if meaning else {}
-    used = {axis for dims, _, _ in variables.values() for axis in dims}
-    return xr.Dataset(variables, {axis: names for axis, names in paths.items() if axis in used})
+            numbers[name] = dims[: np.ndim(value)], np.asarray(value)
+    found = xr.Dataset(numbers)
+    names = {axis: path_names(architecture, layer) for layer in layers for axis in axes(layer) if axis in found.dims}
+    return found.assign_coords(names)
 
 
 def axes(layer: int) -> tuple[str, str]:
@@ -200,10 +182,7 @@ def best(result: xr.Dataset, score: str = "log_evidence") -> dict[str, Any]:
     checked_choice("score", score, [name for name in TITLES if name != "log_evidence_per_width"])
     name = evidence_name(result) if score == "log_evidence" else score
     if name not in result:
-        raise ValueError(
-            f"the sweep has no {score}: test scores need test labels, and the evidence per width at infinite width "
-            "with a richness chooses nothing"
-        )
+        raise ValueError(f"the sweep has no {score}: it needs test labels, and evidence per width chooses nothing")
     place = best_place(result, name)
     width = place.pop("width")
     widths = map(float, width.split("-") if isinstance(width, str) else [width])
@@ -215,14 +194,11 @@ def best(result: xr.Dataset, score: str = "log_evidence") -> dict[str, Any]:
 def best_temperatures(result: xr.Dataset) -> xr.DataArray:
     """Return the lowest temperature (width,) with the best predictions, from a sweep with test labels.
 
-    These have the highest `test_accuracy` averaged over seeds, or the lowest `test_error` if labels are not classes.
-    The temperature is NaN if all points failed.
+    These have the highest mean `test_accuracy` over seeds, or the lowest `test_error` if labels are not classes. It is
+    NaN if all points failed.
     """
     if "test_error" not in result:
         raise ValueError("result has no test_error; give test labels to the sweep")
-    of_classes = "test_accuracy" in result
-    errors = -result["test_accuracy"] if of_classes else result["test_error"]
-    means = errors.mean([axis for axis in errors.dims if axis not in ("width", "temperature")]).sortby("temperature")
-    lowest = means.fillna(np.inf).idxmin("temperature").where(means.notnull().any("temperature"))
-    chosen_by = "highest test accuracy" if of_classes else "lowest test error"
-    return lowest.rename("best_temperature").assign_attrs(chosen_by=chosen_by)
+    errors = -result["test_accuracy"] if "test_accuracy" in result else result["test_error"]
+    means = errors.mean([axis for axis in errors.dims if axis not in ("width", "temperature")])
+    return means.sortby("temperature").idxmin("temperature").rename("best_temperature")
