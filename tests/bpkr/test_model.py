@@ -7,7 +7,6 @@ import pickle
 import subprocess
 import sys
 import warnings
-from dataclasses import replace
 from functools import cache
 
 import jax
@@ -328,13 +327,3 @@ def test_padding_is_carried_by_the_data():
         model.predict(incomplete)
     with pytest.raises(ValueError, match="one number of features, got"):
         model.predict([INPUTS[0], INPUTS[1, :, :2]])
-
-
-def test_cross_validation_scores_padded_sequences():
-    model, inputs, half = bpkr.Model(**SETTINGS), padded(INPUTS, LENGTHS), TRAINING // 2
-    scores = cross_val_score(model, inputs, TEXT, cv=KFold(2))
-    architecture, data, _ = lower(TEXT, lengths=LENGTHS)
-    training = replace(data, features=data.features[half:], labels=data.labels[half:])
-    problem = bpkr.Problem(architecture, training)
-    prediction = bpkr.predict(problem, bpkr.solve(problem), data.features[:half])
-    assert scores[0] == np.mean(data.classes.decode(prediction.mean) == TEXT[:half])

@@ -170,28 +170,19 @@ def test_widths_layer_by_layer_are_labelled():
 
 
 @pytest.mark.slow
-def test_seeds_do_not_depend_on_the_number_of_workers(tmp_path, compiled_as_by_workers):
-    alone = sweeps.sweep(ARCHITECTURE, random_data, seeds=(3, 4), **SMALL, folder=tmp_path)
+def test_seeds_do_not_depend_on_the_number_of_workers(tmp_path, starts, compiled_as_by_workers):
+    run = {**SMALL, "seeds": (3, 4), "progress": False}
+    alone = sweeps.sweep(ARCHITECTURE, random_data, **run, folder=tmp_path / "alone")
     assert alone["U_1"].dims[:3] == ("seed", "width", "temperature")
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["seed=3", "seed=4"]
+    assert sorted(path.name for path in (tmp_path / "alone").iterdir()) == ["seed=3", "seed=4"]
     assert_same(alone.sel(seed=4, drop=True), swept(random_data(4), **SMALL))
-    pools = (ThreadPoolExecutor(1), local_workers(2, ALL_CORES))
-    for executor in pools:
+    for number, executor in enumerate((ThreadPoolExecutor(2), local_workers(2, ALL_CORES))):
         with executor:
-            shared = sweeps.sweep(ARCHITECTURE, random_data, seeds=(3, 4), **SMALL, executor=executor)
+            shared = sweeps.sweep(ARCHITECTURE, random_data, **run, executor=executor, folder=tmp_path / f"{number}")
         xr.testing.assert_identical(shared.drop_vars("seconds"), alone.drop_vars("seconds"))
-
-
-@pytest.mark.slow
-def test_a_sweep_does_not_depend_on_its_workers(tmp_path, starts, compiled_as_by_workers):
-    alone = swept(DATA, **SMALL)
-    for number, make in enumerate((lambda: ThreadPoolExecutor(2), lambda: local_workers(1, ALL_CORES))):
-        with make() as executor:
-            shared = swept(DATA, tmp_path / f"{number}", **SMALL, executor=executor)
-        xr.testing.assert_identical(shared.drop_vars("seconds"), alone.drop_vars("seconds"))
-        # what workers have left is what a sweep without them would have
+        # What workers have left is what a sweep without them would have.
         starts.clear()
-        xr.testing.assert_equal(swept(DATA, tmp_path / f"{number}", **SMALL), shared)
+        xr.testing.assert_equal(sweeps.sweep(ARCHITECTURE, random_data, **run, folder=tmp_path / f"{number}"), shared)
         assert starts == []
 
 
