@@ -226,7 +226,7 @@ def _solved(problem: Problem, start: Coordinates, solver: Any, tolerance: float,
         return end_point(solve_from(begin, _ROUGH_STEPS, problem, None, _ROUGH), begin)
 
     def distance(saddle: Saddle) -> float:
-        return float(jnp.nan_to_num(saddle.gradient_norm, nan=jnp.inf))
+        return float(np.nan_to_num(saddle.gradient_norm, nan=np.inf))
 
     def starts() -> Iterator[tuple[Coordinates, int]]:
         if first.result != optx.RESULTS.nonlinear_max_steps_reached:

@@ -140,7 +140,7 @@ def sweep(
     for chain in chains:
         known = {place: points[place] for place in chain if place in points}
         if len(known) < len(chain):
-            tasks.append((sources[chain[0].seed], chain, known))
+            tasks.append((chain, known))
     size = " x ".join(counted(len(values), axis) for axis, values in axes.items())
     cost = f"{size}; {data_line(next(iter(sources.values())).data)}"
     with Progress("saddle points", len(places), "point", shown=progress, cost=cost) as report:
@@ -148,7 +148,7 @@ def sweep(
         # Workers report only complete chains.
         is_here = executor is None
         solve = partial(_solve_chain, advance=report.update) if is_here else _solve_chain
-        for _, solved in run_tasks(executor, solve, tasks):
+        for _, solved in run_tasks(executor, solve, tasks, (sources,)):
             points |= solved
             report.update(0 if is_here else len(solved))
             for place, point in solved.items():
@@ -230,13 +230,13 @@ class Source:
 
 
 def _solve_chain(
-    source: Source,
+    sources: Mapping[int | None, Source],
     chain: Sequence[Place],
     known: Mapping[Place, xr.Dataset],
     advance: Callable[[], object] = lambda: None,
 ) -> Mapping[Place, xr.Dataset]:
     """Solve the points of a chain that are not `known`, in order."""
-    solved, points = dict(known), {}
+    source, solved, points = sources[chain[0].seed], dict(known), {}
     for place in chain:
         if place in known:
             continue
