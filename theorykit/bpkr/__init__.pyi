@@ -28,11 +28,10 @@ from .network.network import (
 )
 from .order_parameters.coordinates import FiniteWidthLaw, finite_width_law
 from .order_parameters.order_parameters import OrderParameters, gp_limit
-from .saddle.first_order import first_order
-from .saddle.gaussian_fluctuations import Fluctuations, fluctuations
+from .saddle.gaussian_fluctuations import Fluctuations, first_order, fluctuations
 from .saddle.head_costs import HeadCosts, head_costs
-from .saddle.minima import ConvergenceWarning, search
-from .saddle.saddle import AcceleratedSweeps, Newton, Saddle, gradient_norm, solve
+from .saddle.solve import ConvergenceWarning, Saddle, gradient_norm, search, solve
+from .saddle.solvers import AcceleratedSweeps, Newton
 from .specification.architecture import Architecture
 from .specification.layers import AbstractLayer, Attention, Dense, LayerSymbols, Skip
 

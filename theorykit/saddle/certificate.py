@@ -12,14 +12,12 @@ from dataclasses import replace
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import optimistix as optx
 from jaxtyping import Array, Bool, Float, Int
 
 from ..symbolic import GaussianAverage
 from .action import SIDE
 from .bound_action import BoundAction
-from .problem import AbstractSaddleProblem, Coordinates, Expansion, Point, reach_of
-from .solvers.davidson import smallest_eigenvalue
+from .problem import Coordinates, Expansion, reach_of
 from .solvers.quadratic_model import QuadraticModel
 
 SOLVED, NOT_FINITE, SLOPING, UNRESOLVED, DEGENERATE, OTHER_INDEX, AT_EDGE = range(7)
@@ -56,39 +54,6 @@ _ALONE = 0.1
 _FLAT = 1e-12
 # Coordinates next to an edge at which one-sided derivatives are taken. Their signs must agree at both.
 _BESIDE = (16.0, 12.0)
-# Maximum number of products with a Hessian that is too large to form.
-_PRODUCTS = 16
-# Relative error of the smallest eigenvalue from these products.
-_TOLERANCE = 0.1
-
-
-def least_curvature(
-    problem: AbstractSaddleProblem, point: Point, model: QuadraticModel | None = None
-) -> Float[Array, ""]:
-    """Return the smallest eigenvalue of the Hessian of S at a stationary point, per `problem.scale`.
-
-    The eigenvalue is positive at a minimum. It refers to the affine-invariant metric, in which the curvature of the
-    prior is of order one. It comes from the `model` of S. Without a model, because the Hessian is too large to form,
-    the result is an upper bound from a few products.
-    """
-    if model is not None:
-        return model.curvatures[0] / problem.scale
-    action, size = problem.action_on_tangent(point)
-    start = jax.random.normal(jax.random.key(0), (size,), dtype=jnp.float64)
-    functions = action, problem.model_on_tangent(point)
-    products = [jax.linearize(jax.grad(function), jnp.zeros(size))[1] for function in functions]
-    return smallest_eigenvalue(*products, start, products=_PRODUCTS, tolerance=_TOLERANCE).value / problem.scale
-
-
-def judged_minimum(result: optx.RESULTS, point: Point, curvature: Array, tolerance: Array) -> optx.RESULTS:
-    """Return success if the gradient measured at `point` and its smallest `curvature` indicate a minimum.
-
-    The minimiser's own verdict is not trusted: if it stops successfully at a non-stationary point, it has diverged.
-    """
-    failure = optx.RESULTS.where(result == optx.RESULTS.successful, optx.RESULTS.nonlinear_divergence, result)
-    failure = optx.RESULTS.where(point.is_finite, failure, optx.RESULTS.nonfinite)
-    minimum = (point.gradient_norm <= tolerance) & (curvature > 0)
-    return optx.RESULTS.where(minimum, optx.RESULTS.successful, failure)
 
 
 class LocalModel(eqx.Module):

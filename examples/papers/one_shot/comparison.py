@@ -18,7 +18,7 @@ from theorykit import bpkr
 from theorykit.bpkr.sampling import Schedule, deviations, sample
 from theorykit.bpkr.sampling.sample import entry_estimates, of_posterior_mean
 from theorykit.bpkr.sweeps import order_parameters_of
-from theorykit.bpkr.sweeps.datasets import axes, path_coordinates
+from theorykit.bpkr.sweeps.datasets import axes, path_names
 from theorykit.workers import Workers
 
 from .settings import OneShot
@@ -162,7 +162,7 @@ def _of_seed(
             "U_1_error": (axes(1), sampled["U_1_error"].values),
             **_diagnostics(draws),
         },
-        coords={axis: labels for axis, labels in path_coordinates(architecture).items() if axis in axes(1)},
+        coords=dict.fromkeys(axes(1), path_names(architecture, 1)),
     )
     outputs = {
         "theory": np.asarray(bpkr.predict(bpkr.Problem(architecture, data), found).mean),

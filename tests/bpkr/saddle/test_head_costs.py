@@ -124,7 +124,7 @@ def test_the_table_has_a_row_per_head_and_the_cheapest_first():
     order = bpkr.rank_heads(costs.log_evidence)
     rows = [line for line in repr(costs).splitlines() if line.startswith("layer")]
     assert [row[: len("layer 1, head 2")] for row in rows] == [str(head) for head in order]
-    assert "expected accuracy lost" in repr(costs) and "±" in costs.summary()._repr_markdown_()
+    assert "cost in expected accuracy" in repr(costs) and "±" in costs.summary()._repr_markdown_()
 
 
 @pytest.mark.slow

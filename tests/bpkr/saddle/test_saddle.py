@@ -151,17 +151,6 @@ def test_wide_networks_follow_the_first_order_expansion(seed):
     assert 90 < errors[0] / errors[1] < 110
 
 
-@pytest.mark.parametrize("seed", range(3))
-def test_infinitely_wide_networks_are_gaussian_processes(seed):
-    distances = []
-    for width in (1e3, 1e6):
-        problem = with_width(random_problem(SQUARE, seed), width)
-        found, limit = solved(problem).order_parameters, bpkr.gp_limit(problem.architecture)
-        pairs = zip(*map(jax.tree.leaves, (found, limit)), strict=True)
-        distances.append(max(float(jnp.max(jnp.abs(ours - theirs))) for ours, theirs in pairs))
-    assert distances[1] < 2e-3 * distances[0] < 2e-3
-
-
 @settings(max_examples=15)
 @example(seed=14, width=1.0, labels=1e4)  # the minimiser gives up
 @given(seed=SEEDS, width=st.sampled_from([1.0, 3.0, 1e3]), labels=st.sampled_from([1.0, 1e2, 1e4]))

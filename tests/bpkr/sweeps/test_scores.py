@@ -51,7 +51,6 @@ def test_a_sweep_scores_classes_by_their_names():
     assert result["class"].values.tolist() == result["predicted_class"].values.tolist() == NAMES.tolist()
     assert (result["test_accuracy"] > 1 / 3).all(), "chance is a third"
     assert "test_r_squared" not in result
-    assert sweeps.best_temperatures(result).attrs["chosen_by"] == "highest test accuracy"
 
 
 def test_numbers_are_scored_by_the_variance_that_is_explained():
