@@ -77,7 +77,7 @@ def canonical(architecture: Architecture, data: Data) -> Examples:
     rounding, is_lost, error = examples * _EPS, False, 0.0
     if not is_traced(architecture):
         # Compare T with the rounding of K, for U_1 of the size that it has at infinite width.
-        variance = np.prod(architecture.prior_variances)
+        variance = np.prod(architecture.prior_variances[1:])
         is_lost = temperature <= rounding * variance * np.sum(features**2)
     # Large sets are compressed, but not decomposed, which would take longer than a solve.
     if smallest <= MANY_ROWS or is_lost or examples > paths * width:
