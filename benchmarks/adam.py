@@ -11,8 +11,8 @@ import jax
 import jax.numpy as jnp
 
 from theorykit import bpkr
-from theorykit.bpkr.evaluation.action_terms import action_terms
 from theorykit.bpkr.evaluation.formulas import bind
+from theorykit.bpkr.evaluation.values import action_terms
 
 FIRST_DECAY, SECOND_DECAY, SMALL = 0.9, 0.999, 1e-8
 
@@ -30,7 +30,7 @@ class Run(NamedTuple):
 def loss(architecture: bpkr.Architecture, matrices: tuple, features, labels):
     """Return S divided by the largest width, with the readout order parameter in closed form."""
     bound = bind(architecture)
-    readout = bound.compiled.readout.call_from(bound.numbers() | {bound.symbols.matrices[-1]: matrices[-1]})["u"]
+    readout = bound({bound.symbols.matrices[-1]: matrices[-1]}, u=bound.action.readout_solution)["u"]
     point = bpkr.OrderParameters(matrices, readout)
     return action_terms(bound, point, features, labels).total / max(architecture.widths)
 

@@ -46,11 +46,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 import problems
 
 DATA = Path(__file__).parent.parent / "tests" / "data" / "bpkr" / "hidden_markov.npz"
-SAMPLERS = {
-    "exact": sampling.sample_order_parameters,
-    "gibbs": sampling.sample_weights_by_gibbs,
-    "nuts": sampling.sample_weights,
-}
+SAMPLERS = ("exact", "gibbs", "nuts")
 SCHEDULES = {
     "exact": Schedule(chains=2, warmup=500, draws=2000),
     "gibbs": Schedule(chains=2, warmup=1000, draws=4000),
@@ -85,7 +81,7 @@ def row(name: str, architecture: bpkr.Architecture, data, schedule: Schedule, ab
     with warnings.catch_warnings(), executor as pool:
         # Results are recorded even if the chains have not mixed.
         warnings.simplefilter("ignore", sampling.MixingWarning)
-        tree = SAMPLERS[name](architecture, bpkr.Data(*data), **options, executor=pool)
+        tree = sampling.sample(architecture, bpkr.Data(*data), sampler=name, **options, executor=pool)
     # Each chain has a separate worker, or all share one.
     seconds, stats = tree.attrs["seconds"] / workers, tree["sample_stats"]
     evaluations = int(stats["n_steps"].sum()) if "n_steps" in stats else None

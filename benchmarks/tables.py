@@ -131,12 +131,11 @@ def sizes() -> str:
     time = f"{duration(grid['seconds_with_compilation'])}, including compilation"
     size = f"{grid['points']} points, 600 examples, 16 paths"
     rows.append(("a sweep, `sweeps.sweep`", size, time, memory(saddle["grid"]), "saddle"))
-    names = {"exact": "sample_order_parameters", "gibbs": "sample_weights_by_gibbs", "nuts": "sample_weights"}
     for rate in read("sampling")["rates"]["rows"]:
         chains = f", {rate['workers']} chains in parallel" if rate["workers"] > 1 else ""
         size = f"100 examples, 4 paths, width {rate['N']}, a thousand effective samples{chains}"
         time = duration(1000 / rate["ess_per_second"])
-        rows.append((f"sampling, `sampling.{names[rate['sampler']]}`", size, time, "", "sampling"))
+        rows.append((f"`sampling.sample`, `{rate['sampler']}`", size, time, "", "sampling"))
     rates = {rate["quantity"]: rate["rate"] for rate in dynamics["rates"]["rows"] if rate["window"] == 4}
     for quantity, what in {"map": "`dmft.run`", "leading 3": "three exponents, `dmft.lyapunov_spectrum`"}.items():
         time = f"{rates[quantity] / 1e6:.1f} million tokens per second"

@@ -29,7 +29,7 @@ def contents() -> tuple[list[Block], list[Definition]]:
     blocks = [
         Heading("Attention paths: the action of two layers", 1),
         Text(INTRODUCTION.strip()),
-        *document.blocks(action, "action", "closed forms", "expansion", "derivation", architecture=architecture),
+        *document.blocks(action, "action", "derivation"),
     ]
     return blocks, document.definitions(action)
 

@@ -43,10 +43,10 @@ def contents() -> tuple[list[Block], list[Definition]]:
     blocks = [
         Heading("Deep linear networks", 1),
         Text(INTRODUCTION.strip()),
-        *document.blocks(action, "action", architecture=architecture),
+        *document.blocks(action, "action"),
         Heading("The scalar self-consistency"),
         *self_consistency(action),
-        *document.blocks(action, "expansion", "derivation"),
+        *document.blocks(action, "derivation"),
     ]
     return blocks, document.definitions(action)
 

@@ -32,7 +32,7 @@ def contents() -> tuple[list[Block], list[Definition]]:
     blocks = [
         Heading("Finite width", 1),
         Text(INTRODUCTION.strip()),
-        *document.blocks(action, "action", "finite width", architecture=architecture),
+        *document.blocks(action, "action", "finite width"),
         Heading("The two routes agree"),
         Text(AGREEMENT.strip()),
     ]

@@ -26,7 +26,7 @@ def contents() -> tuple[list[Block], list[Definition]]:
     blocks = [
         Heading("Several outputs", 1),
         Text(INTRODUCTION.strip()),
-        *document.blocks(action, "action", "closed forms", "expansion", "derivation", architecture=architecture),
+        *document.blocks(action, "action", "derivation"),
     ]
     return blocks, document.definitions(action)
 

@@ -25,7 +25,7 @@ def contents() -> tuple[list[Block], list[Definition]]:
     blocks = [
         Heading("A new depth", 1),
         Text(INTRODUCTION.strip()),
-        *document.blocks(action, "action", "closed forms", "expansion", "derivation", architecture=architecture),
+        *document.blocks(action, "action", "derivation"),
     ]
     return blocks, document.definitions(action)
 

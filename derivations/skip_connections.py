@@ -29,7 +29,7 @@ def contents() -> tuple[list[Block], list[Definition]]:
     blocks = [
         Heading("Skip connections", 1),
         Text(INTRODUCTION.strip()),
-        *document.blocks(action, "action", "expansion", "derivation", "finite width", architecture=architecture),
+        *document.blocks(action, "action", "derivation", "finite width"),
     ]
     return blocks, document.definitions(action)
 

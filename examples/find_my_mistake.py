@@ -51,7 +51,7 @@ def reference(weights, hidden, attention, parameters):
     return parameters["g"] * hidden + mixed / np.sqrt(len(attention) * len(hidden))
 
 
-report = testing.check_layer(Residual(0.7, heads=3), reference=reference, checks=["reference"])
+report = testing.check_layer(Residual(0.7, heads=3), reference=reference)
 print(report)
 
 # %% [markdown]
@@ -69,29 +69,20 @@ class Corrected(Residual):
 
 
 # %% [markdown]
-# You can also pass your own code that draws weights. This function wrongly uses the variance of the theory as a
-# standard deviation:
+# You can also write the prior a second time, as the covariance of the weight blocks. This function wrongly takes the
+# variance for a standard deviation:
 
 
 # %%
-def draw_weights(rng, shape, variance, parameters):
-    return variance * rng.normal(size=shape)
+def prior(variance, parameters):
+    return variance**2 * np.eye(3)
 
 
-report = testing.check_layer(Corrected(0.7, heads=3), reference=reference, draw_weights=draw_weights)
-for finding in report.findings:
-    print(finding)
-
-# %% [markdown]
-# All other checks pass: the steps of the derivation, both routes, sampled networks, and the code that runs.
-
-# %%
-for passed in report.passed:
-    print(passed.check)
+report = testing.check_layer(Corrected(0.7, heads=3), reference=reference, prior=prior)
+print(report)
 
 # %% [markdown]
 # ## Conclusion
 #
 # One call found and named all three mistakes in the layer: a power of $g$, a sign and a missing factor. A second call
-# found that the weights were drawn with a variance as standard deviation, 94 standard errors off. Run `check_layer`
-# before you trust a new layer.
+# found the wrong power of the variance. Run `check_layer` before you trust a new layer.

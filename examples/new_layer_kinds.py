@@ -112,7 +112,7 @@ labels = 2 * jax.random.normal(label_key, (6,))
 def heads_of(architecture: bpkr.Architecture) -> bpkr.Heads:
     keys = jax.random.split(jax.random.key(1), architecture.depth)
     counts = zip(keys, architecture.heads, strict=True)
-    return bpkr.heads(key_query=[jax.random.normal(key, (count, 5, 5)) for key, count in counts])
+    return bpkr.Heads(key_query=[jax.random.normal(key, (count, 5, 5)) for key, count in counts])
 
 
 def sampled_posterior_mean(architecture, heads, features, draws=20_000):

@@ -151,7 +151,7 @@ def alone(path: str) -> float:
     architecture = architecture_of(single)
     data = even_or_odd(single, architecture)
     prediction = bpkr.predict(bpkr.Problem(architecture, data), bpkr.gp_limit(architecture))
-    return float(bpkr.sign_accuracy(prediction.mean, data.test_labels))
+    return float(np.mean(np.sign(prediction.mean) == data.test_labels))
 
 
 solution = results["recorded maps"].sel(width=10, temperature=0.1)

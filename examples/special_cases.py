@@ -63,7 +63,7 @@ for count in counts:
     problem = bpkr.Problem(arch, bpkr.Data(features[:100], signs[:100]))
     saddle = bpkr.solve(problem, throw=True)
     means = [bpkr.predict(problem, point, features[100:]).mean for point in (saddle, bpkr.gp_limit(arch))]
-    gated.append([round(1 - float(bpkr.sign_accuracy(mean, signs[100:])), 3) for mean in means])
+    gated.append([round(float(np.mean(np.sign(mean) != signs[100:])), 3) for mean in means])
     U, g = np.asarray(saddle.order_parameters.matrices[0]), gates[:100]
     gram = points[:100, 0] @ points[:100, 0].T / (4 * (count + 1))
     inverse = np.linalg.inv(gram * (g @ U @ g.T) + 0.05 * np.eye(100))

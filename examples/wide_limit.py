@@ -43,15 +43,7 @@ def architecture(width: float) -> bpkr.Architecture:
 
 
 # %% [markdown]
-# theorykit derives the expansion together with the action. Forces $G_l$ propagate from the data to the readout, and
-# displacements propagate back. For two layers:
-
-# %%
-action = bpkr.derive(architecture(10.0))
-print(action.expansion.order_parameters[action.symbols.matrices[0]])
-
-# %% [markdown]
-# `bpkr.first_order` evaluates these expressions.
+# `bpkr.first_order` takes one Newton step from the Gaussian-process limit, with the Hessian of the entropy.
 
 # %%
 widths = np.logspace(1, 6, 11)

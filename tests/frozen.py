@@ -57,11 +57,7 @@ def kind(function: Callable) -> Callable:
 _OWN_LAYERS = {each.__name__: each for each in (CorrelatedHeads, Pooling, TiedHeads)}
 # Functions of hidden units that the package knows by name; others are expressions in h.
 _NAMED_FUNCTIONS = ("identity", "erf", "relu", "quadratic")
-_SAMPLERS = {
-    "order parameters": sampling.sample_order_parameters,
-    "weights": sampling.sample_weights,
-    "gibbs": sampling.sample_weights_by_gibbs,
-}
+_SAMPLERS = {"order parameters": "exact", "weights": "nuts", "gibbs": "gibbs"}
 
 
 def are_equal_expressions(expected: str, found: str) -> bool:
@@ -122,7 +118,7 @@ def _data(spec, arrays) -> bpkr.Data:
     features, tested = _features(spec, arrays), _features(spec, arrays, "test_")
     labels, test_labels = arrays["labels"], arrays.get("test_labels")
     if spec.get("moments"):
-        return bpkr.Data.of_moments(bpkr.Moments.of((features, labels)), tested, test_labels)
+        return bpkr.Data.of_batches([(features, labels)], tested, test_labels)
     if "coding" in spec:
         return bpkr.Data.of_classes(features, labels, tested, test_labels, coding=spec["coding"])
     return bpkr.Data(features, labels, tested, test_labels)
@@ -187,7 +183,7 @@ def values(spec, arrays):
         terms, prediction = bpkr.evaluate(problem, point), bpkr.predict(problem, point)
         products = jax.lax.map(lambda direction: product(free, direction), directions)
         return {
-            "entropies": jnp.stack([*terms.layer_entropies, terms.readout_entropy]),
+            "entropies": jnp.stack(terms.entropies),
             "energy": terms.energy,
             "total": terms.total,
             "mean": prediction.mean,
@@ -347,7 +343,7 @@ def network(spec, arrays):
     weights, key_query = (
         [arrays[name] for name in sorted(arrays) if name.startswith(prefix)] for prefix in ("weights", "key_query")
     )
-    heads, readout = bpkr.heads(key_query=key_query), spec.get("readout")
+    heads, readout = bpkr.Heads(key_query=key_query), spec.get("readout")
     network = bpkr.Network.of_weights(_architecture(spec), weights, heads, readout=readout)
     pruned = bpkr.without_heads(network, [bpkr.Head(*each) for each in spec["removed"]])
     found = _named(bpkr.empirical_order_parameters(network))
@@ -403,7 +399,8 @@ def sample(spec, arrays):
     schedule = sampling.Schedule(**spec["schedule"])
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", sampling.MixingWarning)
-        tree = _SAMPLERS[spec["sampler"]](problem, key=jax.random.key(0), schedule=schedule, progress=False)
+        sampler = _SAMPLERS[spec["sampler"]]
+        tree = sampling.sample(problem, sampler=sampler, key=jax.random.key(0), schedule=schedule, progress=False)
     summary, found = tree["summary"].to_dataset(), {}
     for name in spec["results"]:
         found[name] = summary[name].sel(statistic="mean").values

@@ -251,11 +251,10 @@ OBJECTS: dict[str, Callable[[], object]] = {
     "architecture": lambda: MODEL,
     "layers": lambda: (bpkr.Attention(2), bpkr.Skip(bpkr.Attention(1), 0.5)),
     "data": lambda: DATA,
-    "moments": lambda: bpkr.Moments.of((FEATURES, LABELS)),
     "order parameters": lambda: bpkr.gp_limit(MODEL),
     "saddle": lambda: bpkr.solve(bpkr.Architecture((2,), 3.0, temperature=0.3), bpkr.Data(FEATURES, LABELS)),
     "prediction": lambda: bpkr.Prediction(jnp.arange(3.0), jnp.ones(3)),
-    "heads": lambda: bpkr.heads(key_query=[np.ones((2, 3, 3))]),
+    "heads": lambda: bpkr.Heads(key_query=[np.ones((2, 3, 3))]),
     "network": lambda: dmft.self_attention_limit(dmft.published_weights(), 4),
     "weights": dmft.published_weights,
 }

@@ -43,7 +43,7 @@ BPKR = (
 DMFT = (("derivation",), ("weights",), ("map",), ("network",), ("",))
 ORDERS = {"theorykit": ORDER, "theorykit.bpkr": BPKR, "theorykit.dmft": DMFT}
 # Methods that import packages above their class when they are called.
-UPWARD = {"plot", "plot_landscape", "sweep"}
+UPWARD = {"plot", "sweep"}
 FILES = {
     ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): path
     for path in sorted((ROOT / "theorykit").rglob("*.py"))

@@ -12,7 +12,7 @@ import xarray as xr
 from sympy import Identity, MatrixSymbol, OneMatrix, Symbol, Trace, cosh, exp, log, sqrt, symbols, tanh, zeta
 
 from tests.cli.terminal import CONFIG
-from theorykit import bpkr, cli, dmft, dynamics, saddle, store
+from theorykit import bpkr, cli, dmft, dynamics, plots, saddle, store
 from theorykit.bpkr import AbstractLayer, Attention, Skip, sweeps
 from theorykit.symbolic import gaussian_average, log_det, numeric_function, positive_definite
 from theorykit.theories import in_context, learned_attention
@@ -55,7 +55,7 @@ MODEL = {
     "sequences of different features": (lambda: fit([*INPUTS[:23], INPUTS[23, :, :2]]), "inputs", "[2, 3]"),
     "NaN in the inputs": (lambda: fit(changed(INPUTS, (3, 1, 2), NAN)), "inputs", "nan", "(3, 1, 2)"),
     "text in the inputs": (lambda: fit(INPUTS.astype(str)), "inputs"),
-    "an example of padding alone": (lambda: fit(changed(INPUTS, 3, NAN)), "real_tokens[3]"),
+    "an example of padding alone": (lambda: fit(changed(INPUTS, 3, NAN)), "real_tokens", "example 3"),
     "layers as one number": (lambda: fit(layers=4), "layers", "4"),
     "a width of zero": (lambda: fit(widths=0), "widths", "0"),
     "a negative temperature": (lambda: fit(temperature=-0.3), "temperature", "-0.3"),
@@ -95,6 +95,10 @@ def classes(**changes):
     return bpkr.Data.of_classes(FEATURES, list("abcab"), FEATURES, changes.get("test_labels"))
 
 
+def batches(*pairs):
+    return bpkr.Data.of_batches(pairs)
+
+
 NETWORKS = {
     "too few widths": (lambda: architecture(widths=(8, 9)), "widths", "2"),
     "an infinite width": (lambda: architecture(widths=INF), "widths", "inf"),
@@ -107,24 +111,19 @@ NETWORKS = {
     "a negative gain": (lambda: architecture((2, Skip(2, -0.5))), "s_2", "-0.5"),
     "a skip between two widths": (lambda: architecture((Skip(2),), widths=(8, 9)), "skip", "9"),
     "flat features": (lambda: bind(FEATURES.reshape(5, 24)), "features", "(5, 24)"),
-    "too few paths": (lambda: bind(FEATURES[:, :3]), "features", "3 paths", "(5, 3, 6)"),
+    "too few paths": (lambda: bind(FEATURES[:, :3]), "features", "4 paths", "(5, 3, 6)"),
     "labels as a column": (lambda: bind(labels=LABELS[:, None]), "labels", "(5, 1)"),
-    "too few numbers as labels": (lambda: bind(labels=LABELS[1:]), "labels", "4 examples", "5"),
+    "too few numbers as labels": (lambda: bind(labels=LABELS[1:]), "labels", "(4,)", "5 examples"),
     "an infinite label": (lambda: bind(labels=changed(LABELS, 2, INF)), "labels", "inf"),
-    "NaN in a batch": (lambda: bpkr.Moments.of((FEATURES, np.array([1, NAN, 1, 1, 1]))), "labels", "nan"),
-    "a batch without labels": (lambda: bpkr.Moments.of(FEATURES), "batch", "pair"),
-    "moments of other sizes": (
-        lambda: bpkr.Moments.of((FEATURES, LABELS)) + bpkr.Moments.of((FEATURES[:, :3], LABELS)),
-        "(4, 6, 1)",
-        "(3, 6, 1)",
-    ),
+    "NaN in a batch": (lambda: batches((FEATURES, np.array([1, NAN, 1, 1, 1]))), "labels", "nan"),
+    "batches of other sizes": (lambda: batches((FEATURES, LABELS), (FEATURES[:, :3], LABELS)), "(5, 3, 6)", "(4, 6)"),
     "complex features": (lambda: bind(FEATURES * 1j), "features", "complex"),
     "no labels": (lambda: bpkr.evaluate(bind(labels=None), LIMIT), "labels"),
     "no data": (lambda: bpkr.solve(NETWORK), "data"),
     "no temperature for equal examples": (lambda: bind(EQUAL, network=architecture(temperature=0)), "temperature=0"),
     "test features of other inputs": (lambda: bpkr.predict(bind(), LIMIT, FEATURES[..., :4]), "test_features", "4"),
     "classes that are new in the test": (lambda: classes(test_labels=list("abcxb")), "test_labels[3]", "'x'"),
-    "one output for three classes": (lambda: bpkr.solve(NETWORK, classes()), "3 outputs", "outputs=1"),
+    "one output for three classes": (lambda: bpkr.solve(NETWORK, classes()), "(5, 3)", "outputs=1"),
     "an order parameter of other heads": (lambda: at(np.eye(6)), "U_1", "(6, 6)"),
     "an indefinite order parameter": (lambda: at(np.diag([1.0, 1.0, 1.0, -0.5])), "U_1", "-0.5"),
     "an order parameter against a skip": (lambda: bpkr.head_scores(WITH_SKIP, TWICE), "U_1", "skip"),
@@ -151,7 +150,7 @@ def paths(maps=MAPS, *options, **named):
 
 ATTENTION = {
     "queries without keys": (lambda: attend(weights=None, query=WEIGHTS), "query", "key"),
-    "weights that are not square": (lambda: attend(weights=[np.ones((2, 3, 6))]), "key_query[0]", "(2, 3, 6)"),
+    "weights that are not square": (lambda: attend(weights=[np.ones((2, 3, 6))]), "key_query", "(2, 3, 6)"),
     "inputs of other features": (lambda: attend(TOKENS[:, :, :3]), "inputs", "(5, 4, 3)", "6 features"),
     "NaN in tokens": (lambda: attend(changed(TOKENS, (0, 1, 2), NAN)), "inputs", "nan", "(0, 1, 2)"),
     "a misspelt mask": (lambda: attend(mask="casual"), "mask", "'causal'"),
@@ -203,7 +202,7 @@ ACTIONS = {
     "a start outside the domain": (lambda: wishart(np.eye(3), initial={U: -np.eye(3)}), "initial[U]", "positive"),
     "a parameter that is not definite": (lambda: wishart(np.diag([1.0, 1.0, -2.0])), "values[K]", "-2"),
     "a negative index": (lambda: saddle.stationary(CURIE_WEISS, {beta: 1.0, h: 0.0}, index=-1), "index", "-1"),
-    "a landscape without a range": (lambda: saddle.landscape(CURIE_WEISS, {m: 0.0, beta: 1.0, h: 0.0}), "range"),
+    "a landscape without a range": (lambda: plots.draw_landscape(CURIE_WEISS, {m: 0.0, beta: 1.0, h: 0.0}), "range"),
 }
 
 

@@ -8,6 +8,7 @@ import pytest
 
 from derivations import self_attention_dynamics
 from theorykit import bpkr, store
+from theorykit.bpkr.action import document
 from theorykit.symbolic import Equation, Heading, Text, as_latex
 from theorykit.symbolic.documents.document import Items
 
@@ -51,7 +52,9 @@ def test_latex_sets_the_derivations(theory, tmp_path):
         article = as_latex(self_attention_dynamics.contents()[0])
     else:
         action = bpkr.derive(bpkr.Architecture((bpkr.Skip(2), bpkr.Dense(), 2), widths=1, temperature=1.0, outputs=2))
-        (tmp_path / "action.tex").write_text(bpkr.render_latex(action, steps=True))
+        (tmp_path / "action.tex").write_text(
+            as_latex(document.blocks(action, *document.USUAL, "derivation"), fragment=True)
+        )
         article = r"\documentclass{article}\usepackage{amsmath}\begin{document}\input{action}\end{document}"
     (tmp_path / "test.tex").write_text(article)
     command = ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "test.tex"]

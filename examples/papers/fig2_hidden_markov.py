@@ -90,7 +90,7 @@ def solve(network: str, seed: int) -> xr.Dataset:
         layer = bpkr.Architecture((len(chosen),), 1, temperature=TEMPERATURE)
         problem = bpkr.Problem(layer, bpkr.Data(data.features[:, chosen], data.labels))
         prediction = bpkr.predict(problem, bpkr.gp_limit(layer), data.test_features[:, chosen])
-        accuracies.append(bpkr.sign_accuracy(prediction.mean, data.test_labels))
+        accuracies.append(np.mean(np.sign(prediction.mean) == data.test_labels))
     found = {"alignment": (("width", "component"), cosines), "subset_accuracy": ("paths", accuracies)}
     return solved.assign(found).assign_coords(paths=list(subsets), component=np.arange(1, TRAINING + 1))
 

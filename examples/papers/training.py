@@ -16,8 +16,8 @@ import xarray as xr
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from theorykit import bpkr, store
+from theorykit.bpkr.network.attention import readout_weights, unchecked_path_features
 from theorykit.bpkr.network.network import path_weights, read_paths
-from theorykit.bpkr.network.paths import readout_weights, unchecked_path_features
 from theorykit.checks import Positive, check_fields, checked_whole_number
 from theorykit.progress import Progress
 from theorykit.settings import usual_settings
@@ -93,7 +93,7 @@ def initial_network(
         scale = input_features**-0.5
         return [scale * jax.random.normal(key, shape) for key, shape in zip(keys, shapes, strict=True)]
 
-    heads = bpkr.heads(query=projections(query_key), key=projections(key_key))
+    heads = bpkr.Heads(query=projections(query_key), key=projections(key_key))
     return bpkr.sample_network(architecture, heads, input_features=input_features, readout=readout, key=weights_key)
 
 
@@ -212,7 +212,7 @@ def _step(network, moments, training, rate, batch: int, key):
 def _validate(network, examples: Examples):
     outputs = _outputs(network, examples.inputs)
     error = jnp.mean((outputs - examples.labels) ** 2)
-    return error, jnp.mean(bpkr.sign_accuracy(outputs, examples.labels))
+    return error, jnp.mean(jnp.sign(outputs) == examples.labels)
 
 
 def _trained_part(network: bpkr.Network) -> bpkr.Network:

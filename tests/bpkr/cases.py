@@ -12,10 +12,11 @@ from hypothesis import strategies as st
 from jax.typing import ArrayLike
 from sympy import Identity, KroneckerProduct, OneMatrix, sqrt
 
-from theorykit import bpkr, testing
+from theorykit import bpkr
 from theorykit.bpkr import AbstractLayer, Attention, Dense, Skip
-from theorykit.testing import Problem, strategies
-from theorykit.testing.problems import INPUT_FEATURES
+
+from . import problems as drawn
+from .problems import INPUT_FEATURES, Problem
 
 READOUTS = ("first", "last", "mean")
 
@@ -134,18 +135,20 @@ ANY_CASE = st.sampled_from(CASES)
 ANY_OF_THE_GRAMMAR = st.sampled_from(GRAMMAR)
 ANY_ACTION = st.sampled_from((*CASES, *GRAMMAR, *READOUTS_OF_TOKENS))
 SHALLOW_OR_DEEP = st.sampled_from((ONE_LAYER, THREE_LAYERS))  # where the number of layers in between does not matter
-SEEDS = strategies.seeds()
+SEEDS = st.integers(0, 2**32 - 1)
+TEMPERATURES = st.floats(-2, 1).map(lambda exponent: 10.0**exponent)
 
 
 def problems(cases: st.SearchStrategy[Case]) -> st.SearchStrategy[Problem]:
     """Problems of any of `cases`, at any temperature."""
-    return strategies.problems(st.builds(Case.architecture, cases, strategies.temperatures()))
+    architectures = st.builds(Case.architecture, cases, TEMPERATURES)
+    return st.builds(drawn.random_problem, architectures, SEEDS)
 
 
 def random_problem(case: Case, seed: int) -> Problem:
     """The problem of `case` with this seed, at a random temperature."""
     temperature = 10 ** np.random.default_rng(seed).uniform(-2, 1)
-    return testing.random_problem(case.architecture(float(temperature)), seed)
+    return drawn.random_problem(case.architecture(float(temperature)), seed)
 
 
 def explicit_gain(layer: AbstractLayer) -> float:
@@ -258,12 +261,3 @@ def changed(array: np.ndarray, index, value) -> np.ndarray:
 def refused(text: str):
     """Expects a ValueError whose message contains `text`."""
     return pytest.raises(ValueError, match=re.escape(text))
-
-
-def entries_of_triangle(size: int) -> tuple[np.ndarray, np.ndarray]:
-    """Rows and columns of a triangular factor's entries in the order of the solver's coordinates: a square folded."""
-    count = size * (size + 1) // 2
-    places = np.concatenate([np.arange(size, count), np.arange(count)[::-1]]).reshape(size, size)
-    rows, columns = np.tril_indices(size)
-    order = np.argsort(places[rows, columns])
-    return rows[order], columns[order]

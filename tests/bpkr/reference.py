@@ -4,9 +4,11 @@ import functools
 import json
 from pathlib import Path
 
+import jax.numpy as jnp
 import numpy as np
 
 from theorykit import bpkr
+from theorykit.bpkr.evaluation.formulas import bind
 
 DATA = Path(__file__).parents[1] / "data" / "bpkr"
 CASES = {entry["name"]: entry for entry in json.loads((DATA / "manifest.json").read_text())}
@@ -36,7 +38,13 @@ def path_features(name, inputs):
 
 def order_parameters_of(name):
     matrices = [arrays(name)[f"U_{layer}"] for layer in range(1, CASES[name]["depth"] + 1)]
-    return bpkr.OrderParameters(matrices, bpkr.optimal_readout(architecture_of(name), matrices[-1]))
+    return bpkr.OrderParameters(matrices, optimal_readout(architecture_of(name), matrices[-1]))
+
+
+def optimal_readout(architecture, last):
+    """The readout at which the action is stationary, given U_L."""
+    bound = bind(architecture)
+    return bound({bound.symbols.matrices[-1]: jnp.asarray(last)}, u=bound.action.readout_solution)["u"]
 
 
 def stored_features(name):

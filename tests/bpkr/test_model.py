@@ -7,7 +7,6 @@ import pickle
 import subprocess
 import sys
 import warnings
-from dataclasses import replace
 from functools import cache
 
 import jax
@@ -68,7 +67,7 @@ def test_every_number_is_that_of_the_functions_below(labels, outputs, settings, 
     problem = bpkr.Problem(architecture, data)
     saddle = bpkr.solve(problem)
     assert model.log_evidence_ == saddle.log_evidence and model.saddle_.gradient_norm == saddle.gradient_norm
-    np.testing.assert_array_equal(model.path_weights(), saddle.order_parameters.first)
+    np.testing.assert_array_equal(model.order_parameters_.first, saddle.order_parameters.first)
     for mine, theirs in zip(model.head_scores(), bpkr.head_scores(architecture, saddle), strict=True):
         np.testing.assert_array_equal(mine, theirs)
     given = padded(TEST_INPUTS, None if lengths is None else TEST_LENGTHS)
@@ -77,7 +76,7 @@ def test_every_number_is_that_of_the_functions_below(labels, outputs, settings, 
     prediction, mine = bpkr.predict(problem, saddle, test), model.predict_distribution(given)
     np.testing.assert_array_equal(mine.mean, prediction.mean)
     np.testing.assert_array_equal(mine.variance, prediction.variance)
-    assert model.derivation() is problem.bound.action and model.n_features_in_ == FEATURES
+    assert model.n_features_in_ == FEATURES
     predicted = model.predict(given)
     if data.classes is None:
         np.testing.assert_array_equal(predicted, prediction.mean)
@@ -121,7 +120,7 @@ def test_the_infinite_width_is_the_gaussian_process():
 @pytest.mark.slow
 def test_heads_come_as_arrays_as_an_object_and_at_random():
     arrays = bpkr.Model(**SETTINGS).fit(INPUTS, TEXT)
-    as_object = bpkr.Model(**{**SETTINGS, "heads": bpkr.heads(key_query=KEY_QUERY), "layers": None}).fit(INPUTS, TEXT)
+    as_object = bpkr.Model(**{**SETTINGS, "heads": bpkr.Heads(key_query=KEY_QUERY), "layers": None}).fit(INPUTS, TEXT)
     assert arrays.log_evidence_ == as_object.log_evidence_
     first, again, other = (
         bpkr.Model(layers=(2,), random_state=seed).fit(INPUTS, TEXT).log_evidence_ for seed in (1, 1, 2)
@@ -143,9 +142,9 @@ def test_attention_can_be_given_instead_of_heads():
     assert bpkr.Model(**settings, layout="torch").fit(INPUTS, TEXT, as_torch).log_evidence_ == other.log_evidence_
     found = model.sweep(INPUTS, TEXT, maps, width=[20], test=(TEST_INPUTS, TEST_TEXT, test_maps), progress=False)
     assert found["log_evidence"].item() == pytest.approx(other.log_evidence_, rel=1e-9)
-    with pytest.raises(ValueError, match="attention must be given for these inputs"):
+    with pytest.raises(ValueError, match="attention must be given for all inputs"):
         model.predict(TEST_INPUTS)
-    with pytest.raises(ValueError, match="fitted with heads"):
+    with pytest.raises(ValueError, match="otherwise for none"):
         other.predict(TEST_INPUTS, test_maps)
     with pytest.raises(ValueError, match="transposed"):
         model.fit(INPUTS, TEXT, as_torch)
@@ -187,7 +186,7 @@ def test_a_sweep_of_seeds_is_that_of_models_and_its_best_fits_a_model():
     assert len(one.plot().axes) == 3
     given = bpkr.Model(**SETTINGS).sweep(INPUTS, TEXT, width=[(20, 10), (10, 20)], progress=False)
     assert "seed" not in given.dims and sweeps.best(given)["widths"] in [(20, 10), (10, 20)]
-    with pytest.raises(ValueError, match="the sweep has no test_accuracy: test scores need test labels"):
+    with pytest.raises(ValueError, match="the sweep has no test_accuracy: it needs test labels"):
         sweeps.best(given, "test_accuracy")
 
 
@@ -262,20 +261,18 @@ def test_labels_say_what_kind_of_estimator_it_is_or_the_user():
 
 def test_it_shows_its_parameters_and_then_what_it_found():
     model = bpkr.Model(**SETTINGS)
-    assert repr(model) == "Model(layers=(2,), widths=20, heads=...), not fitted"
+    assert repr(model) == "Model(layers=(2,), widths=20), not fitted"
     text = repr(model.fit(INPUTS, TEXT))
-    assert f"{model.log_evidence_:.6g}" in text and "24 examples, classes down, up" in text and "converged" in text
+    assert (
+        f"{model.log_evidence_:.6g}" in text
+        and "24 training examples, classes down, up" in text
+        and "converged" in text
+    )
 
 
-@pytest.mark.parametrize(
-    ("labels", "message"),
-    [
-        (NUMBERS / NUMBERS.std() + 10, r"labels have mean \S+ and standard deviation 1: the network has no intercept"),
-        (np.stack([NUMBERS, NUMBERS - 1e3], axis=1), r"labels of output 1 have mean -1e\+03 and"),
-    ],
-)
-def test_numbers_far_from_zero_are_warned_of(labels, message):
-    with pytest.warns(bpkr.LabelsWarning, match=message):
+@pytest.mark.parametrize("labels", [NUMBERS / NUMBERS.std() + 10, np.stack([NUMBERS, NUMBERS - 1e3], axis=1)])
+def test_numbers_far_from_zero_are_warned_of(labels):
+    with pytest.warns(bpkr.LabelsWarning, match="the network has no intercept: subtract the mean"):
         bpkr.Model(**SETTINGS).fit(INPUTS, labels)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -330,13 +327,3 @@ def test_padding_is_carried_by_the_data():
         model.predict(incomplete)
     with pytest.raises(ValueError, match="one number of features, got"):
         model.predict([INPUTS[0], INPUTS[1, :, :2]])
-
-
-def test_cross_validation_scores_padded_sequences():
-    model, inputs, half = bpkr.Model(**SETTINGS), padded(INPUTS, LENGTHS), TRAINING // 2
-    scores = cross_val_score(model, inputs, TEXT, cv=KFold(2))
-    architecture, data, _ = lower(TEXT, lengths=LENGTHS)
-    training = replace(data, features=data.features[half:], labels=data.labels[half:])
-    problem = bpkr.Problem(architecture, training)
-    prediction = bpkr.predict(problem, bpkr.solve(problem), data.features[:half])
-    assert scores[0] == np.mean(data.classes.decode(prediction.mean) == TEXT[:half])

@@ -105,7 +105,7 @@ def test_local_kernels(function):
 def test_a_readout_of_every_token_has_the_prior_of_networks():
     architecture = bpkr.Architecture((2,), 6, (1.2, 0.7, 1.5), temperature=T, read_tokens=3, outputs=2)
     inputs = jnp.asarray(RNG.normal(size=(4, 3, N0)))
-    heads = bpkr.heads(key_query=[RNG.normal(size=(2, N0, N0))])
+    heads = bpkr.Heads(key_query=[RNG.normal(size=(2, N0, N0))])
     features = bpkr.path_features(inputs, heads(inputs), architecture)
 
     def outputs(key):

@@ -94,7 +94,7 @@ def test_a_sweep_of_which_every_point_fails_says_why(folder, monkeypatch):
     np.savez(folder / "data.npz", **{**arrays, "x": np.ones_like(arrays["x"])})
     (folder / "mine.toml").write_text(SWEEP.replace("[0.2, 1]", "[0]"))
     with pytest.warns(bpkr.ConvergenceWarning, match="3 of 3 points"):
-        assert "every point failed: temperature=0 needs" in refused(monkeypatch, "sweep", "mine.toml")
+        assert "every point failed: temperature=0.0 needs" in refused(monkeypatch, "sweep", "mine.toml")
     assert not (folder / "mine-sweep.nc").exists()
 
 

@@ -37,6 +37,7 @@ from tests.expressions import (
     y,
 )
 from theorykit import bpkr
+from theorykit.bpkr.evaluation.formulas import compiled_terms
 from theorykit.codegen import compile_expressions, interpret
 from theorykit.derivation.sampling import random_values as values_of
 from theorykit.symbolic import (
@@ -100,7 +101,7 @@ def test_the_source_of_an_action_runs_without_this_package(tmp_path):
     subprocess.run(command, cwd=tmp_path, check=True, env={**os.environ, "PYTHONPATH": ""})
     found = np.load(tmp_path / "found.npz")
     arrays = {name: jnp.asarray(value) for name, value in values.items()}
-    terms = bpkr.compile_action(action).terms
+    terms = compiled_terms(action)
     for name, value in terms(**arrays).items():
         assert_close(found[name], value, 1e-13)
     slope = jax.grad(lambda u: terms(**{**arrays, "U_1": u})["total"])(arrays["U_1"])
@@ -152,7 +153,7 @@ def test_a_square_root_of_a_matrix_is_pasted():
 @pytest.mark.parametrize("depth", DEPTHS)
 def test_every_matrix_is_factorised_once(depth):
     action = action_of(depth)
-    terms = bpkr.compile_action(action).terms
+    terms = compiled_terms(action)
     counts = primitives_of(terms.outputs, terms.arguments, values_of_action(depth))
     assert counts["cholesky"] == depth + 1
     assert terms.source.count("jnp.linalg.cholesky(") == depth + 1
@@ -160,7 +161,7 @@ def test_every_matrix_is_factorised_once(depth):
 
 
 def test_operations_of_an_action_grow_linearly_in_depth():
-    lengths = [len(bpkr.compile_action(action_of(depth)).terms.source.splitlines()) for depth in range(1, 6)]
+    lengths = [len(compiled_terms(action_of(depth)).source.splitlines()) for depth in range(1, 6)]
     increments = np.diff(lengths)[1:]
     assert max(increments) <= 10
 

@@ -5,6 +5,7 @@ import pickle
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optimistix as optx
 import pytest
 from hypothesis import given
 from sympy import MatrixSymbol, Trace, cosh, exp, log, sqrt, symbols
@@ -300,3 +301,19 @@ def test_actions_and_solutions_show_themselves():
     assert pickle.loads(pickle.dumps(found)) is not None
     none = search(CURIE_WEISS, {beta: 1.5, h: 0.1}, index=2)
     assert none == () and "not a stationary point of index 2" in none.reason in " ".join(repr(none).split())
+
+
+@pytest.mark.parametrize(
+    "solver",
+    [
+        optx.BFGS(rtol=1e-8, atol=1e-8),
+        optx.LBFGS(rtol=1e-8, atol=1e-8),
+        optx.NonlinearCG(rtol=1e-8, atol=1e-8),
+        optx.GradientDescent(rtol=1e-8, atol=1e-8, learning_rate=0.3),
+    ],
+    ids=lambda solver: type(solver).__name__,
+)
+def test_any_minimiser_of_optimistix_ends_with_a_certificate(solver):
+    found = minimise(CURIE_WEISS, {beta: 1.5, h: 0.1}, initial={m: 1.0}, solver=solver)
+    assert found.converged, found.diagnosis
+    assert_close(found[m], np.tanh(1.5 * (found[m] + 0.1)), 1e-12)

@@ -9,9 +9,9 @@ import pytest
 from jax.interpreters import partial_eval
 
 from theorykit import bpkr
-from theorykit.testing import random_inputs
 
 from ..bpkr.cases import DENSE_BETWEEN, SKIP_FIRST, TWO_LAYERS, TWO_OUTPUTS, assert_close, random_problem
+from ..bpkr.problems import random_inputs
 
 STEP = 1e-4
 CASES = {"attention": TWO_LAYERS, "dense": DENSE_BETWEEN, "skip": SKIP_FIRST, "two outputs": TWO_OUTPUTS}

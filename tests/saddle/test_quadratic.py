@@ -61,12 +61,3 @@ def test_the_step_is_the_least_point_of_the_model_within_the_radius(seed, expone
     points = np.linalg.solve(factor.T, others.T).T
     values = points @ gradient + np.einsum("pi,ij,pj->p", points, hessian, points) / 2
     assert -lowered <= values.min() + 0.01 * abs(lowered)
-
-
-@pytest.mark.slow
-@given(seed=SEEDS)
-def test_what_remains_is_what_a_newton_step_gains(seed):
-    model, *_ = a_model(seed)
-    convex = QuadraticModel(model.slopes, jnp.abs(model.curvatures) + 0.1, model.directions)
-    _, _, lowered = convex.least_within(jnp.asarray(1e9))
-    assert_close(convex.remaining(), lowered, 1e-10)

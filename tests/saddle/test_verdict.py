@@ -3,7 +3,7 @@
 import jax
 import numpy as np
 import pytest
-from sympy import Abs, Heaviside, Max, cosh, exp, log, sign, symbols
+from sympy import Abs, Heaviside, Max, exp, log, sign, symbols
 
 from theorykit.saddle import (
     Action,
@@ -58,10 +58,7 @@ def failed(action, values=None, **options):
 )
 def test_a_kink_that_hides_a_descent_is_not_certified(expression):
     action = Action(expression, {symbol: Real() for symbol in sorted(expression.free_symbols, key=str)})
-    if expression == m**2 + sign(m) * m:
-        assert minimise(action, initial={m: 0.0}).converged
-    else:
-        assert "kink or a jump" in failed(action).diagnosis
+    assert "kink or a jump" in failed(action).diagnosis
 
 
 @pytest.mark.quick(1)
@@ -95,42 +92,33 @@ def test_where_s_is_lowest_on_an_edge_the_edge_and_the_slope_are_named(domain, e
     assert f"{edge}, where S {told}. " in solution.diagnosis
 
 
-@pytest.mark.slow
-def test_a_kink_is_no_obstacle_elsewhere_and_a_minimum_if_the_action_rises_on_both_sides():
-    assert minimise(Action((m - 1) ** 2 / 2 + 2 * Abs(m) + m, {m: Real()}), initial={m: 0.0}).converged
+def test_a_kink_is_no_obstacle_elsewhere():
     away = minimise(Action((m - 2) ** 2 / 2 + Abs(m), {m: Real()}), initial={m: 3.0})
     assert away.converged
     assert_close(away[m], 1.0, 1e-12)
 
 
 @pytest.mark.parametrize(
-    ("terms", "is_minimum"),
+    ("terms", "is_certified"),
     [
         ({m**6: 1, m**5: 1}, False),
         ({m**6: 1}, True),
-        ({m**4: 1, x * m: 1}, None),
+        ({m**4: 1, x * m: 1}, True),
         ({m**3: 1}, False),
         ({m**4: -1}, False),
-        # the soft direction is m, but along the valley x = m^2 the action is -m^4 / 2
+        # The soft direction is m. Along the valley x = m^2, the action is -m^4 / 2 or m^4 / 2.
         ({x * m**2: -2, m**4: 1 - 1 / 2}, False),
-        ({x * m**2: -2, m**4: 1 + 1 / 2}, True),
+        ({x * m**2: -2, m**4: 1 + 1 / 2}, False),
     ],
     ids=str,
 )
-def test_a_vanishing_curvature_is_decided_on_both_sides(terms, is_minimum):
+def test_a_vanishing_curvature_is_degenerate_unless_the_slope_changes_its_sign_alone(terms, is_certified):
     """Of x^2 and some terms. Numbers before the terms are parameters, so that all share a compiled solve."""
     values = {factor: float(terms.get(term, 0)) for factor, term in TERMS.items()}
-    if is_minimum is False:
-        failed(SOFT, values)
-    else:
+    if is_certified:
         assert minimise(SOFT, values, initial={m: 1e-3, x: 2e-3}).converged
-
-
-@pytest.mark.slow
-def test_a_curvature_that_vanishes_as_a_number_or_by_symbols_is_decided():
-    assert minimise(Action(m**4, {m: Real()}), initial={m: 1e-3}).converged
-    critical = Action(beta * m**2 / 2 - log(2 * cosh(m)) + x**2, {m: Real(), x: Real()}, [beta])
-    assert minimise(critical, {beta: 1.0}, initial={m: 1e-3, x: 2e-3}).converged
+    else:
+        failed(SOFT, values)
 
 
 def test_a_continuous_symmetry_is_told():
@@ -154,7 +142,7 @@ def test_rounding_that_leaves_the_point_unknown_is_told_and_exact_cancellation_i
     assert solution.action_error > 100
     hidden = Action(log_cosh(m + large) - log_cosh(large) - m + h * (m - 1) ** 2, {m: Real()}, [large, h])
     solution = failed(hidden, {large: 1e9, h: 1e-12})
-    assert "rounding may move the point" in solution.diagnosis
+    assert "rounding or quadrature may move the point" in solution.diagnosis
     assert solution.error > 1e-6
 
 

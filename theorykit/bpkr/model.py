@@ -14,34 +14,20 @@ from jax.typing import ArrayLike
 from jaxtyping import Array, Bool, Float
 from numpy.typing import NDArray
 
-from ..checks import (
-    checked_array,
-    checked_sequence,
-    checked_whole_number,
-    counted,
-    finite_array,
-    is_traced,
-    numeric_array,
-    refuse_traced,
-)
+from ..checks import checked_array, checked_whole_number, finite_array, is_traced, numeric_array, refuse_traced
 from ..settings import usual_settings
 from ..symbolic.documents.display import DisplayMixin
 from ..symbolic.documents.document import Block, Table, Text
-from .action.action import Action
 from .data.classes import LabelsWarning, r_squared
-from .data.data import Data
-from .evaluation.action_terms import evaluate_infinite_width
-from .evaluation.observables import head_scores
-from .evaluation.prediction import Prediction, kernel, predict
+from .data.data import Data, data_line
 from .evaluation.problem import Problem
-from .network.attention import Heads, heads
-from .network.paths import path_features
+from .evaluation.values import Prediction, evaluate_infinite_width, head_scores, kernel, predict
+from .network.attention import Heads, path_features
 from .order_parameters.order_parameters import gp_limit
 from .saddle.head_costs import HeadCosts, head_costs
-from .saddle.saddle import solve
+from .saddle.solve import solve
 from .specification.architecture import Architecture, require_finite_widths
 
-_RANDOM_LAYERS = (2, 2)
 # Largest mean of labels, in standard deviations, that a network without an intercept should fit.
 _OFFSET = 3.0
 
@@ -49,16 +35,11 @@ _OFFSET = 3.0
 class Model(DisplayMixin):
     """Predict labels of sequences by a deep network with given attention, averaged over all other weights.
 
-    The model is a scikit-learn estimator with `fit`, `predict`, `score`, `get_params` and `set_params`, so `clone`,
-    `cross_val_score` and `GridSearchCV` work. It calls `path_features`, `Problem`, `solve` and `predict`, and returns
-    the same numbers.
+    A scikit-learn estimator on top of `path_features`, `Problem`, `solve` and `predict`.
 
-    Inputs are (examples, tokens, features). Shorter sequences are padded with tokens whose features are all NaN, or
-    given in a list of arrays (tokens, features) of different lengths. All methods leave padding out.
-
-    Instead of heads, attention can be given: pass `attention` to `fit`, and to every method with other inputs. It has
-    one array (examples, heads, keys, queries) per layer that has heads, such as maps recorded from a trained
-    transformer.
+    Inputs are (examples, tokens, features), with tokens of NaN as padding, or a list of arrays (tokens, features).
+    Instead of heads, attention can be given to `fit`, and to every method with other inputs: one array (examples,
+    heads, keys, queries) per layer that has heads, such as maps recorded from a trained transformer.
 
     Args:
         layers: numbers of heads, or layers, as in `Architecture`; by default one layer per array of the heads or of the
@@ -66,29 +47,22 @@ class Model(DisplayMixin):
         widths: numbers of hidden units, as in `Architecture`. Without a richness, `math.inf` is the Gaussian process of
             infinitely wide layers (NNGP).
         temperature: variance of the labels' noise.
-        heads: "random"; or heads from `bpkr.heads`; or key-query products (heads, features, features) of each layer.
-            Scores of products are x_s^T K^T Q x_t without further factors; the paper divides them by the number of
-            features, and so do random heads.
+        heads: "random"; or `bpkr.Heads`; or key-query products (heads, features, features) of each layer, as in
+            `bpkr.Heads`. Random products are normal with standard deviation 1/features.
         readout: "first", "last", "mean", or "all" for separate readout weights per token.
-        mask: which keys a query may attend to in all inputs, such as "causal"; see `bpkr.attention`.
+        mask: which keys a query may attend to, such as "causal"; see `bpkr.attention`.
         prior_variances: as in `Architecture`.
         classes: whether labels are classes. By default text and booleans are classes, and numbers are not.
-        random_state: the seed of random heads. Their key-query products are normal with standard deviation
-            1/features, so that scores are of order one if features are of order one.
-        richness: the richness of the mean-field parameterisation, as in `Architecture`. With it, infinitely wide layers
-            learn features.
+        random_state: the seed of random heads.
+        richness: the richness of the mean-field parameterisation, as in `Architecture`.
         layout: the order of the last two axes of masks and attention; see `bpkr.path_features`.
 
     `fit` sets these attributes:
 
-    - `problem_`, `architecture_`: the problem and the architecture.
-    - `heads_`: the heads; None if attention was given.
-    - `order_parameters_`: the order parameters of the solution.
-    - `saddle_`: the result of `solve`; None at infinite width.
-    - `log_evidence_`: log evidence, or log marginal likelihood: log probability density of the labels; per width at
-      infinite width with a richness.
-    - `classes_`: the classes, if labels are classes.
-    - `n_features_in_`: number of features of a token.
+    - `problem_`, `architecture_`; `heads_`, which is None if attention was given.
+    - `saddle_`: the result of `solve`, and its `order_parameters_`. The Gaussian process has no `saddle_`.
+    - `log_evidence_`: log probability density of the labels; per width at infinite width with a richness.
+    - `classes_`, if labels are classes; `n_features_in_`, the number of features of a token.
 
     Example:
         >>> import numpy as np
@@ -129,15 +103,14 @@ class Model(DisplayMixin):
         self.layout = layout
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
-        """Return the constructor's arguments by name. `deep` has no effect, because no argument is an estimator."""
+        """Return the constructor's arguments by name. No argument is an estimator, so `deep` has no effect."""
         return {name: getattr(self, name) for name in inspect.signature(type(self)).parameters}
 
-    def set_params(self, **params: Any) -> "Model":
+    def set_params(self, **params: Any) -> Model:
         """Set arguments of the constructor, and return the model. Call `fit` again afterwards."""
         if unknown := sorted(set(params) - set(self.get_params())):
             raise ValueError(f"{unknown[0]} is not a parameter of Model; use {', '.join(self.get_params())}")
-        for name, value in params.items():
-            setattr(self, name, value)
+        vars(self).update(params)
         return self
 
     def __sklearn_tags__(self) -> Any:
@@ -160,28 +133,30 @@ class Model(DisplayMixin):
 
         Args:
             inputs: (examples, tokens, features), or a list of arrays (tokens, features).
-            labels: classes (examples,), as text, or as numbers with `classes=True`; or numbers (examples,) or
-                (examples, outputs).
+            labels: classes (examples,), or numbers (examples,) or (examples, outputs).
             attention: one array (examples, heads, keys, queries) per layer that has heads, instead of heads.
 
         Warns:
             ConvergenceWarning: the solve did not converge; `saddle_.diagnosis` has the cause.
-            LabelsWarning: labels are numbers with a mean of more than three standard deviations, or look like classes.
+            LabelsWarning: numbers have a mean of more than three standard deviations, or look like classes.
         """
         refuse_traced("Model.fit", inputs, labels, attention, self.get_params())
         architecture, data, found = self._prepare(inputs, labels, attention)
         problem, saddle = Problem(architecture, data), None
         if data.classes is None and data.labels is not None:
-            _warn_of_offset(np.asarray(problem.data.labels))
+            numbers = np.asarray(problem.data.labels)
+            if np.any(np.abs(numbers.mean(axis=0)) > _OFFSET * numbers.std(axis=0)):
+                said = "labels have a mean of more than three standard deviations, but the network has no intercept: "
+                warnings.warn(f"{said}subtract the mean", LabelsWarning, stacklevel=3)
         if self._is_gaussian_process:
-            order_parameters = gp_limit(architecture)
+            point = gp_limit(architecture)
             _, log_evidence = evaluate_infinite_width(problem)
         else:
             saddle = solve(problem)
-            order_parameters, log_evidence = saddle.order_parameters, float(saddle.log_evidence)
+            point, log_evidence = saddle.order_parameters, float(saddle.log_evidence)
         # Set nothing before this point: an error leaves the model as it was.
         self.heads_, self.architecture_, self.problem_ = found, architecture, problem
-        self.saddle_, self.order_parameters_, self.log_evidence_ = saddle, order_parameters, log_evidence
+        self.saddle_, self.order_parameters_, self.log_evidence_ = saddle, point, log_evidence
         self.n_features_in_ = _sequences(inputs)[0].shape[2]
         vars(self).pop("classes_", None)
         if data.classes is not None:
@@ -190,7 +165,6 @@ class Model(DisplayMixin):
 
     def predict(self, inputs: Any, attention: Sequence[ArrayLike] | None = None) -> NDArray[Any]:
         """Predict the classes (examples,), or the mean outputs, of sequences (examples, tokens, features)."""
-        refuse_traced("Model.predict", inputs, attention, reason="returns a NumPy array, unlike predict_distribution")
         mean, classes = self.predict_distribution(inputs, attention).mean, self.problem_.data.classes
         return np.asarray(mean) if classes is None else classes.decode(mean)
 
@@ -202,23 +176,18 @@ class Model(DisplayMixin):
 
     @property
     def predict_proba(self) -> Callable[..., Float[np.ndarray, "examples classes"]]:
-        """A method that returns the probability of each class, in the order of `classes_`.
+        """A method like `predict` that returns the probability of each class, with label noise.
 
-        Call it like `predict`. The temperature is the variance of noise on the outputs. `predict_proba` is a property,
-        because scikit-learn tests whether it exists, and models of numbers do not have it.
+        It is a property, because scikit-learn tests whether it exists, and models of numbers do not have it.
         """
         if self.classes is False or (hasattr(self, "problem_") and not hasattr(self, "classes_")):
-            raise AttributeError(
-                "predict_proba needs classes, but labels of this model are numbers: if they are classes, make the "
-                "model with classes=True; some functions of scikit-learn replace text labels by numbers"
-            )
+            raise AttributeError("predict_proba needs classes: if labels are, make the model with classes=True")
         return self._probabilities
 
     def _probabilities(
         self, inputs: Any, attention: Sequence[ArrayLike] | None = None
     ) -> Float[np.ndarray, "examples classes"]:
         require_finite_widths(self._fitted().architecture, "predict_proba")
-        refuse_traced("Model.predict_proba", inputs, attention, reason="returns a NumPy array")
         found = self.predict_distribution(inputs, attention)
         variance = found.variance + self.architecture_.label_noise
         return np.asarray(self.problem_.data.classes.probabilities(found.mean, variance))
@@ -231,7 +200,6 @@ class Model(DisplayMixin):
 
         R^2 is NaN, with a `LabelsWarning`, if all labels of an output are equal, as for a single example.
         """
-        refuse_traced("Model.score", inputs, labels, attention, reason="returns a number of Python")
         predicted, classes = self.predict(inputs, attention), self.problem_.data.classes
         labels = checked_array("labels", labels) if classes is None else self.classes_[classes.indices_of(labels)]
         if labels.shape != predicted.shape:
@@ -257,10 +225,7 @@ class Model(DisplayMixin):
     ) -> HeadCosts:
         """Measure the cost of leaving out each head, as `bpkr.head_costs` does.
 
-        Args:
-            inputs, labels, attention: test examples, for costs of predictions with errors over examples. Without them
-                there are only costs in log evidence.
-            progress: show a bar.
+        Test examples `inputs`, `labels` and `attention` give costs of predictions, with errors over examples.
         """
         problem = self._fitted()
         if inputs is not None:
@@ -270,20 +235,11 @@ class Model(DisplayMixin):
             problem = Problem(problem.architecture, replace(problem.data, test_features=features, test_labels=tested))
         return head_costs(problem, self.saddle_, progress=progress)
 
-    def path_weights(self) -> Float[Array, "paths paths"]:
-        """Return U_1, the overlaps of path weights, in the order of `architecture_.path_labels()`."""
-        self._fitted()
-        return self.order_parameters_.first
-
     def kernel(self, inputs: Any = None, attention: Sequence[ArrayLike] | None = None) -> Float[Array, "rows columns"]:
-        """Return the kernel between training examples and `inputs`, or by default between all training examples."""
+        """Return the kernel between training examples and `inputs`, by default the training examples."""
         problem = self._fitted()
         features = None if inputs is None else self._features(self.architecture_, self.heads_, inputs, attention)
         return kernel(problem, self.order_parameters_, features)
-
-    def derivation(self) -> Action:
-        """Return the derived action, with the steps of its derivation."""
-        return self._fitted().bound.action
 
     def plot(self) -> Any:
         """Draw head scores and U_1, and return the Matplotlib figure."""
@@ -307,22 +263,17 @@ class Model(DisplayMixin):
         seeds: int = 5,
         **options: Any,
     ) -> Any:
-        """Solve at every width and temperature, for several draws of random heads.
+        """Solve at every width and temperature, for several draws of random heads, as `sweeps.sweep` does.
+
+        With seeds and test data, the result has `test_accuracy_error_of_test_examples` and
+        `test_error_error_of_test_examples`: standard errors of means over seeds due to the shared test examples.
 
         Args:
             inputs, labels, attention: the training data, as in `fit`.
-            width: values of the axis `width`, as in `sweeps.sweep`.
-            temperature: values of the axis `temperature`; by default the temperature of the model.
+            width, temperature: the axes; by default the temperature of the model.
             test: test data (inputs, labels) or (inputs, labels, attention), to predict and score.
-            seeds: the number of draws of random heads, with seeds `random_state`, `random_state + 1` and so on. With
-                given heads or attention, there is one sweep, without an axis `seed`.
-            options: passed to `sweeps.sweep`, such as `richness`, `folder`, `executor` and `progress`.
-
-        Returns:
-            The dataset of `sweeps.sweep`. With seeds and test data it also has `test_accuracy_error_of_test_examples`
-            and `test_error_error_of_test_examples` (width, temperature): standard errors of the mean over seeds due to
-            the choice of test examples, which all seeds share. `theorykit.summary` tabulates the dataset,
-            `theorykit.plots.sweep.figure` draws it, and `sweeps.best` chooses the widths and the temperature.
+            seeds: number of draws of random heads, from seed `random_state`; not used if heads or attention are given.
+            options: passed to `sweeps.sweep`, such as `richness`, `folder` and `executor`.
         """
         from .sweeps.datasets import add_errors_of_examples
         from .sweeps.run import sweep
@@ -339,29 +290,20 @@ class Model(DisplayMixin):
         return add_errors_of_examples(found)
 
     def _view(self) -> Iterable[Block]:
-        defaults = {name: each.default for name, each in inspect.signature(Model).parameters.items()}
-        shown = []
-        for name, value in self.get_params().items():
-            # After pickling, values are equal to the defaults but not the same objects.
-            if value is not defaults[name] and not (isinstance(value, str | float) and value == defaults[name]):
-                text = repr(value) if isinstance(value, str | float | int | tuple) else "..."
-                shown += [f"{name}={text}"] if len(text) < 60 else []
-        named = f"Model({', '.join(shown)})"
-        if not hasattr(self, "problem_"):
-            yield Text(f"{named}, not fitted")
-            return
-        yield Text(named)
-        data = self.problem_.data
-        kind = f"classes {', '.join(map(str, self.classes_))}" if hasattr(self, "classes_") else "numbers"
-        rows = [
-            ("training data", f"{counted(len(data.labels), 'example')}, {kind}"),
-            (f"log evidence{' per width' if self.architecture_.is_infinite else ''}", f"{self.log_evidence_:.6g}"),
-        ]
-        for layer, scores in enumerate(self.head_scores(), 1):
-            if len(scores):
-                rows.append((f"head scores of layer {layer}", "  ".join(f"{score:.3f}" for score in scores)))
-        rows.append(("solution", self.saddle_.diagnosis if self.saddle_ else "Gaussian process at infinite width"))
-        yield Table(tuple(rows))
+        known, defaults = (str, int, float, tuple), Model().get_params()
+        given = {name: value for name, value in self.get_params().items() if isinstance(value, known)}
+        changed = [f"{name}={value!r}" for name, value in given.items() if value != defaults[name]]
+        is_fitted = hasattr(self, "problem_")
+        yield Text(f"Model({', '.join(changed)}){'' if is_fitted else ', not fitted'}")
+        if is_fitted:
+            kind = f", classes {', '.join(map(str, self.classes_))}" if hasattr(self, "classes_") else ""
+            rows = [
+                ("data", f"{data_line(self.problem_.data)}{kind}"),
+                ("log evidence", f"{self.log_evidence_:.6g}"),
+                *(("head scores", "  ".join(f"{each:.3f}" for each in scores)) for scores in self.head_scores()),
+                ("solution", self.saddle_.diagnosis if self.saddle_ else "Gaussian process at infinite width"),
+            ]
+            yield Table(tuple(rows))
 
     @property
     def _is_gaussian_process(self) -> bool:
@@ -378,34 +320,14 @@ class Model(DisplayMixin):
 
     def _prepare(
         self, inputs: Any, labels: Any, attention: Any = None, test: Any = None, seed: int | None = None
-    ) -> tuple[Architecture, Data, Any]:
-        """Return the architecture, the data and the heads, if any. Random heads are drawn with `seed`."""
-        try:
-            array = np.asarray(labels)
-        except ValueError:
-            raise TypeError("labels must have the same number of entries per example, but they are ragged") from None
+    ) -> tuple[Architecture, Data, Heads | None]:
+        """Return the architecture, the data and the heads. Random heads are drawn with `seed`."""
         # scikit-learn also passes objects that are arrays only to NumPy.
-        labels = labels if isinstance(labels, Iterable) else array
+        labels = labels if isinstance(labels, Iterable) else np.asarray(labels)
         sequences, _ = _sequences(inputs)
-        examples, _, features = sequences.shape
-        if array.shape and len(array) != examples:
-            raise ValueError(f"labels has {counted(len(array), 'example')}, but inputs has {examples}")
-        found, layers = self.heads, self.layers
-        if attention is not None:
-            found, maps = None, checked_sequence("attention", attention, "arrays, one per layer that has heads")
-            layers = [np.shape(each)[-3] if np.ndim(each) > 2 else 0 for each in maps] if layers is None else layers
-        elif self._is_random:
-            layers = _RANDOM_LAYERS if layers is None else layers
-            counts = [count for count in Architecture(layers, 1.0, temperature=1.0).heads if count]
-            seed = checked_whole_number("random_state", self.random_state if seed is None else seed, least=0)
-            rng = np.random.default_rng(seed)
-            found = heads(key_query=[rng.normal(size=(count, features, features)) / features for count in counts])
-        elif isinstance(found, str):
-            raise TypeError(f"heads must be 'random', or heads from bpkr.heads, got {found!r}")
-        elif not isinstance(found, Heads):
-            found = heads(key_query=found)
+        found, layers = self._heads_and_layers(sequences.shape[2], attention, seed)
         architecture = Architecture(
-            found.counts if layers is None else layers,
+            layers,
             1.0 if self._is_gaussian_process else self.widths,
             self.prior_variances,
             temperature=self.temperature,
@@ -416,55 +338,55 @@ class Model(DisplayMixin):
         if test is not None:
             test_inputs, test_labels, *rest = test
             parts += [self._features(architecture, found, test_inputs, *rest), test_labels]
-        is_class = self.classes
-        if is_class is None:
-            # In an array of objects, such as a pandas column of text, single labels may be missing.
-            entries = array.ravel().tolist() if array.dtype.kind == "O" else ()
-            is_class = array.dtype.kind in "USTb" or any(isinstance(each, (str, bytes, bool)) for each in entries)
-        data = Data.of_classes(*parts) if is_class else Data(*parts)
-        columns = np.shape(data.labels)[1:]
-        return replace(architecture, outputs=columns[0] if columns else 1), data, found
+        data = (Data.of_classes if self._has_classes(labels) else Data)(*parts)
+        return replace(architecture, outputs=np.prod(np.shape(data.labels)[1:], dtype=int).item()), data, found
 
-    def _features(self, architecture: Architecture, found: Any, inputs: Any, attention: Any = None) -> Any:
+    def _heads_and_layers(self, features: int, attention: Any, seed: int | None) -> tuple[Heads | None, Any]:
+        layers, found = self.layers, self.heads
+        if attention is not None:
+            counts = [np.shape(each)[-3] if np.ndim(each) > 2 else 0 for each in attention]
+            return None, counts if layers is None else layers
+        if self._is_random:
+            layers = (2, 2) if layers is None else layers
+            counts = [count for count in Architecture(layers, 1.0, temperature=1.0).heads if count]
+            seed = checked_whole_number("random_state", self.random_state if seed is None else seed, least=0)
+            rng = np.random.default_rng(seed)
+            found = [rng.normal(size=(count, features, features)) / features for count in counts]
+        found = found if isinstance(found, Heads) else Heads(key_query=found)
+        return found, found.counts if layers is None else layers
+
+    def _has_classes(self, labels: Any) -> bool:
+        if self.classes is not None:
+            return self.classes
+        array = np.asarray(labels)
+        # In an array of objects, such as a pandas column of text, single labels may be missing.
+        entries = array.ravel().tolist() if array.dtype.kind == "O" else ()
+        return array.dtype.kind in "USTb" or any(isinstance(each, (str, bytes, bool)) for each in entries)
+
+    def _features(self, architecture: Architecture, found: Heads | None, inputs: Any, attention: Any = None) -> Any:
         sequences, real = _sequences(inputs)
+        if (found is None) == (attention is None):
+            raise ValueError("attention must be given for all inputs if it was given to fit, and otherwise for none")
         layout = self.layout
-        if found is None and attention is None:
-            raise ValueError("attention must be given for these inputs, because the model was fitted with attention")
         if found is not None:
-            if attention is not None:
-                raise ValueError("attention was given, but the model was fitted with heads, which compute it")
-            attention, layout = found(sequences, self.mask, real_tokens=real, layout=self.layout), None
+            attention, layout = found(sequences, self.mask, real_tokens=real, layout=layout), None
         return path_features(sequences, attention, architecture, self.readout, real_tokens=real, layout=layout)
 
 
 def _sequences(inputs: Any) -> tuple[Array, Bool[np.ndarray, "examples tokens"] | None]:
     """Return inputs with zeros as padding, and which tokens are real, or None without padding."""
+    axes = "examples tokens features"
     if is_traced(inputs):
-        return finite_array("inputs", inputs, "examples tokens features"), None
+        return finite_array("inputs", inputs, axes), None
     if isinstance(inputs, (list, tuple)) or getattr(getattr(inputs, "dtype", None), "kind", "") == "O":
         sequences = [numeric_array(f"inputs[{i}]", each, "tokens features") for i, each in enumerate(inputs)]
-        features, tokens = {each.shape[1] for each in sequences}, max([len(each) for each in sequences], default=0)
+        features = {each.shape[1] for each in sequences}
         if len(features) != 1:
             raise ValueError(f"inputs must have sequences with one number of features, got {sorted(features)}")
-        inputs = np.full((len(sequences), tokens, *features), np.nan)
+        inputs = np.full((len(sequences), max(map(len, sequences)), *features), np.nan)
         for row, each in zip(inputs, sequences, strict=True):
             row[: len(each)] = each
-    array = np.asarray(numeric_array("inputs", inputs, "examples tokens features"))
+    array = np.asarray(numeric_array("inputs", inputs, axes))
     is_padding = np.isnan(array).all(axis=2)
-    if not is_padding.any():
-        return finite_array("inputs", array, "examples tokens features"), None
-    return finite_array("inputs", np.where(is_padding[..., None], 0.0, array), "examples tokens features"), ~is_padding
-
-
-def _warn_of_offset(labels: np.ndarray) -> None:
-    means, deviations = np.atleast_1d(labels.mean(axis=0)), np.atleast_1d(labels.std(axis=0))
-    far = np.abs(means) > _OFFSET * deviations
-    if far.any():
-        output = np.argmax(far)
-        of_output = f" of output {output}" if len(means) > 1 else ""
-        warnings.warn(
-            f"labels{of_output} have mean {means[output]:.3g} and standard deviation {deviations[output]:.3g}: the "
-            "network has no intercept, so subtract the mean",
-            LabelsWarning,
-            stacklevel=4,
-        )
+    array = finite_array("inputs", np.where(is_padding[..., None], 0.0, array), axes)
+    return array, ~is_padding if is_padding.any() else None

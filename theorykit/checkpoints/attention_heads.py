@@ -10,7 +10,7 @@ from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 
 from .. import bpkr
-from ..bpkr.network.attention import Layout, Mask, array_rows
+from ..bpkr.network.attention import Layout, Mask
 from ..checks import Requirement, checked_array, checked_flag, counted, require
 from ..precision import require_float64
 from ..settings import usual_settings
@@ -77,7 +77,6 @@ class CheckpointHeads(DisplayMixin, eqx.Module):
         )
         mask, norm = "causal" if self.causal else "none", "none" if self.norm is None else "applied to the inputs first"
         yield Table((("mask", mask), ("layer norm", norm)))
-        yield Table(tuple(array_rows(self)), ("array", "shape", "root mean square"))
 
     @usual_settings()
     def normalise(self, inputs: ArrayLike) -> Float[Array, "examples tokens features"]:

@@ -350,5 +350,5 @@ def read_network_weights(
                 f"{weight.shape[1] // count} features, but gets {width}"
             )
         width = weight.shape[0]
-    projections = bpkr.heads(query=[each.query for each in layers], key=[each.key for each in layers])
+    projections = bpkr.Heads(query=[each.query for each in layers], key=[each.key for each in layers])
     return tuple(jnp.asarray(weight) for weight in weights), projections

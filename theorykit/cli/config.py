@@ -240,7 +240,7 @@ class CompareConfig(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
 
     def options(self) -> Mapping[str, Mapping[str, Any]]:
         """Return the keywords of every sampler, which set the length of its run."""
-        from ..bpkr.sampling.settings import DEFAULT_SCHEDULES
+        from ..bpkr.sampling.chains import DEFAULT_SCHEDULES
 
         given = {"chains": self.chains, "draws": self.draws, "warmup": self.warmup}
         changes = {name: number for name, number in given.items() if number is not None}

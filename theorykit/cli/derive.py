@@ -63,11 +63,10 @@ def derive(
 
     Args:
         network: The properties of the network on which its action depends.
-        format: `latex` and `markdown` write the action, saddle-point equations, closed forms, expansion about infinite
-            width (not with `--richness`) and predictor. `html` writes a web page with the same content, a table of
-            symbols and all steps, which unfold. `python` writes the source of the generated function.
-        steps: Add every step of the derivation, each checked on random numbers, and the form for more examples than
-            features.
+        format: `latex` and `markdown` write the action, saddle-point equations, closed forms and predictor. `html`
+            writes a web page with the same content, a table of symbols and all steps, which unfold. `python` writes
+            the source of the generated function.
+        steps: Add every step of the derivation, each checked on random numbers.
         finite_width: Add the exact prior at finite width, derived by a second method.
         fragment: Write LaTeX without a preamble, for `\\input` in an article that loads amsmath.
         verify: Check every step and report on standard error. Fail if a step does not hold.
@@ -100,7 +99,7 @@ def derive(
         steps = steps or format == "html"
         with Progress("document"):
             parts = [*document.USUAL, *["derivation"] * steps, *["finite width"] * finite_width]
-            blocks = list(document.blocks(action, *parts, architecture=architecture))
+            blocks = list(document.blocks(action, *parts))
         if format == "html":
             text = as_html(blocks, document.definitions(action))
         else:

@@ -609,51 +609,6 @@ class Solves(Claim):
 
 
 @dataclass(frozen=True)
-class SolvesToFirstOrder(Claim):
-    """`before` + tr(force X_1) stays stationary in `variable` when all variables move from `limit` by `displaced`.
-
-    The claim is of first order in the displacements: the mixed second derivative of `before`, along the displacements
-    and along a random direction of `variable`, cancels the force. `after` is the displacement of `variable`. The force
-    acts on the first variable, X_1.
-    """
-
-    variable: MatrixSymbol
-    limit: tuple[tuple[MatrixSymbol, MatrixExpr], ...]
-    displaced: tuple[tuple[MatrixSymbol, MatrixExpr], ...]
-    force: MatrixSymbol
-    tolerance = 1e-4
-    beyond = "a second derivative"
-    checked_by = "mixed second differences of the action, to {}"
-
-    def error(self, before, after, values, rng):
-        point = {symbol.name: interpret(value, values) for symbol, value in self.limit}
-        along = {symbol.name: interpret(value, values) for symbol, value in self.displaced}
-        along[self.variable.name] = interpret(after, values)
-        name = self.variable.name
-        ratios = [np.linalg.norm(along[other]) / np.linalg.norm(value, -2) for other, value in point.items()]
-        length = max(1.0, *ratios)  # small relative displacements keep the differences accurate
-        direction = FloatPoint(values, rng).direction(self.variable) * np.linalg.norm(point[name], -2)
-
-        def at(scale, sideways):
-            moved = {other: value + scale / length * along[other] for other, value in point.items()}
-            return interpret(before, {**values, **moved, name: moved[name] + sideways * direction})
-
-        def differences(h):
-            return np.array([at(0, h) - at(0, -h), (at(h, h) - at(h, -h) - at(-h, h) + at(-h, -h)) / h * length / 2])
-
-        # Richardson extrapolation of the differences.
-        first, second = (4 * differences(0.005) / 0.005 - differences(0.01) / 0.01) / 6
-        on_first = self.limit[0][0].name == name
-        force = np.sum(values[self.force.name] * direction) if on_first else 0.0
-        return worst(abs(second + force), abs(first)) / max(1.0, abs(force))
-
-    def statement(self, before, after, show):
-        """Write the displacement from the limit."""
-        limit = dict(self.limit)[self.variable]
-        return Equation(show(self.variable), rf"{show(limit)} + \delta,\quad \delta = {after}")
-
-
-@dataclass(frozen=True)
 class LargeSizeLimit(Claim):
     """`after` is the limit of the mean of `before`, a random number, as `size` grows. The correction falls as 1/size.
 

@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Mapping
+from typing import Any
 
 import matplotlib.pyplot as plt
 import numpy as np
 import xarray as xr
 from matplotlib.axes import Axes
-from sympy import Symbol
+from sympy import Expr, Symbol
 
+from ..checks import by_name, checked_arguments
+from ..saddle import Action
 from ..symbolic import latex
 from .results import draws_results
 from .style import LIMITS, THEORY, _new_axes
 
-_KINDS = {"minimum": ("o", THEORY), "maximum": ("^", LIMITS[0]), "saddle": ("s", LIMITS[1])}
+# Number of points along each axis of a landscape.
+_POINTS = 201
 _LINES = {
     "coexistence": {"color": THEORY, "linestyle": "-"},
     "metastable coexistence": {"color": THEORY, "linestyle": ":"},
@@ -27,37 +32,44 @@ _LINES = {
 _ABOVE = {"loc": "lower left", "bbox_to_anchor": (0, 1), "ncols": 2}
 
 
-@draws_results
-def draw_landscape(landscape: xr.Dataset, axes: Axes | None = None) -> Axes:
-    """Draw the action S as curves against one order parameter or as contours in two, with its stationary points.
+@checked_arguments
+def draw_landscape(action: Action, values: Mapping[Expr | str, Any], axes: Axes | None = None) -> Axes:
+    """Draw the action S as curves against one order parameter, or as contours in two.
 
     Args:
-        landscape: the result of `saddle.landscape`.
+        action: the action.
+        values: all order parameters and parameters, by symbol or name. One or two order parameters have a range (low,
+            high). With one range, one parameter may be a list, with one curve per entry.
         axes: where to draw. The default is new axes.
     """
-    axes, values = _new_axes(axes), landscape[landscape.attrs["action"]]
-    names = [str(name) for name in values.dims]
-    labels = [landscape[name].attrs["long_name"] for name in names]
-    places = [landscape[f"{name}_stationary"].values for name in names]
-    is_map = names[0] in landscape.attrs["shown"] and len(names) == 2
-    if is_map:
-        image = axes.contourf(*(landscape[name] for name in names), values.T, levels=30, cmap="Greys_r", alpha=0.6)
-        axes.contour(*(landscape[name] for name in names), values.T, levels=30, colors="0.4", linewidths=0.4)
+    given = by_name("values", values)
+    symbols = {symbol.name: symbol for symbol in action.symbols}
+    ranges = [s.name for s in action.order_parameters if isinstance(s, Symbol) and np.ndim(given.get(s.name, 0)) == 1]
+    lists = [s.name for s in action.parameters if isinstance(s, Symbol) and np.ndim(given.get(s.name, 0)) == 1]
+    if len(ranges) not in (1, 2) or len(lists) > 2 - len(ranges):
+        raise ValueError(
+            "values must have a range (low, high) for one or two order parameters, and a list for at most one "
+            f"parameter and one range; got ranges for {ranges} and lists for {lists}"
+        )
+    axes = _new_axes(axes)
+    grid = {name: np.linspace(*given[name], _POINTS) for name in ranges}
+    labels = {name: f"${latex(symbols[name])}$" for name in [*ranges, *lists]}
+    if len(ranges) == 2:
+        across, up = np.meshgrid(*grid.values())
+        heights = action(given | dict(zip(ranges, (across, up), strict=True)))
+        image = axes.contourf(across, up, heights, levels=30, cmap="Greys_r", alpha=0.6)
+        axes.contour(across, up, heights, levels=30, colors="0.4", linewidths=0.4)
         axes.figure.colorbar(image, ax=axes, label="action $S$")
-    else:
-        curves = values if len(names) == 2 else values.expand_dims("curve")
-        shades = np.linspace(0.15, 0.85, len(curves))
-        for curve, shade in zip(curves, shades, strict=True):
-            label = f"{labels[0]} = {float(curve[names[0]]):g}" if len(names) == 2 else None
-            axes.plot(landscape[names[-1]], curve, color=plt.get_cmap("viridis")(shade), label=label)
-        places = [places[-1], landscape["action_stationary"].values]
-    for kind, (marker, color) in _KINDS.items():
-        of_kind = landscape["kind_stationary"].values == kind
-        if of_kind.any():
-            here = [each[of_kind] for each in places]
-            axes.plot(*here, marker, color=color, markeredgecolor="white", label=kind, zorder=3)
-    axes.set(xlabel=labels[0] if is_map else labels[-1], ylabel=labels[1] if is_map else "action $S$")
-    axes.legend(**_ABOVE)
+        axes.set(xlabel=labels[ranges[0]], ylabel=labels[ranges[1]])
+        return axes
+    curves = [{name: value} for name in lists for value in given[name]] or [{}]
+    for curve, shade in zip(curves, np.linspace(0.15, 0.85, len(curves)), strict=True):
+        label = ", ".join(f"{labels[name]} = {value:g}" for name, value in curve.items())
+        color = plt.get_cmap("viridis")(shade)
+        axes.plot(grid[ranges[0]], action(given | curve | grid), color=color, label=label or None)
+    axes.set(xlabel=labels[ranges[0]], ylabel="action $S$")
+    if lists:
+        axes.legend(**_ABOVE)
     return axes
 
 

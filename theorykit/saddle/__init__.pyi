@@ -4,7 +4,6 @@ from .branch import SolutionBranch, follow
 from .diagnosis import ConvergenceWarning
 from .domains import Between, Positive, PositiveDefinite, Real, Symmetric
 from .implicit import NoDerivativeWarning
-from .landscapes import landscape
 from .solution import Solution
 from .solve import QuadratureWarning, SeveralSolutionsWarning, minimise, search, stationary
 
@@ -25,7 +24,6 @@ __all__ = [
     "Symmetric",
     "Transition",
     "follow",
-    "landscape",
     "minimise",
     "phase_diagram",
     "render_latex",

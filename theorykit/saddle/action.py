@@ -228,23 +228,6 @@ class Action(DisplayMixin):
                 warnings.warn(f"S is NaN at {np.sum(undefined)} of {found.size} points: {reason}", RuntimeWarning, 2)
         return found
 
-    def plot_landscape(self, values: Mapping[Expr | str, Any], axes: Any = None) -> Any:
-        """Draw S against one or two order parameters, with its stationary points.
-
-        Args:
-            values: As in `saddle.landscape`: a range (low, high) for every order parameter on an axis, and a number for
-                everything else.
-            axes: Matplotlib axes to draw into. New axes by default.
-        """
-        from ..plots import draw_landscape
-        from .landscapes import landscape
-
-        if axes is not None:
-            from matplotlib.axes import Axes
-
-            checked_instance("axes", axes, Axes)  # before the landscape, which takes much longer
-        return draw_landscape(landscape(self, values), axes)
-
     def _view(self) -> Iterable[Block]:
         return _blocks(self, {})
 

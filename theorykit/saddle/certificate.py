@@ -1,8 +1,10 @@
 """Evidence about the end point of a solve, and the resulting verdict.
 
-A point is a solution only if all of the following holds. The gradient vanishes to its tolerance. The remaining Newton
-step and the rounding errors of the gradient move the point by a negligible distance. The action is smooth there. The
-gradient a short distance away, on both sides along every soft direction, has the sign of the requested signature.
+Newton's map must contract on a box around the point that holds the remaining Newton step and the effects of rounding.
+Then the box contains one stationary point, whose Hessian has as many negative eigenvalues as the Hessian at the point,
+and the stated error bounds its distance (Newton-Kantorovich theorem; P. Deuflhard, Newton Methods for Nonlinear
+Problems, Springer 2004, Section 2.1). The contraction is measured at faces and random corners of the box. Kinks, jumps
+and noise of the gradient fail the test.
 """
 
 from dataclasses import replace
@@ -10,91 +12,48 @@ from dataclasses import replace
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import optimistix as optx
 from jaxtyping import Array, Bool, Float, Int
 
 from ..symbolic import GaussianAverage
 from .action import SIDE
 from .bound_action import BoundAction
-from .problem import AbstractSaddleProblem, Coordinates, Expansion, Point, reach_of
-from .solvers.davidson import smallest_eigenvalue
+from .problem import Coordinates, Expansion, reach_of
 from .solvers.quadratic_model import QuadraticModel
 
-SOLVED, NOT_FINITE, SLOPING, FAR, ROUNDED, KINKED, FLAT, INFLECTED, OTHER_INDEX, AT_EDGE, UNKNOWN_AVERAGE = range(11)
-"""Verdicts about an end point. If several apply, the list in `evidence` decides which one is given.
+SOLVED, NOT_FINITE, SLOPING, UNRESOLVED, DEGENERATE, OTHER_INDEX, AT_EDGE = range(7)
+"""Verdicts about an end point. If several apply, the first of the list in `evidence` is given.
 
 - `SOLVED`: the point is a solution.
 - `NOT_FINITE`: the action or a derivative is not finite.
 - `SLOPING`: the gradient is too large.
-- `FAR`: a Newton step would leave the point.
-- `ROUNDED`: rounding errors leave the point unknown.
-- `KINKED`: the action has a kink or a jump at the point.
-- `FLAT`: the action is constant along a direction.
-- `INFLECTED`: the action rises on one side only along a direction.
+- `UNRESOLVED`: a kink, a jump, rounding or quadrature leaves the point unknown.
+- `DEGENERATE`: the curvature vanishes along a direction, within what the box can tell.
 - `OTHER_INDEX`: the number of negative curvatures differs from the requested index.
-- `AT_EDGE`: the slope at an edge of a domain is not zero.
-- `UNKNOWN_AVERAGE`: quadrature errors of an average leave the point unknown.
+- `AT_EDGE`: the slope at an edge of a domain is not zero, or has no definite sign.
 """
 
 # A point is known if its error is at most this fraction of its largest coordinate.
 NEAR = 1e-6
-# Probe this many of the softest directions, on both sides.
-_PROBED = 8
-# The probe distance is the largest of three. The first is this multiple of the remaining Newton step.
+# Newton's map contracts if it moves no face of the box by more than this fraction of its half-length.
+_CONTRACTS = 0.5
+# The half-length of the box along an eigenvector is the largest of three: this multiple of the remaining Newton step,
 _STEPS = 10.0
-# The second is this multiple of the distance at which the slope exceeds its rounding error.
-_ABOVE = 1e3
-# The third is this multiple of the rounding error of the coordinates.
+# this multiple of the effect of rounding,
+_ABOVE = 100.0
+# and this multiple of the rounding error of the coordinates.
 _ULPS = 1e3
-# The probe distance is at most this fraction of the largest coordinate, so that the probe remains local.
+# The box is at most this fraction of the largest coordinate.
 _FARTHEST = 0.1
-# Maximum number of Newton steps that bring a probe back to the valley.
-_CORRECTIONS = 30
-# A probe is in the valley if its distance from the valley is below this fraction of the probe distance.
-_BESIDE_VALLEY = 1e-12
-# A probe is harmonic if its slope deviates from curvature times distance by at most this fraction.
-_HARMONIC = 0.5
-# A smooth action changes by at most this multiple of the slope at a probe times its distance.
-_LEAP = 2.0
-# Number of random directions that are searched for kinks, in addition to the lowest and the highest.
-_RANDOM = 2
-# A change of S or of its gradient is a kink or a jump if it exceeds smooth changes by this factor.
-_SHARP = 1e3
+# Probe the faces of this many of the softest directions, the face of the stiffest, and this many random corners.
+_FACES, _CORNERS = 8, 2
+# The slope halfway to a face is at most this fraction of the slope at the face, unless S has a kink.
+_CONTINUOUS = 0.8
+# Slopes beside the softest direction are small if they lower S by at most this fraction of its change.
+_ALONE = 0.1
+# A curvature below this fraction of the largest is rounding.
+_FLAT = 1e-12
 # Coordinates next to an edge at which one-sided derivatives are taken. Their signs must agree at both.
 _BESIDE = (16.0, 12.0)
-# Maximum number of products with a Hessian that is too large to form.
-_PRODUCTS = 16
-# Relative error of the smallest eigenvalue from these products.
-_TOLERANCE = 0.1
-
-
-def least_curvature(
-    problem: AbstractSaddleProblem, point: Point, model: QuadraticModel | None = None
-) -> Float[Array, ""]:
-    """Return the smallest eigenvalue of the Hessian of S at a stationary point, per `problem.scale`.
-
-    The eigenvalue is positive at a minimum. It refers to the affine-invariant metric, in which the curvature of the
-    prior is of order one. It comes from the `model` of S. Without a model, because the Hessian is too large to form,
-    the result is an upper bound from a few products.
-    """
-    if model is not None:
-        return model.curvatures[0] / problem.scale
-    action, size = problem.action_on_tangent(point)
-    start = jax.random.normal(jax.random.key(0), (size,), dtype=jnp.float64)
-    functions = action, problem.model_on_tangent(point)
-    products = [jax.linearize(jax.grad(function), jnp.zeros(size))[1] for function in functions]
-    return smallest_eigenvalue(*products, start, products=_PRODUCTS, tolerance=_TOLERANCE).value / problem.scale
-
-
-def judged_minimum(result: optx.RESULTS, point: Point, curvature: Array, tolerance: Array) -> optx.RESULTS:
-    """Return success if the gradient measured at `point` and its smallest `curvature` indicate a minimum.
-
-    The minimiser's own verdict is not trusted: if it stops successfully at a non-stationary point, it has diverged.
-    """
-    failure = optx.RESULTS.where(result == optx.RESULTS.successful, optx.RESULTS.nonlinear_divergence, result)
-    failure = optx.RESULTS.where(point.is_finite, failure, optx.RESULTS.nonfinite)
-    minimum = (point.gradient_norm <= tolerance) & (curvature > 0)
-    return optx.RESULTS.where(minimum, optx.RESULTS.successful, failure)
 
 
 class LocalModel(eqx.Module):
@@ -160,111 +119,80 @@ class Evidence(eqx.Module):
 def evidence(bound: BoundAction, coordinates: Coordinates, local: LocalModel, index: int, tolerance: Array) -> Evidence:
     """Judge whether `coordinates`, about which S has the model `local`, are a stationary point of this index."""
     model, reach, eps = local.model, reach_of(coordinates), jnp.finfo(coordinates.dtype).eps
+    curvatures, directions, sizes = model.curvatures, model.directions, jnp.abs(model.curvatures)
     left, gradient_norm = model.newton_length(), jnp.linalg.norm(local.slope) / bound.scale
+    # A coordinate that is fixed on an edge has separate evidence.
+    held = jnp.sum((directions * (1 - bound.free)[:, None]) ** 2, axis=0) > 0.5
 
-    # Compare S and its gradient at neighbouring points. Noise is measured a few rounding errors away. Jumps are
-    # searched for slightly farther away, on both sides along the lowest, the highest, and random directions. Noise
-    # differs between two points on one side, whereas a jump is the same at both.
-    random = jax.random.normal(jax.random.key(0), (_RANDOM, len(coordinates)), dtype=coordinates.dtype)
-    directions = jnp.concatenate([model.directions[:, :1].T, model.directions[:, -1:].T, random])
-    directions = directions / jnp.linalg.norm(directions, axis=1, keepdims=True)
-    near = jnp.array([0.0, -8.0, -3.0, 3.0, 8.0])[:, None] * eps * jnp.maximum(jnp.abs(coordinates), 1.0)
-    off = _ULPS * eps * reach * jnp.concatenate([directions, -directions])
-
-    def around(step):
-        moved = bound.moved(coordinates, step)
-        return bound.slopes(moved, jnp.zeros_like(step))[0], bound.terms(moved)
-
-    slopes, terms = bound.over(around)(jnp.concatenate([near, off, 2 * off]))
-    actions, terms, few = jnp.sum(terms, axis=1), terms[0], len(near)
-    noise = jnp.max(jnp.abs(slopes[:few] - local.slope - near @ local.hessian), axis=0) / 2
-    noise_of_action = jnp.max(jnp.abs(actions[:few] - actions[0] - near @ local.slope))
+    # Rounding of the gradient: of its terms, of sums within terms, and of the coordinates.
     within_terms, within_slopes = bound.rounding(coordinates)
-    noise_of_action = noise_of_action + eps * within_terms
-    (first, second), (low, high) = jnp.split(slopes[few:], 2), jnp.split(actions[few:], 2)
-    apart, summed = _ULPS * eps * reach, 4 * eps * jnp.sum(jnp.abs(terms))
-    smooth = jnp.linalg.norm(local.hessian) * apart
-    rough = jnp.linalg.norm(second - first, axis=1) + 4 * eps * jnp.linalg.norm(local.magnitude) + eps * apart
-    turned = jnp.linalg.norm(first - local.slope, axis=1) > _SHARP * (smooth + rough)
-    allowed = _SHARP * (jnp.abs(high - low) + summed + (jnp.linalg.norm(local.slope) + smooth) * apart)
-    jumped = jnp.abs(low - actions[0]) > allowed
-    rises = jnp.all(jnp.sum(first * off, axis=1) > 0) & jnp.all(high >= actions[0]) & ~jnp.any(jumped)
-    # A kink of a function of one number is a minimum if S rises on both sides of it.
-    one_sided = (len(coordinates) == 1) & (index == 0) & rises
-    rounding = (4 * eps * local.magnitude + eps * within_slopes + noise) * bound.free
-    along = jnp.abs(model.directions).T @ rounding
-    moved_by_rounding = jnp.linalg.norm(jnp.where(along == 0, 0.0, along / jnp.abs(model.curvatures)))
+    by_coordinates = jnp.abs(local.hessian) @ jnp.abs(eps * coordinates)
+    rounding = (4 * eps * local.magnitude + eps * within_slopes + by_coordinates) * bound.free
+    along = jnp.where(held, 0.0, jnp.abs(directions).T @ rounding)
+    shift = jnp.where(along == 0, 0.0, along / sizes)
 
-    # Probe the slope of S a short distance away, on both sides along the softest directions of the model. The probes
-    # follow the valley, that is, Newton steps bring the slope along stiffer directions to zero. A degenerate point is
-    # therefore judged by the action reduced to its soft direction (Lyapunov-Schmidt reduction), and not by the sign of
-    # a curvature that is zero within its error.
-    sizes = jnp.abs(model.curvatures)
-    # A fixed coordinate has separate evidence.
-    along_held = jnp.sum((model.directions * (1 - bound.free)[:, None]) ** 2, axis=0) > 0.5
-    which = jnp.argsort(jnp.where(along_held, jnp.inf, sizes))[: min(_PROBED, len(sizes))]
-    size, direction, is_held = sizes[which], model.directions[:, which].T, along_held[which]
-    shortest = jnp.maximum(_STEPS * left, _ULPS * eps * reach)
-    distance = jnp.minimum(jnp.maximum(shortest, _ABOVE * along[which] / size), _FARTHEST * reach)
-    distance = jnp.where(jnp.isfinite(distance), distance, _FARTHEST * reach)
-    stiff = (sizes > 10 * size[:, None]) & (jnp.arange(len(sizes)) != which[:, None])
-    directions, distances, stiff = (jnp.concatenate([rows, rows]) for rows in (direction, distance, stiff))
+    # Newton's map takes x + s to x + s - H^-1 g(x + s), so it contracts if H^-1 (g(x + s) - g(x)) is close to s.
+    box = jnp.maximum(_STEPS * jnp.abs(model.along_newton()), _ABOVE * shift)
+    smallest = _ULPS * eps * reach
+    box = jnp.clip(jnp.where(jnp.isnan(box), jnp.inf, box), smallest, _FARTHEST * reach)
+    softest = jnp.argsort(jnp.where(held, jnp.inf, sizes))[:_FACES]
+    faces = jnp.eye(len(sizes))[jnp.append(softest, len(sizes) - 1)]
+    corners = jnp.sign(jax.random.normal(jax.random.key(0), (_CORNERS, len(sizes)), dtype=coordinates.dtype))
+    inside = jnp.concatenate([faces, faces[:1] / 2, corners]) * jnp.where(held, 0.0, box)
+    steps = jnp.concatenate([inside, -inside]) @ directions.T
 
-    def follow_valley(state):
-        steps, *_, last, _, count = state
-        slopes = bound.over(lambda step: bound.slopes(coordinates, step)[0])(steps)
-        uphill = jnp.where(stiff, slopes @ model.directions, 0.0)
-        beside = uphill / jnp.where(sizes > 0, model.curvatures, 1.0)
-        far, forwards = jnp.linalg.norm(beside, axis=1), jnp.sum(slopes * directions, axis=1)
-        # Rounding may keep a probe from coming nearer. The slope that remains across the valley is then accounted for.
-        nears = jnp.any((far > _BESIDE_VALLEY * distances) & ~(far > last / 2))
-        return steps - beside @ model.directions.T, forwards, jnp.linalg.norm(uphill, axis=1), far, nears, count + 1
+    def probe(step):
+        return bound.slopes(coordinates, step)[0] - local.slope, bound.terms(bound.moved(coordinates, step))
 
-    steps = jnp.concatenate([distance[:, None] * direction, -distance[:, None] * direction])
-    nothing = jnp.zeros(len(steps))
-    start = (steps, nothing, nothing, nothing + jnp.inf, jnp.array(True), jnp.array(0))
-    go_on = lambda state: state[4] & (state[5] <= _CORRECTIONS)  # noqa: E731
-    steps, slopes, uphill, *_ = jax.lax.while_loop(go_on, follow_valley, start)
-    ahead, behind = jnp.split(slopes, 2)
-    expected = model.curvatures[which] * distance
-    miss = jnp.maximum(jnp.abs(ahead - expected), jnp.abs(behind + expected))
-    resolved = jnp.abs(expected) > 4 * along[which]
-    harmonic = ((miss <= _HARMONIC * jnp.abs(expected)) & resolved) | is_held
-    # If the valley bends, the slope that remains across it has a component along it.
-    floor = 4 * along[which] + 10 * jnp.maximum(*jnp.split(uphill, 2))
-    # If the slope grows with distance, the change of S is at most the slope at the probe times its distance. A larger
-    # change is a jump.
-    changes = bound.over(lambda step: jnp.sum(bound.terms(bound.moved(coordinates, step))))(steps) - jnp.sum(terms)
-    rounded = 1e3 * eps * jnp.sum(jnp.abs(terms))
-    leaps = jnp.abs(changes) > _LEAP * jnp.abs(slopes) * distances + rounded
-    positive = jnp.where(harmonic, expected > 0, (ahead > floor) & (behind < -floor))
-    negative = jnp.where(harmonic, expected < 0, (ahead < -floor) & (behind > floor))
-    flat = (jnp.abs(ahead) <= floor) & (jnp.abs(behind) <= floor) & ~harmonic
-    leaped = jnp.any(leaps.reshape(2, -1), axis=0) & (positive | negative) & ~harmonic
+    changes, terms = bound.over(probe)(jnp.concatenate([jnp.zeros_like(steps[:1]), steps]))
+    changes, actions, terms = changes[1:], jnp.sum(terms[1:], axis=1), terms[0]
+    off = jnp.abs(changes @ directions - jnp.concatenate([inside, -inside]) * curvatures) - 8 * along
+    off = jnp.where(held, 0.0, jnp.max(jnp.maximum(off, 0.0), axis=0) / (sizes * box))
+    contracts = off <= _CONTRACTS
 
-    soft = model.curvatures[which]
-    below_zero = jnp.sum(model.curvatures < 0) + jnp.sum(negative & (soft >= 0)) - jnp.sum(positive & (soft < 0))
-    finite = jnp.all(jnp.isfinite(terms)) & jnp.isfinite(gradient_norm) & jnp.all(jnp.isfinite(model.curvatures))
-    all_harmonic = jnp.all(harmonic)
+    # Along the softest direction, a curvature of zero may still be an extremum: the slope changes its sign, without a
+    # jump, and the slopes in other directions are too small to matter.
+    soft, count = softest[0], len(faces)
+    ends = (changes + local.slope)[jnp.array([0, len(inside), count, len(inside) + count])] @ directions
+    (ahead, behind), halfway = ends[:2, soft], ends[2:, soft]
+    beside = jnp.where(jnp.arange(len(sizes)) == soft, 0.0, ends**2 / sizes)
+    is_alone = jnp.all(jnp.sum(beside, axis=1) <= _ALONE * jnp.abs(ends[:, soft]) * box[soft])
+    is_continuous = jnp.all(jnp.abs(halfway) <= _CONTINUOUS * jnp.abs(ends[:2, soft]))
+    floor = 4 * along[soft]
+    falls = (ahead < -floor) & (behind > floor)
+    is_extremum = ~contracts[soft] & is_alone & is_continuous & (falls | (ahead > floor) & (behind < -floor))
+    is_bracketed = is_extremum & (jnp.arange(len(sizes)) == soft)
+    negative = jnp.sum(jnp.where(is_bracketed, falls, curvatures < 0))
+    moved = jnp.linalg.norm(jnp.where(is_bracketed, box, shift))
+    contracts = contracts | is_bracketed
+    # A smooth action changes by the mean of the slopes at both ends of a step.
+    action_error = 4 * eps * jnp.sum(jnp.abs(terms)) + eps * within_terms + jnp.finfo(terms.dtype).tiny
+    work = jnp.sum(changes * steps, axis=1)
+    leap = jnp.abs(actions - jnp.sum(terms) - steps @ local.slope - work / 2)
+    leaps = ~jnp.all(leap <= jnp.sum(jnp.abs(changes * steps), axis=1) + 1e3 * action_error)
+    # In the smallest box, only a kink or noise can change the slope by as much as the curvature does.
+    is_rough = jnp.any(~contracts & (box <= smallest) & jnp.isfinite(off)) | leaps
+
+    is_unknown = ~(jnp.linalg.norm(jnp.where(is_bracketed, 0.0, shift)) <= NEAR * reach)
+    is_flat = jnp.any(jnp.where(held, jnp.inf, sizes) <= _FLAT * jnp.max(sizes))
+
+    finite = jnp.all(jnp.isfinite(terms)) & jnp.isfinite(gradient_norm) & jnp.all(jnp.isfinite(curvatures))
     wrong = [
         (NOT_FINITE, ~finite),
         # No gradient is smaller than its rounding, whose effect on the point is judged separately.
         (SLOPING, ~(gradient_norm <= jnp.maximum(tolerance, jnp.linalg.norm(rounding) / bound.scale))),
-        (KINKED, (jnp.any(turned | jumped) | jnp.any(leaped)) & ~one_sided),
-        (FAR, ~(left <= NEAR * reach)),
-        (FLAT, ~one_sided & jnp.any(flat)),
-        (INFLECTED, ~one_sided & jnp.any(~(positive | negative | flat)) | (jnp.sum(~harmonic) > 1)),
-        (ROUNDED, ~(moved_by_rounding <= NEAR * reach) & all_harmonic),
+        (DEGENERATE, is_unknown & is_flat),
+        (UNRESOLVED, is_rough),
+        (DEGENERATE, ~(left <= NEAR * reach) | ~jnp.all(contracts)),
+        (UNRESOLVED, is_unknown),
         (AT_EDGE, jnp.any((bound.free == 0) & ((local.slope_at_edge != 0) | local.unclear))),
-        (OTHER_INDEX, below_zero != index),
+        (OTHER_INDEX, negative != index),
     ]
     verdict = jnp.array(SOLVED)
     for name, holds in reversed(wrong):
         verdict = jnp.where(holds, name, verdict)
-    # The slope of a harmonic probe is accurate to a factor of two, and so is the Newton step.
-    bracket = jnp.max(jnp.where(harmonic, 0.0, distance))
-    error = jnp.where(all_harmonic, moved_by_rounding + left / (1 - _HARMONIC), bracket)
-    return Evidence(verdict, terms, summed + noise_of_action, gradient_norm, model, error, local.slope)
+    error = moved + left / (1 - _CONTRACTS) + 4 * eps * reach
+    return Evidence(verdict, terms, action_error, gradient_norm, model, error, local.slope)
 
 
 def _at_edges(

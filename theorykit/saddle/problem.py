@@ -1,4 +1,4 @@
-"""Problem for a solver: an action over unconstrained coordinates, its curvature, and sweeps."""
+"""Problem for a solver: an action over unconstrained coordinates, and its curvature."""
 
 import abc
 from collections.abc import Callable, Iterator, Mapping
@@ -24,7 +24,7 @@ class Point(eqx.Module):
     - `action`: S.
     - `magnitude`: sum of the absolute values of the terms of S, which sets the rounding error of S.
     - `gradient_norm`: norm of the gradient per scale, in the affine-invariant metric.
-    - `details`: intermediate results for `expansion` and `majorise`.
+    - `details`: intermediate results for `expansion`.
     """
 
     coordinates: Coordinates
@@ -97,27 +97,3 @@ class AbstractSaddleProblem(eqx.Module):
     def has_left(self, coordinates: Coordinates) -> Array | bool:
         """Return whether the coordinates are so close to an edge of the domain that the solve should stop."""
         return False
-
-    @property
-    def has_sweeps(self) -> bool:
-        """Whether the problem has `majorise`."""
-        return False
-
-    def majorise(self, point: Point, share: Array | float) -> Coordinates:
-        """Return the coordinates after majorise-minimise sweeps, without evaluating S there.
-
-        `share` in (0, 1] is the fraction of the convex part of the data term that is bounded. The rest is linearised.
-        At share 1, S does not rise. Smaller shares give longer steps, which usually end closer to the minimum.
-        """
-        raise NotImplementedError
-
-    def action_on_tangent(self, point: Point) -> tuple[Callable[[Tangent], Float[Array, ""]], int]:
-        """Return S as a function of a tangent at `point` in directions of unit length, and the number of directions.
-
-        Solvers use this function if the Hessian is too large to form.
-        """
-        raise NotImplementedError
-
-    def model_on_tangent(self, point: Point) -> Callable[[Tangent], Float[Array, ""]]:
-        """Return a cheap function of a tangent at `point` whose Hessian is close to that of S in soft directions."""
-        raise NotImplementedError

@@ -1,6 +1,4 @@
-"""Stationary point of an action, its certificate, and the likely cause of a failure."""
-
-from __future__ import annotations
+"""Solution of a stationary-point problem: its numbers, its certificate, and the outcome in words."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
@@ -11,23 +9,13 @@ import optimistix as optx
 from jaxtyping import Array, Float, Int
 from sympy import Expr
 
-from ..checks import by_name, is_traced, refuse_traced, shown
+from ..checks import is_traced, refuse_traced, shown
 from ..symbolic.documents.display import DisplayMixin
 from ..symbolic.documents.document import Block, Heading, Table, Text, verbatim
 from .action import Action, indefinite
-from .certificate import (
-    AT_EDGE,
-    FAR,
-    FLAT,
-    INFLECTED,
-    KINKED,
-    NOT_FINITE,
-    OTHER_INDEX,
-    ROUNDED,
-    SLOPING,
-    UNKNOWN_AVERAGE,
-)
+from .certificate import AT_EDGE, DEGENERATE, NEAR, NOT_FINITE, OTHER_INDEX, SLOPING, UNRESOLVED
 from .diagnosis import AbstractOutcome
+from .problem import reach_of
 
 # Coordinates beyond this distance are far from random starts.
 _FAR = 1e2
@@ -58,39 +46,26 @@ def in_words(value: Any) -> str:
 class Solution(DisplayMixin, AbstractOutcome):
     """Outcome of `minimise` or `stationary`, differentiable in the values of the parameters.
 
+    Lengths and gradients are in the metric of the domains (`theorykit.saddle.domains`). Under `vmap`, every leaf has
+    the axes of the batch.
+
     - `order_parameters`: values of the order parameters, by name. `solution[symbol]` returns one of them.
-    - `action`: value of S.
-    - `action_error`: error of S by rounding and by the quadrature of averages.
-    - `error`: bound on the shift of the point by rounding, by the remaining Newton step and by quadrature, in the
-      metric of the domains (`theorykit.saddle.domains`).
-    - `gradient_norm`: norm of the gradient of S per scale, in the metric of the domains.
-    - `hessian_eigenvalues` (kept,): eigenvalues of the Hessian of S per scale, in the metric of the domains and in
-      increasing order. If there are more than 48, only the lowest, the highest and those nearest to zero are stored. An
-      order parameter on an edge of its domain contributes the one-sided second derivative of S.
-    - `index`: number of negative eigenvalues, including those that are not stored.
-    - `quadrature_error`: first-order shift of the order parameters under finer quadrature of the Gaussian averages, in
-      the metric of the domains. It is zero without averages.
-    - `result`: `optimistix.RESULTS.successful` if and only if the point is certified: it is stationary to the tolerance
-      and to rounding, has the requested index, and the action is smooth there. If a curvature is zero within its error,
-      the gradient on both sides decides. `diagnosis` explains a failure.
-    - `stats`: details of the solve, by name:
-
-      - `evaluations`, `hessians`: numbers of evaluations of the action and of Hessians.
-      - `tolerance`, `asked`: the requested tolerance and index.
-      - `coordinates`, `gradient`, `travelled`: coordinates of the point, gradient of S per scale in steps of the
-        metric, and distance from the start.
-      - `remaining`: length of the remaining Newton step.
-      - `negative`: number of negative eigenvalues.
-      - `softest`, `lowest`: directions of the curvature with the smallest absolute value, and of the lowest curvature.
-      - `at_edge`: mask of coordinates on an edge of their domain.
-      - `reached` (from `search` only): number of starts that led to this point.
-
+    - `action`, `action_error`: S, and its error by rounding and by the quadrature of averages.
+    - `error`: bound on the distance to the stationary point: rounding, remaining Newton step and quadrature.
+    - `gradient_norm`: norm of the gradient of S per scale.
+    - `hessian_eigenvalues` (kept,): eigenvalues of the Hessian of S per scale, in increasing order. Of more than 48,
+      only the lowest, the highest and those nearest to zero are stored. An order parameter on an edge of its domain
+      contributes the one-sided second derivative of S.
+    - `quadrature_error`: shift of the order parameters under finer quadrature of the Gaussian averages.
+    - `result`: `optimistix.RESULTS.successful` if and only if the point is certified: the gradient vanishes to the
+      tolerance, Newton's method contracts around the point, and the index is the requested one.
     - `terms` (terms,): value of every term of the action, `of.terms`.
-    - `of`: the action that was solved.
-    - `owners`: name of the order parameter of each coordinate.
-    - `parameters`: values of the parameters, by name. Empty if they were traced.
-
-    Under `vmap`, every leaf has the axes of the batch.
+    - `stats`: details, by name: numbers of `evaluations` and `hessians`; `tolerance` and `asked`, the requested index;
+      `coordinates`, `gradient`, distance `travelled` from the start, and length of the `remaining` Newton step; number
+      of `negative` eigenvalues; the directions of the `softest` and the `lowest` curvature; mask `at_edge` of the
+      coordinates on an edge; and, from `search`, the number of starts that `reached` the point.
+    - `of`: the action. `owners`: name of the order parameter of each coordinate. `parameters`: values by name, empty if
+      they were traced.
     """
 
     order_parameters: Mapping[str, Float[Array, "..."]]
@@ -116,7 +91,7 @@ class Solution(DisplayMixin, AbstractOutcome):
 
     @property
     def index(self) -> Int[Array, ""] | int:
-        """Number of negative eigenvalues of the Hessian: zero at a minimum."""
+        """Number of negative eigenvalues of the Hessian, including those that are not stored: zero at a minimum."""
         negative = self.stats["negative"]
         return negative if is_traced(negative) or negative.ndim else int(negative)
 
@@ -133,19 +108,14 @@ class Solution(DisplayMixin, AbstractOutcome):
         refuse_traced("place", self.order_parameters, reason="shows values", anywhere=False)
         return place_in_words(self.order_parameters)
 
-    def plot_landscape(self, values: Mapping[Expr | str, Any], axes: Any = None) -> Any:
-        """Draw S against one or two order parameters as in `Action.plot_landscape`. All others stay at the solution."""
-        return self.of.plot_landscape({**self.parameters, **self.order_parameters, **by_name("values", values)}, axes)
-
     def _view(self) -> Iterator[Block]:
         rows = [(verbatim(name), in_words(value)) for name, value in self.order_parameters.items()]
         if np.ndim(self.action):
             yield Heading(f"{np.size(self.action)} solves")
             rows = [("converged", str(int(np.sum(self.converged)))), *rows, ("S", in_words(self.action))]
         else:
-            asked = int(self.stats["asked"])
-            kind = "Stationary point of index " + str(asked) if asked else "Minimum"
-            yield Heading(kind if self.converged else f"{kind}: not found")
+            kind = self._kind
+            yield Heading(f"{kind[0].upper()}{kind[1:]}{'' if self.converged else ': not found'}")
             rows.append(("S", f"{float(self.action):.9g}"))
             if self.parameters:
                 rows.append(("at", verbatim(place_in_words(self.parameters))))
@@ -155,83 +125,69 @@ class Solution(DisplayMixin, AbstractOutcome):
         yield Table(tuple(rows))
         yield Text(verbatim(self.diagnosis))
 
+    @property
+    def _kind(self) -> str:
+        asked = int(self.stats["asked"])
+        return f"stationary point of index {asked}" if asked else "minimum"
+
     def describe(self) -> str:
         """Describe the outcome in words, with advice if the solve did not converge."""
-        asked, verdict = int(self.stats["asked"]), int(self.stats["verdict"])
-        eigenvalues, spent = np.asarray(self.hessian_eigenvalues), int(self.stats["evaluations"])
-        is_far, edges = float(self.stats["travelled"]) > _FAR, ", ".join(self.edges)
-        norm = f"gradient norm {float(self.gradient_norm):.3g}"
-        kind = "minimum" if asked == 0 else f"stationary point of index {asked}"
+        verdict, eigenvalues = int(self.stats["verdict"]), np.asarray(self.hessian_eigenvalues)
+        kind, after = self._kind, f"after {int(self.stats['evaluations'])} evaluations"
+        norm = f"gradient norm {float(self.gradient_norm):.3g} per scale"
         if self.converged:
-            on = f" on the edge of the domain, {edges}" if edges else ""
-            return f"converged to a {kind}{on}: {norm} per scale, after {spent} evaluations"
-        softest, lowest = (
-            self.owners[int(np.argmax(np.abs(self.stats[direction])))] for direction in ("softest", "lowest")
-        )
-        is_finite = np.isfinite(self.terms)
+            on = f" on the edge of the domain, {', '.join(self.edges)}" if self.edges else ""
+            return f"converged to a {kind}{on}: {norm}, {after}"
+        softest, lowest = (self.owners[int(np.argmax(np.abs(self.stats[name])))] for name in ("softest", "lowest"))
+        slopes = self._slopes_at_edges()
         if verdict == NOT_FINITE:
+            is_finite = np.isfinite(self.terms)
             what = f"the term {shown(self.of.terms[int(np.argmin(is_finite))])} of the action is"
             what = "a derivative of the action is" if np.all(is_finite) else what
-            advice = "give an order parameter the domain on which it is defined"
             known = {**self.order_parameters, **self.parameters}
-            if all(symbol.name in known for symbol in self.of.symbols) and (reason := indefinite(self.of, known)):
-                advice = f"{advice}: {reason}"
-            return f"{what} not finite at {self.place}. {_ELSEWHERE}, or {advice}"
-        if verdict == SLOPING and asked == 0 and (eigenvalues[0] < 0 or is_far):
+            is_known = all(symbol.name in known for symbol in self.of.symbols)
+            reason = indefinite(self.of, known) if is_known else ""
+            return f"{what} not finite at {self.place}{reason and f': {reason}'}. {_ELSEWHERE}, or change its domain"
+        is_falling = eigenvalues[0] < 0 or float(self.stats["travelled"]) > _FAR
+        if verdict == SLOPING and kind == "minimum" and is_falling:
             return (
-                f"the action falls without bound: it is {float(self.action):.3g} at {self.place} after {spent} "
-                f"evaluations, its {norm}, and the Hessian's smallest eigenvalue {eigenvalues[0]:.3g}, mostly along "
-                f"{lowest}. For a maximum along some directions, use stationary(..., index=number of these directions)"
+                f"the action falls without bound: it is {float(self.action):.3g} at {self.place} {after}, the "
+                f"smallest eigenvalue of its Hessian {eigenvalues[0]:.3g}, mostly along {lowest}. For a maximum along "
+                "some directions, use stationary(..., index=number of these directions)"
             )
-        tolerance = f"tolerance {float(self.stats['tolerance']):.3g}"
         if verdict == SLOPING:
             return (
-                f"no stationary point was reached: after {spent} evaluations the {norm} per scale exceeds the "
-                f"{tolerance}, at {self.place}. There may be none; otherwise {_ELSEWHERE.lower()}, or raise max_steps"
+                f"no stationary point was reached: {after} the {norm} exceeds the tolerance "
+                f"{float(self.stats['tolerance']):.3g}, at {self.place}. {_ELSEWHERE}, or raise max_steps"
             )
-        if slopes := self._slopes_at_edges():
-            edges = " and ".join(slopes)
+        if slopes:
             return (
-                f"no stationary point was reached: the solve ended on the edge of a domain, {edges}, where S "
-                f"{' and '.join(slopes.values())}. {_ELSEWHERE}. If S is meant to be lowest or highest on the edge, "
-                f"insert {edges} into the expression"
+                "no stationary point was reached: the solve ended on the edge of a domain, "
+                f"{' and '.join(slopes)}, where S {' and '.join(slopes.values())}. {_ELSEWHERE}, or insert the edge "
+                "into the expression"
             )
-        if verdict == FAR or (verdict in (FLAT, INFLECTED) and is_far):
-            return (
-                f"the gradient is small at {self.place} ({norm} per scale), but so is the curvature, "
-                f"{float(np.min(np.abs(eigenvalues))):.3g}: a Newton step would still move the point by "
-                f"{float(self.stats['remaining']):.3g}. S may level off towards infinity or the edge of a domain"
-            )
-        other = f"not a {kind}: {self.index} eigenvalues of the Hessian are negative, the smallest "
-        other += f"{eigenvalues[0]:.3g} mostly along {lowest}. {_ELSEWHERE}, or use stationary(..., index={self.index})"
-        if self.index == asked:
-            other = f"not a {kind}: the curvature along {softest} vanishes, and the gradient on both sides shows this"
         reasons = {
-            ROUNDED: (
-                f"rounding may move the point by {float(self.error):.3g}: large terms cancel in the gradient (the "
-                f"action is known to {float(self.action_error):.3g}). Simplify the expression so that they cancel "
-                "symbolically, or change units"
+            DEGENERATE: (
+                f"degenerate: the curvature is {float(np.min(np.abs(eigenvalues))):.3g} mostly along {softest}, and a "
+                f"Newton step would move the point by {float(self.stats['remaining']):.3g}. S may have a continuous "
+                "symmetry, a fold or a branch point there, or level off towards infinity or an edge"
             ),
-            KINKED: (
-                "the action has a kink or a jump there (Abs, Max, sign), so the point is not certified. Use a smooth "
-                "function instead"
+            AT_EDGE: f"on the edge of a domain, {', '.join(self.edges)}, where the slope of the action is not zero",
+            OTHER_INDEX: (
+                f"not a {kind}: {self.index} eigenvalues of the Hessian are negative, the smallest "
+                f"{eigenvalues[0]:.3g} mostly along {lowest}. {_ELSEWHERE}, or use stationary(..., index={self.index})"
             ),
-            FLAT: (
-                f"degenerate: the action does not change along a direction, mostly {softest}. If it has a continuous "
-                "symmetry, remove the symmetry by a constraint or by fewer order parameters"
-            ),
-            INFLECTED: (
-                f"neither a minimum nor a maximum along a direction of vanishing curvature, mostly {softest}. It is a "
-                "fold or a branch point: change a parameter, and follow the branch through the point"
-            ),
-            AT_EDGE: f"on the edge of a domain, {edges}, where the slope of the action is not zero. {_ELSEWHERE}",
-            UNKNOWN_AVERAGE: (
-                "the quadrature error of a Gaussian average may move the point by "
-                f"{float(self.quadrature_error):.3g}: the average is infinite there, or too hard to integrate"
-            ),
-            OTHER_INDEX: other,
+            UNRESOLVED: "the action has a kink or a jump there (Abs, Max, sign). Use a smooth function instead",
         }
-        return f"stationary at {self.place} ({norm}, {tolerance}), but {reasons[verdict]}"
+        if self.index == int(self.stats["asked"]):
+            reasons[OTHER_INDEX] = f"not a {kind}: the slopes on both sides show it, mostly along {softest}"
+        known_to = NEAR * float(reach_of(self.stats["coordinates"]))
+        if float(self.error) > known_to:
+            reasons[UNRESOLVED] = (
+                f"rounding or quadrature may move the point by {float(self.error):.3g} (the action is known to "
+                f"{float(self.action_error):.3g}). Simplify terms that cancel, change units, or use more nodes"
+            )
+        return f"stationary at {self.place} ({norm}), but {reasons[verdict]}"
 
     def _slopes_at_edges(self) -> dict[str, str]:
         """Describe the slope of S at each edge, by equations such as `m = 0`, unless it is zero."""

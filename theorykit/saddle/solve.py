@@ -25,8 +25,9 @@ from .certificate import (
     NOT_FINITE,
     SLOPING,
     SOLVED,
-    UNKNOWN_AVERAGE,
+    UNRESOLVED,
     Evidence,
+    LocalModel,
     evidence,
     local_model,
     quadrature_errors,
@@ -79,6 +80,7 @@ def minimise(
     values: Values = MappingProxyType({}),
     *,
     initial: Values | None = None,
+    solver: optx.AbstractMinimiser | None = None,
     tolerance: PositiveNumber = 1e-9,
     max_steps: Count = 1000,
     throw: bool = False,
@@ -90,6 +92,8 @@ def minimise(
         values: Values of the parameters of the action, by name or symbol.
         initial: Values of the order parameters at the start, by name or symbol. By default, the solve starts at eight
             fixed pseudorandom points, and the lowest minimum is returned. `search` returns all minima.
+        solver: Any Optimistix minimiser. Newton steps polish its result before it is judged. The default is Newton's
+            method with exact curvature in a trust region.
         tolerance: Largest gradient norm per scale of a solution.
         max_steps: Largest number of steps.
         throw: Raise an error if the solve fails. By default, a `ConvergenceWarning` reports the likely cause.
@@ -113,11 +117,8 @@ def minimise(
         >>> round(float(solution[m]), 6)
         0.85856
     """
-    task = _Task.of(action, values, initial, 0, tolerance, max_steps)
-    found, ends = _solved(*task)
-    if task.wants_finer(found):
-        found, _ = _solved(*task._replace(refines=True), ends)
-    return _reported(task, _best(found), throw)
+    bound, found = _solve(action, values, initial, 0, tolerance, max_steps, solver=solver)
+    return _reported(bound, _best(found), throw)
 
 
 @checked_arguments
@@ -137,10 +138,7 @@ def stationary(
     raised, are documented in `minimise`. If no `initial` is given and random starts lead to several points, a
     `SeveralSolutionsWarning` lists the points.
     """
-    task = _Task.of(action, values, initial, index, tolerance, max_steps)
-    found, ends = _solved(*task)
-    if task.wants_finer(found):
-        found, _ = _solved(*task._replace(refines=True), ends)
+    bound, found = _solve(action, values, initial, index, tolerance, max_steps)
     if initial is None and not is_traced(found) and len(kept := _distinct_solutions(found)) > 1:
         listed = "; ".join(f"S = {float(each.action):.6g} at {each.place}" for each in kept[:3])
         more = f"; and {len(kept) - 3} more" if len(kept) > 3 else ""
@@ -150,7 +148,7 @@ def stationary(
             SeveralSolutionsWarning,
             stacklevel=3,
         )
-    return _reported(task, _best(found), throw)
+    return _reported(bound, _best(found), throw)
 
 
 @checked_arguments
@@ -198,42 +196,51 @@ def end_points(
     max_steps: int = 1000,
 ) -> Solution:
     """Return the end points of solves from random starts, converged or not, as one batch."""
-    task = _Task.of(action, values, None, index, tolerance, max_steps, starts, seed)
-    found, ends = _solved(*task)
-    return _solved(*task._replace(refines=True), ends)[0] if task.wants_finer(found) else found
+    return _solve(action, values, None, index, tolerance, max_steps, starts, seed)[1]
 
 
-class _Task(NamedTuple):
-    """Arguments of `_solved`.
-
-    The composite rule takes as long to compile as everything else. Inside other compiled functions it is part of the
-    solve. Otherwise a second function `refines` the end points, only if the error of the action's own quadrature
-    requires it.
-    """
+class _Run(NamedTuple):
+    """Arguments of a solve from each of `starts`."""
 
     bound: BoundAction
     starts: Float[Array, "starts coordinates"]
-    solver: AbstractSaddleSolver
+    solver: optx.AbstractMinimiser
     tolerance: Array
-    max_steps: Array
-    refines: bool
+    max_steps: Array | int
 
-    @classmethod
-    def of(cls, action, values, initial, index, tolerance, max_steps, starts=_STARTS, seed=0) -> _Task:
-        bound = bind(action, values, initial)
-        if initial is None:
-            begin = jnp.array(np.random.default_rng(seed).standard_normal((starts, len(bound.free))))
-        else:
-            begin = initial_coordinates(bound, initial)[None]
-        solver = IndexNewton(index=index, near=_NEAR) if index else Newton(near=_NEAR)
-        refines = is_traced(bound, begin, tolerance)
-        return cls(bound, begin, solver, jnp.array(on_host(tolerance)), jnp.array(np.array(max_steps)), refines)
 
-    def wants_finer(self, found: Solution) -> bool:
-        if self.refines or not self.bound.of.can_refine:
-            return False
-        resolved = _are_resolved(found.quadrature_error, found.action_error, found.terms, self.tolerance)
-        return not np.all(resolved & found.converged)
+def _solve(
+    action: Action,
+    values: Values,
+    initial: Values | None,
+    index: int,
+    tolerance: float,
+    max_steps: int,
+    starts: int = _STARTS,
+    seed: int = 0,
+    solver: optx.AbstractMinimiser | None = None,
+) -> tuple[BoundAction, Solution]:
+    """Return the bound action and its solutions from `initial`, or from random starts, as a batch.
+
+    The composite rule of averages takes as long to compile as everything else. Inside other compiled functions it is
+    part of the solve. Otherwise it is used only if the error of the action's own quadrature requires it.
+    """
+    bound = bind(action, values, initial)
+    if initial is None:
+        begin = jnp.array(np.random.default_rng(seed).standard_normal((starts, len(bound.free))))
+    else:
+        begin = initial_coordinates(bound, initial)[None]
+    # Minimisers of Optimistix are compiled again for another number of steps.
+    steps = max_steps if solver is not None else jnp.array(np.array(max_steps))
+    solver = solver or (IndexNewton(index=index, near=_NEAR) if index else Newton(near=_NEAR))
+    run = _Run(bound, begin, solver, jnp.array(on_host(tolerance)), steps)
+    refines = is_traced(bound, begin, tolerance)
+    found, ends = _solved(run, refines)
+    if bound.of.can_refine and not refines:
+        resolved = _are_resolved(found.quadrature_error, found.action_error, found.terms, run.tolerance)
+        if not np.all(resolved & found.converged):
+            found, _ = _solved(run, True, ends)
+    return bound, found
 
 
 def _are_resolved(moved: Array, action_error: Array, terms: Array, tolerance: Array) -> Bool[Array, "..."]:
@@ -253,183 +260,191 @@ class _End(eqx.Module):
     quadrature: Float[Array, ""]
     action_error: Float[Array, ""]
 
+    @property
+    def is_solution(self) -> Bool[Array, ""]:
+        return self.evidence.verdict == SOLVED
 
-@partial(jit, of_numbers=lambda bound, *others: bound.of.is_of_numbers)
-def _solved(bound: BoundAction, starts, solver, tolerance, max_steps, refines: bool, ends: _End | None = None):
-    """Return the solutions and end points from all `starts`, or from `ends` with the composite rule, as a batch.
+    def with_quadrature_errors(self, bound: BoundAction) -> _End:
+        moved, off = quadrature_errors(replace(bound, free=self.free), self.evidence, self.coordinates)
+        return replace(self, quadrature=moved, action_error=self.evidence.action_error + off)
 
-    This is a single function to keep the call stack between a solve and the generated functions short.
-    """
-    index = getattr(solver, "index", 0)
-    refines = refines and bound.of.can_refine
-    has_map = bound.of.standard_equations is not None and bound.of.fixed_point is not None
 
-    def searched(bound: BoundAction, start: Coordinates, solver, tolerance, max_steps) -> _End:
-        """Return the first of several attempts that ends in a solution, or the first attempt if all fail.
+@partial(jit, of_numbers=lambda run, *others: run.bound.of.is_of_numbers)
+def _solved(run: _Run, refines: bool, ends: _End | None = None) -> tuple[Solution, _End]:
+    """Return the solutions and end points from all starts, or from `ends` with the composite rule, as a batch."""
 
-        Attempts start at `start` and at the end of the fixed-point map, which comes first for a min-max point. If an
-        attempt went towards an edge of a domain, another attempt starts on that edge.
-        """
-        kinds = [_FROM_START, _FROM_MAP] if index == 0 else [_FROM_MAP, _FROM_START]
-        kinds = kinds if has_map else [_FROM_START]
-        if any(domain.has_edges for domain in bound.domains.values()):
-            kinds = [each for kind in kinds for each in (kind, _FROM_EDGE)]
-        solver = eqx.tree_at(lambda s: s.atol, solver, _FINER * tolerance)
-        by_map = start
-        if has_map:
-            # The map is not needed if a stationary point is near.
-            length = QuadraticModel.of(bound.expansion(start)).newton_length()
-            by_map = jax.lax.cond(length <= _NEARBY * reach_of(start), lambda: start, lambda: bound.fixed_point(start))
-
-        @eqx.filter_jit
-        def attempt(problem: BoundAction, solver, begin: Coordinates, tolerance, max_steps) -> _End:
-            found = optx.minimise(
-                lambda at, problem: problem.action(at),
-                solver,
-                begin,
-                problem,
-                throw=False,
-                max_steps=None,
-                options={MAX_STEPS: max_steps},
-            )
-            at, counts = found.stats["point"].coordinates, (found.stats["evaluations"], found.stats["curvatures"])
-            known = evidence(problem, at, local_model(problem, at), index, tolerance)
-            return _End(at, problem.free, found.result, known, *counts, jnp.array(jnp.inf), jnp.array(jnp.inf))
-
-        def next_attempt(state):
-            number, first, last = state
-            kind = jnp.array(kinds)[number]
-            beside = bound.edges(last.coordinates, _NEXT_TO_EDGE, finite=True) & (kind == _FROM_EDGE)
-            on_edge = jnp.where(beside, BEYOND * jnp.sign(last.coordinates), last.coordinates)
-            begin = jnp.stack([start, by_map, on_edge])[kind]
-            useful = (kind != _FROM_EDGE) | jnp.any(beside)
-            problem = replace(bound, free=jnp.where(beside, 0.0, bound.free))
-            ended = jax.lax.cond(useful, lambda: attempt(problem, solver, begin, tolerance, max_steps), lambda: last)
-            evaluations = ended.evaluations + jnp.where(useful, last.evaluations, 0)
-            hessians = ended.hessians + jnp.where(useful, last.hessians, 0)
-            ended = replace(ended, evaluations=evaluations, hessians=hessians)
-            return number + 1, chosen(number == 0, ended, first), ended
-
-        shapes = eqx.filter_eval_shape(attempt, bound, solver, start, tolerance, max_steps)
-        nothing = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
-        unsolved = replace(nothing.evidence, verdict=jnp.array(SLOPING))
-        nothing = replace(nothing, coordinates=start, evidence=unsolved, result=optx.RESULTS.successful)
-        _, first, last = jax.lax.while_loop(
-            lambda state: (state[0] < len(kinds)) & (state[2].evidence.verdict != SOLVED),
-            next_attempt,
-            (jnp.array(0), nothing, nothing),
-        )
-        end = chosen(last.evidence.verdict == SOLVED, last, first)
-        return checked(bound, end)
-
-    def checked(bound: BoundAction, end: _End) -> _End:
-        moved, off = quadrature_errors(replace(bound, free=end.free), end.evidence, end.coordinates)
-        return replace(end, quadrature=moved, action_error=end.evidence.action_error + off)
-
-    def refined(bound: BoundAction, start: Coordinates, last: _End, tolerance) -> _End:
-        """Find the end point with the composite rule, next to `last` or from the end of the fixed-point map."""
-        finer, was_solved = replace(bound, of=bound.of.refined), last.evidence.verdict == SOLVED
-
-        def polished(here: BoundAction, at: Coordinates):
-            """Return the stationary point next to `at`, by Newton steps while they get shorter, and the model there."""
-
-            def step(state):
-                at, length, local, _, count = state
-                by = local.model.directions @ local.model.along_newton() * here.free
-                ahead = jnp.linalg.norm(by)
-                goes = (ahead < length / 2) & jnp.all(jnp.isfinite(by)) & (count > 0)
-                at = jnp.where(goes, here.moved(at, by), at)
-                return at, jnp.where(goes, ahead, length), local_model(here, at), goes | (count == 0), count + 1
-
-            shapes = jax.eval_shape(lambda: local_model(here, at))
-            nothing = jax.tree.map(lambda leaf: jnp.ones(leaf.shape, leaf.dtype), shapes)
-            begin = (at, jnp.array(jnp.inf), nothing, jnp.array(True), jnp.array(0))
-            at, _, local, *_ = jax.lax.while_loop(lambda s: s[3] & (s[4] < _POLISHING_STEPS), step, begin)
-            return at, local
-
-        def next_attempt(state):
-            number, end = state
-            from_map = (number > 0) | (has_map & ~was_solved)
-            here = replace(finer, free=jnp.where(was_solved & ~from_map, last.free, 1.0))
-            begin = end.coordinates
-            if has_map:
-                begin = jax.lax.cond(from_map, lambda: finer.iterated(start), lambda: begin)
-            at, local = polished(here, begin)
-            known = evidence(here, at, local, index, tolerance)
-            return number + 1, replace(end, coordinates=at, free=here.free, evidence=known)
-
-        _, end = jax.lax.while_loop(
-            lambda state: (state[0] < 1 + has_map) & ((state[0] == 0) | (state[1].evidence.verdict != SOLVED)),
-            next_attempt,
-            (jnp.array(0), last),
-        )
-        return checked(finer, end)
-
-    def found(bound: BoundAction, start: Coordinates, end: _End | None, solver, tolerance, max_steps) -> _End:
-        if end is None:
-            end = searched(bound, start, solver, tolerance, max_steps)
-        if not refines:
+    def end_from(start: Coordinates, end: _End | None, run: _Run) -> _End:
+        end = _searched(run, start) if end is None else end
+        if not (refines and run.bound.of.can_refine):
             return end
-        is_resolved = _are_resolved(end.quadrature, end.action_error, end.evidence.terms, tolerance)
-        wanting = ~is_resolved | (end.evidence.verdict != SOLVED)
-        return jax.lax.cond(wanting, lambda: refined(bound, start, end, tolerance), lambda: end)
+        is_resolved = _are_resolved(end.quadrature, end.action_error, end.evidence.terms, run.tolerance)
+        return jax.lax.cond(is_resolved & end.is_solution, lambda: end, lambda: _refined(run, start, end))
 
     def solve(inputs) -> tuple[Solution, _End]:
         start, end = inputs
-        fixed, start = jax.lax.stop_gradient((bound, start))
-        arrays, others = eqx.partition((fixed, start, end, solver, tolerance, max_steps), eqx.is_array)
-        alone = lambda arrays: found(*eqx.combine(arrays, others))  # noqa: E731
+        bound, start = jax.lax.stop_gradient((run.bound, start))
+        fixed = run._replace(bound=bound, starts=None)
+        arrays, others = eqx.partition((start, end, fixed), eqx.is_array)
+        alone = lambda arrays: end_from(*eqx.combine(arrays, others))  # noqa: E731
         if jax.default_backend() == "cpu":
             # Solve one by one on a CPU. A batch takes as many steps and attempts as its hardest member, and batching
             # saves no time there.
             alone = jax.custom_batching.sequential_vmap(alone)
         end = alone(arrays)
-        known, quadrature = end.evidence, end.quadrature
-        solved = (known.verdict == SOLVED) & (quadrature <= _UNRESOLVED * reach_of(end.coordinates))
-        verdict = jnp.where((known.verdict == SOLVED) & ~solved, UNKNOWN_AVERAGE, known.verdict)
-        codes = optx.RESULTS
-        stopped = codes.where(end.result == codes.successful, codes.nonlinear_divergence, end.result)
-        failure = codes.where(verdict == NOT_FINITE, codes.nonfinite, stopped)
-        fixed, here = replace(fixed, free=end.free), replace(bound, free=end.free)
-        there = here, implicit_point(here, end.coordinates, True, solved & jnp.all(end.free > 0))
-        values = fixed.values_on_edges(end.coordinates)
-        solution = Solution(
-            order_parameters=with_derivative_of(values, BoundAction.values, there),
-            action=stationary_value(jnp.sum(known.terms), BoundAction.action, *there),
-            action_error=end.action_error,
-            error=known.error + quadrature,
-            gradient_norm=known.gradient_norm,
-            hessian_eigenvalues=_extreme(known.model.curvatures) / fixed.scale,
-            quadrature_error=quadrature,
-            result=codes.where(solved, codes.successful, failure),
-            terms=known.terms,
-            stats={
-                "evaluations": end.evaluations,
-                "hessians": end.hessians,
-                "tolerance": tolerance,
-                "asked": jnp.asarray(index),
-                "verdict": verdict,
-                "at_edge": end.free == 0,
-                "coordinates": end.coordinates,
-                "gradient": known.slope / fixed.scale,
-                "travelled": jnp.linalg.norm(end.coordinates - start),
-                "remaining": known.model.newton_length(),
-                "negative": jnp.sum(known.model.curvatures < 0),
-                "softest": known.model.directions[:, jnp.argmin(jnp.abs(known.model.curvatures))],
-                "lowest": known.model.directions[:, 0],
-            },
-            of=bound.of,
-            owners=bound.owners,
-        )
-        return solution, end
+        return _solution(run, bound, start, end), end
 
-    if len(starts) == 1:
+    if len(run.starts) == 1:
         # A single start is not batched, so that the solver's conditionals stay conditionals.
-        one = solve(jax.tree.map(lambda leaf: leaf[0], (starts, ends)))
+        one = solve(jax.tree.map(lambda leaf: leaf[0], (run.starts, ends)))
         return jax.tree.map(lambda leaf: leaf[None], one)
     # XLA's batched factorisations may deadlock on two cores.
     on_cpu = jax.default_backend() == "cpu"
-    return jax.lax.map(solve, (starts, ends)) if on_cpu else jax.vmap(solve)((starts, ends))
+    return jax.lax.map(solve, (run.starts, ends)) if on_cpu else jax.vmap(solve)((run.starts, ends))
+
+
+@eqx.filter_jit
+def _attempt(bound: BoundAction, run: _Run, begin: Coordinates) -> _End:
+    """Solve once, and judge the end point."""
+    if is_ours := isinstance(run.solver, AbstractSaddleSolver):
+        steps = {"max_steps": None, "options": {MAX_STEPS: run.max_steps}}
+    else:
+        steps = {"max_steps": run.max_steps}
+    found = optx.minimise(lambda at, problem: problem.action(at), run.solver, begin, bound, throw=False, **steps)
+    if is_ours:
+        at, counts = found.stats["point"].coordinates, (found.stats["evaluations"], found.stats["curvatures"])
+        local = local_model(bound, at)
+    else:
+        counts = jnp.asarray(found.stats["num_steps"]), jnp.array(0)
+        at, local = _polished(bound, found.value)
+    known = evidence(bound, at, local, _index(run), run.tolerance)
+    return _End(at, bound.free, found.result, known, *counts, jnp.array(jnp.inf), jnp.array(jnp.inf))
+
+
+def _index(run: _Run) -> int:
+    return getattr(run.solver, "index", 0)
+
+
+def _has_map(bound: BoundAction) -> bool:
+    return bound.of.standard_equations is not None and bound.of.fixed_point is not None
+
+
+def _searched(run: _Run, start: Coordinates) -> _End:
+    """Return the first of several attempts that ends in a solution, or the first attempt if all fail.
+
+    Attempts start at `start` and at the end of the fixed-point map, which comes first for a min-max point. If an
+    attempt went towards an edge of a domain, another attempt starts on that edge.
+    """
+    bound, has_map = run.bound, _has_map(run.bound)
+    if isinstance(run.solver, AbstractSaddleSolver):
+        run = run._replace(solver=eqx.tree_at(lambda s: s.atol, run.solver, _FINER * run.tolerance))
+    kinds = [_FROM_MAP, _FROM_START] if _index(run) else [_FROM_START, _FROM_MAP]
+    kinds = kinds if has_map else [_FROM_START]
+    if any(domain.has_edges for domain in bound.domains.values()):
+        kinds = [each for kind in kinds for each in (kind, _FROM_EDGE)]
+    by_map = start
+    if has_map:
+        # The map is not needed if a stationary point is near.
+        length = QuadraticModel.of(bound.expansion(start)).newton_length()
+        by_map = jax.lax.cond(length <= _NEARBY * reach_of(start), lambda: start, lambda: bound.fixed_point(start))
+
+    def next_attempt(state):
+        number, first, last = state
+        kind = jnp.array(kinds)[number]
+        beside = bound.edges(last.coordinates, _NEXT_TO_EDGE, finite=True) & (kind == _FROM_EDGE)
+        on_edge = jnp.where(beside, BEYOND * jnp.sign(last.coordinates), last.coordinates)
+        begin = jnp.stack([start, by_map, on_edge])[kind]
+        useful = (kind != _FROM_EDGE) | jnp.any(beside)
+        here = replace(bound, free=jnp.where(beside, 0.0, bound.free))
+        ended = jax.lax.cond(useful, lambda: _attempt(here, run, begin), lambda: last)
+        evaluations = ended.evaluations + jnp.where(useful, last.evaluations, 0)
+        hessians = ended.hessians + jnp.where(useful, last.hessians, 0)
+        ended = replace(ended, evaluations=evaluations, hessians=hessians)
+        return number + 1, chosen(number == 0, ended, first), ended
+
+    shapes = eqx.filter_eval_shape(_attempt, bound, run, start)
+    nothing = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
+    unsolved = replace(nothing.evidence, verdict=jnp.array(SLOPING))
+    nothing = replace(nothing, coordinates=start, evidence=unsolved, result=optx.RESULTS.successful)
+    unfinished = lambda state: (state[0] < len(kinds)) & ~state[2].is_solution  # noqa: E731
+    _, first, last = jax.lax.while_loop(unfinished, next_attempt, (jnp.array(0), nothing, nothing))
+    return chosen(last.is_solution, last, first).with_quadrature_errors(bound)
+
+
+def _refined(run: _Run, start: Coordinates, last: _End) -> _End:
+    """Find the end point with the composite rule, next to `last` or from the end of the fixed-point map."""
+    finer, was_solution, has_map = replace(run.bound, of=run.bound.of.refined), last.is_solution, _has_map(run.bound)
+
+    def next_attempt(state):
+        number, end = state
+        from_map = (number > 0) | (has_map & ~was_solution)
+        here = replace(finer, free=jnp.where(was_solution & ~from_map, last.free, 1.0))
+        begin = end.coordinates
+        if has_map:
+            begin = jax.lax.cond(from_map, lambda: finer.iterated(start), lambda: begin)
+        at, local = _polished(here, begin)
+        known = evidence(here, at, local, _index(run), run.tolerance)
+        return number + 1, replace(end, coordinates=at, free=here.free, evidence=known)
+
+    unfinished = lambda state: (state[0] < 1 + has_map) & ((state[0] == 0) | ~state[1].is_solution)  # noqa: E731
+    _, end = jax.lax.while_loop(unfinished, next_attempt, (jnp.array(0), last))
+    return end.with_quadrature_errors(finer)
+
+
+def _polished(bound: BoundAction, at: Coordinates) -> tuple[Coordinates, LocalModel]:
+    """Return the stationary point next to `at`, by Newton steps while they get shorter, and the model there."""
+
+    def step(state):
+        at, length, local, _, count = state
+        by = local.model.directions @ local.model.along_newton() * bound.free
+        ahead = jnp.linalg.norm(by)
+        goes = (ahead < length / 2) & jnp.all(jnp.isfinite(by)) & (count > 0)
+        at = jnp.where(goes, bound.moved(at, by), at)
+        return at, jnp.where(goes, ahead, length), local_model(bound, at), goes | (count == 0), count + 1
+
+    shapes = jax.eval_shape(lambda: local_model(bound, at))
+    nothing = jax.tree.map(lambda leaf: jnp.ones(leaf.shape, leaf.dtype), shapes)
+    begin = (at, jnp.array(jnp.inf), nothing, jnp.array(True), jnp.array(0))
+    at, _, local, *_ = jax.lax.while_loop(lambda s: s[3] & (s[4] < _POLISHING_STEPS), step, begin)
+    return at, local
+
+
+def _solution(run: _Run, fixed: BoundAction, start: Coordinates, end: _End) -> Solution:
+    """Return the differentiable solution at an end point; `fixed` is the bound action without derivatives."""
+    known, quadrature, codes = end.evidence, end.quadrature, optx.RESULTS
+    solved = end.is_solution & (quadrature <= _UNRESOLVED * reach_of(end.coordinates))
+    verdict = jnp.where(end.is_solution & ~solved, UNRESOLVED, known.verdict)
+    stopped = codes.where(end.result == codes.successful, codes.nonlinear_divergence, end.result)
+    failure = codes.where(verdict == NOT_FINITE, codes.nonfinite, stopped)
+    fixed, here = replace(fixed, free=end.free), replace(run.bound, free=end.free)
+    there = here, implicit_point(here, end.coordinates, True, solved & jnp.all(end.free > 0))
+    return Solution(
+        order_parameters=with_derivative_of(fixed.values_on_edges(end.coordinates), BoundAction.values, there),
+        action=stationary_value(jnp.sum(known.terms), BoundAction.action, *there),
+        action_error=end.action_error,
+        error=known.error + quadrature,
+        gradient_norm=known.gradient_norm,
+        hessian_eigenvalues=_extreme(known.model.curvatures) / fixed.scale,
+        quadrature_error=quadrature,
+        result=codes.where(solved, codes.successful, failure),
+        terms=known.terms,
+        stats={
+            "evaluations": end.evaluations,
+            "hessians": end.hessians,
+            "tolerance": run.tolerance,
+            "asked": jnp.asarray(_index(run)),
+            "verdict": verdict,
+            "at_edge": end.free == 0,
+            "coordinates": end.coordinates,
+            "gradient": known.slope / fixed.scale,
+            "travelled": jnp.linalg.norm(end.coordinates - start),
+            "remaining": known.model.newton_length(),
+            "negative": jnp.sum(known.model.curvatures < 0),
+            "softest": known.model.directions[:, jnp.argmin(jnp.abs(known.model.curvatures))],
+            "lowest": known.model.directions[:, 0],
+        },
+        of=run.bound.of,
+        owners=run.bound.owners,
+    )
 
 
 def _extreme(curvatures: Float[Array, " coordinates"]) -> Float[Array, " kept"]:
@@ -478,19 +493,19 @@ def _distinct_solutions(batch: Solution) -> list[Solution]:
     return found
 
 
-def _reported(task: _Task, solution: Solution, throw: bool) -> Solution:
+def _reported(bound: BoundAction, solution: Solution, throw: bool) -> Solution:
     """Return `solution`, with an error or a warning if it is not as requested."""
     if is_traced(solution):
         return report(solution, throw, stacklevel=4)
-    solution = replace(solution, parameters=task.bound.values_of_parameters)
-    more, tolerance = "", float(task.tolerance)
-    if int(solution.stats["verdict"]) == UNKNOWN_AVERAGE:
-        more = f". {_worst_average(task.bound, solution)}"
+    solution = replace(solution, parameters=bound.values_of_parameters)
+    more, tolerance = "", float(solution.stats["tolerance"])
+    if float(solution.quadrature_error) > _UNRESOLVED:
+        more = f". {_worst_average(bound, solution)}"
     if solution.converged and not float(solution.quadrature_error) <= max(tolerance, _KNOWN * float(solution.error)):
         warnings.warn(
             f"the quadrature of Gaussian averages may move the solution by {float(solution.quadrature_error):.2g} in "
             f"the metric of the domains, which exceeds the tolerance {tolerance:.2g}. "
-            f"{_worst_average(task.bound, solution)}",
+            f"{_worst_average(bound, solution)}",
             QuadratureWarning,
             stacklevel=4,
         )

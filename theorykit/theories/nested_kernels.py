@@ -17,9 +17,8 @@ from jaxtyping import Array, Float
 from sympy import Add, Expr, MatrixSymbol, Symbol, log
 
 from .. import bpkr, saddle
-from ..bpkr.evaluation.prediction import prediction_from_kernels
-from ..bpkr.features.implicit import ImplicitFeatures
-from ..bpkr.features.token_kernels import token_kernel, token_units
+from ..bpkr.evaluation.values import prediction_from_kernels
+from ..bpkr.features.implicit import ImplicitFeatures, token_kernel, token_units
 from ..bpkr.specification.activations import Activation, kernel_of_covariance
 from ..bpkr.specification.architecture import activation_of
 from ..saddle.domains import Positive

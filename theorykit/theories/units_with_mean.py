@@ -24,9 +24,9 @@ from sympy import Add, Expr, Inverse, MatrixSymbol, S, Trace, expand
 
 from .. import bpkr, saddle
 from ..bpkr.evaluation.formulas import flat_features
-from ..bpkr.evaluation.prediction import prediction_from_kernels
-from ..bpkr.features.implicit import ImplicitFeatures
-from ..bpkr.features.token_kernels import token_means
+from ..bpkr.evaluation.values import prediction_from_kernels
+from ..bpkr.features.implicit import ImplicitFeatures, token_means
+from ..bpkr.features.kernels import kernel_between, kernel_diagonal
 from ..compilation import jit
 from ..derivation import Derivation, Step
 from ..derivation.claims import Average
@@ -151,7 +151,7 @@ def _mean_readings(architecture: bpkr.Architecture, features: ImplicitFeatures) 
 
 @jit
 def _kernels(u1, v1, features, here, test_features, there):
-    kernel = features.kernel(u1, features) + here @ (v1 - u1) @ here.T
-    between = test_features.kernel(u1, features) + there @ (v1 - u1) @ here.T
-    diagonal = test_features.kernel_diagonal(u1) + jnp.sum(there @ (v1 - u1) * there, axis=1)
+    kernel = kernel_between(u1, features, features) + here @ (v1 - u1) @ here.T
+    between = kernel_between(u1, test_features, features) + there @ (v1 - u1) @ here.T
+    diagonal = kernel_diagonal(u1, test_features) + jnp.sum(there @ (v1 - u1) * there, axis=1)
     return kernel, between, diagonal

@@ -15,10 +15,10 @@ from jax.typing import ArrayLike
 from jaxtyping import Bool
 
 from theorykit import bpkr
-from theorykit.bpkr.sampling import Schedule, deviations, sample_order_parameters, sample_weights_by_gibbs
-from theorykit.bpkr.sampling.results import entry_estimates, of_posterior_mean
+from theorykit.bpkr.sampling import Schedule, deviations, sample
+from theorykit.bpkr.sampling.sample import entry_estimates, of_posterior_mean
 from theorykit.bpkr.sweeps import order_parameters_of
-from theorykit.bpkr.sweeps.datasets import axes, path_coordinates
+from theorykit.bpkr.sweeps.datasets import axes, path_names
 from theorykit.workers import Workers
 
 from .settings import OneShot
@@ -63,9 +63,10 @@ def order_parameters(
     for seed in seeds:
         data = examples_of_seed(network.heads, sources, settings, seed)
         solution = order_parameters_of(architecture, theory.sel(seed=seed, width=width, temperature=temperature))
-        draws = sample_weights_by_gibbs(
+        draws = sample(
             architecture,
             data,
+            sampler="gibbs",
             key=jax.random.key(seed),
             schedule=Schedule(settings.chains, settings.warmup, settings.draws),
             folder=kept / f"seed={seed}",
@@ -113,7 +114,7 @@ def check(
     """
     architecture, seed = compared_architecture(network, theory), int(theory["seed"][0])
     data = examples_of_seed(network.heads, sources, settings, seed)
-    tree = sample_order_parameters(
+    tree = sample(
         architecture,
         bpkr.Data(data.features, data.labels),
         # The random numbers must be independent of the weight sampler's.
@@ -161,7 +162,7 @@ def _of_seed(
             "U_1_error": (axes(1), sampled["U_1_error"].values),
             **_diagnostics(draws),
         },
-        coords={axis: labels for axis, labels in path_coordinates(architecture).items() if axis in axes(1)},
+        coords=dict.fromkeys(axes(1), path_names(architecture, 1)),
     )
     outputs = {
         "theory": np.asarray(bpkr.predict(bpkr.Problem(architecture, data), found).mean),

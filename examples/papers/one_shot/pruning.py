@@ -32,7 +32,7 @@ class Outputs:
 
     def accuracy(self, stays: Bool[np.ndarray, " paths"]) -> float:
         """Compute the accuracy of the network with these paths only."""
-        return float(bpkr.sign_accuracy(self.by_path[:, stays].sum(axis=1), self.labels))
+        return float(np.mean(np.sign(self.by_path[:, stays].sum(axis=1)) == self.labels))
 
 
 def pruning(network: bpkr.Network, sources: Sources, settings: OneShot, theory: xr.Dataset) -> xr.Dataset:

@@ -39,7 +39,7 @@ def examples_of_seed(heads: bpkr.Heads, sources: Sources, settings: OneShot, see
 def accuracies(mean: ArrayLike, data: bpkr.Data, distributions: Sequence[str]) -> xr.DataArray:
     """Compute the fraction of test predictions with the correct sign, by distribution. It is NaN without tests."""
     by_distribution = [np.asarray(values).reshape(len(distributions), -1) for values in (mean, data.test_labels)]
-    shares = np.asarray(bpkr.sign_accuracy(*by_distribution))
+    shares = np.mean(np.sign(by_distribution[0]) == by_distribution[1], axis=1)
     return xr.DataArray(shares, dims="distribution", coords={"distribution": list(distributions)})
 
 

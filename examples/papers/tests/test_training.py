@@ -160,6 +160,6 @@ def test_the_weights_of_a_network_are_labelled():
     network = initial_network(architecture, 3, 5, readout="first", key=jax.random.key(0))
     weights = label_network(network)
     layers = [weights[name].values for name in ("embedding", "values_1", "values_2", "values_3", "readout")]
-    heads = bpkr.heads(**{name: [weights[f"{name}_{layer}"].values for layer in (1, 2)] for name in ("query", "key")})
+    heads = bpkr.Heads(**{name: [weights[f"{name}_{layer}"].values for layer in (1, 2)] for name in ("query", "key")})
     again = bpkr.Network.of_weights(architecture, layers, heads, readout=weights.attrs["readout"])
     assert eqx.tree_equal(network, again)

@@ -4,16 +4,15 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from sympy import Add
+from sympy import Add, Identity
 
 from theorykit import bpkr
 from theorykit.bpkr import Attention, Dense, Skip
-from theorykit.bpkr.action.prior import substitute_nested
 from theorykit.codegen import compile_expressions, interpret
 from theorykit.symbolic import gradient
-from theorykit.testing.problems import with_leading_block
 
 from ..cases import Case, explicit_covariance, explicit_gain, log_det, random_key_queries
+from ..problems import with_leading_block
 
 INPUT_FEATURES = 3
 NETWORKS = {
@@ -96,7 +95,7 @@ def test_the_exact_prior_is_the_law_of_the_notes(case):
 def sampled_overlaps(case, draws):
     """(U_1, ..., U_{L+1}) of networks drawn from the prior."""
     architecture = case.architecture()
-    parameters = bpkr.heads(key_query=random_key_queries(case.heads, np.random.default_rng(0), INPUT_FEATURES))
+    parameters = bpkr.Heads(key_query=random_key_queries(case.heads, np.random.default_rng(0), INPUT_FEATURES))
 
     def overlaps(key):
         network = bpkr.sample_network(architecture, parameters, input_features=INPUT_FEATURES, key=key)
@@ -106,14 +105,14 @@ def sampled_overlaps(case, draws):
     return jax.lax.map(overlaps, jax.random.split(jax.random.key(1), draws), batch_size=2000)
 
 
-def free_overlaps(action):
-    return tuple(symbol for symbol in action.symbols.overlaps if symbol not in action.overlap_blocks)
-
-
 def slopes(case, densities, overlaps):
     """U dS/dU of every draw, for each free overlap U and S the sum of `densities`."""
     action, values = bpkr.derive(case.architecture()), numbers(case)
-    total, free = substitute_nested(Add(*densities), action.overlap_blocks), free_overlaps(action)
+    symbols = action.symbols
+    total, free = Add(*densities), tuple(each for each in symbols.overlaps if each not in symbols.nested)
+    for matrix in symbols.nested:
+        block = action.nested[symbols.written[matrix]]
+        total = total.xreplace({matrix: block if block.is_Matrix else block * Identity(1)})
     arguments = action.symbols.completed((*free, *(symbol for symbol in action.symbols.numbers if symbol.name != "T")))
     function = compile_expressions("slopes", {symbol.name: gradient(total, symbol) for symbol in free}, arguments)
     drawn = {

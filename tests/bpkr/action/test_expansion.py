@@ -1,4 +1,4 @@
-"""The expansion about infinite width and the closed forms of single layers, against the solver and the equations."""
+"""The first order in 1/N and the closed forms of single layers, against the solver and the equations."""
 
 import jax
 import jax.numpy as jnp
@@ -8,7 +8,6 @@ from sympy import MatrixSymbol
 
 from tests.marks import slow
 from theorykit import bpkr
-from theorykit.bpkr.order_parameters.order_parameters import to_overlaps
 from theorykit.codegen import compile_expressions, interpret
 from theorykit.derivation.sampling import random_values
 
@@ -46,21 +45,6 @@ def test_the_error_of_first_order_falls_as_the_square_of_the_width(case):
     assert 8 < departures[0] / departures[1] < 12
     assert 70 < errors[0] / errors[1] < 130
     assert errors[1] < 0.05 * departures[1]
-
-
-@pytest.mark.quick(1)
-@pytest.mark.parametrize("case", [ALL_SKIPS, *slow((TWO_LAYERS, OWN_KINDS))], ids=str)
-def test_the_number_is_that_of_the_symbolic_expansion(case):
-    """One Newton step from the limit, and the derived recursion of forces and displacements."""
-    problem = random_problem(case, 0)
-    of_problem = bpkr.Problem(problem.architecture, bpkr.Data(problem.features, problem.labels))
-    action = of_problem.bound.action
-    slope = of_problem.energy.at(bpkr.gp_limit(problem.architecture).first).slope
-    numbers = {symbol.name: value for symbol, value in of_problem.bound.numbers().items()}
-    values = {**numbers, action.expansion.force.name: np.asarray(slope)}
-    for symbol, found in zip(action.symbols.overlaps, to_overlaps(bpkr.first_order(of_problem)), strict=True):
-        expected = interpret(action.expansion.order_parameters[symbol], values)
-        np.testing.assert_allclose(found, expected, rtol=0, atol=1e-12 * np.max(np.abs(expected)))
 
 
 @pytest.mark.quick(5)

@@ -8,15 +8,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from theorykit import bpkr
-from theorykit.bpkr.evaluation.formulas import bind
-from theorykit.bpkr.evaluation.majorisation import BoundedEnergy
+from theorykit.bpkr.evaluation.formulas import BoundedEnergy, bind
 from theorykit.bpkr.order_parameters.coordinates import from_order_parameters
 from theorykit.codegen import interpret
 from theorykit.symbolic import gradient
-from theorykit.testing import random_order_parameters, symbol_values
 
 from .. import cases
 from ..cases import assert_close, problems, random_problem
+from ..problems import random_order_parameters, symbol_values
 
 SWEPT = (cases.TWO_LAYERS, cases.THREE_LAYERS, cases.TWO_OUTPUTS, cases.DENSE_BETWEEN, cases.DEEP_LINEAR)
 ANY_SWEPT = st.sampled_from(SWEPT)
@@ -32,6 +31,11 @@ def energy_at(of_problem, first):
 
 
 @eqx.filter_jit
+def bounded_energy(energy, first):
+    return energy.bounded(energy.at(first))
+
+
+@eqx.filter_jit
 def after_a_sweep(of_problem, point, share=1.0):
     return of_problem.at(of_problem.majorise(point, share))
 
@@ -43,9 +47,9 @@ def at(of_problem, order_parameters):
 
 def bound_values(problem):
     """The symbols of the majoriser taken at the problem's own U_1."""
-    first = problem.order_parameters.matrices[0]
-    point = energy_at(saddle_problem(problem), first)
-    return {"Gplus": np.asarray(point.logdet_gradient), "W": np.asarray(first @ point.minus_misfit_gradient @ first)}
+    energy = saddle_problem(problem).energy
+    bounded = bounded_energy(energy, problem.order_parameters.matrices[0])
+    return {"Gplus": np.asarray(bounded.logdet_gradient), "W": np.asarray(bounded.weight)}
 
 
 @pytest.mark.slow
@@ -75,7 +79,7 @@ def test_a_sweep_solves_the_equations_of_the_bound(problem):
     """The last one swept, U_1, exactly: its equation given the others as they are after the sweep."""
     action, at_bound = bpkr.derive(problem.architecture), bound_values(problem)
     bound, matrices = bind(problem.architecture), [jnp.array(at_bound[name]) for name in ("Gplus", "W")]
-    swept = BoundedEnergy(*matrices).minimise(bound, problem.order_parameters, 1)
+    swept = BoundedEnergy(bound, *matrices).minimise(problem.order_parameters, 1)
     names = [symbol.name for symbol in action.symbols.order_parameters]
     moved = dict(zip(names, [*map(np.asarray, swept.matrices), np.asarray(swept.readout)], strict=True))
     equation = gradient(action.entropy + action.majoriser.bound, action.symbols.matrices[0])

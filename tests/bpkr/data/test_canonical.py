@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from theorykit import bpkr
-from theorykit.bpkr.data.canonical import canonical, shared_size
-from theorykit.bpkr.evaluation.action_terms import action_terms
+from theorykit.bpkr.data.canonical import shared_size
+from theorykit.bpkr.evaluation.values import action_terms
 from theorykit.bpkr.features.kernels import is_tabulated
 from theorykit.bpkr.saddle import saddle
 
@@ -70,9 +70,7 @@ def test_rows_are_graded_and_dependent_examples_are_left_out():
     rng = np.random.default_rng(0)
     features = np.repeat(rng.normal(size=(6, 4, 3)), 2, axis=0)
     data = bpkr.Data(features, rng.normal(size=12))
-    rows = np.asarray(
-        canonical(bpkr.Data(jnp.asarray(data.features), jnp.asarray(data.labels)), 1, 0.1).kernel.features
-    )
+    rows = np.asarray(bpkr.Problem(problem(6, 3).architecture, data).examples.kernel.features)
     flat = rows.reshape(len(rows), -1)
     norms = np.linalg.norm(flat, axis=1)
     assert np.all(norms[6:] == 0) and np.all(np.diff(norms[:6]) < 0)

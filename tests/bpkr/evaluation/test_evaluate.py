@@ -10,13 +10,10 @@ import pytest
 from hypothesis import given, settings
 
 from theorykit import bpkr
-from theorykit.bpkr import Skip
-from theorykit.bpkr.evaluation.action_terms import action_terms
-from theorykit.bpkr.evaluation.formulas import bind, flat_features
+from theorykit.bpkr.evaluation.formulas import bind
+from theorykit.bpkr.evaluation.values import action_terms
 from theorykit.bpkr.order_parameters.coordinates import from_order_parameters, gp_coordinates, to_order_parameters
 from theorykit.codegen import interpret
-from theorykit.testing import Problem, random_order_parameters, symbol_values
-from theorykit.testing.problems import EXAMPLES
 
 from ..cases import (
     ANY_ACTION,
@@ -28,7 +25,6 @@ from ..cases import (
     SEEDS,
     TWO_LAYERS,
     assert_close,
-    entries_of_triangle,
     explicit_energy,
     explicit_entropies,
     explicit_gain,
@@ -39,18 +35,12 @@ from ..cases import (
     random_permutation,
     random_problem,
 )
+from ..problems import EXAMPLES, Problem, random_order_parameters, symbol_values
+from ..reference import optimal_readout
 
 # Each of these architectures is compiled, so draw few of them; their numbers are cheap.
 FEW = settings(max_examples=5)
 coordinates_of, order_parameters_at = jax.jit(from_order_parameters), jax.jit(to_order_parameters)
-
-
-def entropy(problem, order_parameters):
-    return float(
-        bpkr.evaluate(
-            bpkr.Problem(problem.architecture, bpkr.Data(problem.features, problem.labels)), order_parameters
-        ).entropy
-    )
 
 
 @FEW
@@ -58,7 +48,7 @@ def entropy(problem, order_parameters):
 def test_every_term_is_its_explicit_kronecker_form(problem):
     terms = problem.evaluate()
     entropies = explicit_entropies(problem.architecture, problem.order_parameters)
-    assert_close([*terms.layer_entropies, terms.readout_entropy], entropies)
+    assert_close(terms.entropies, entropies)
     assert_close(terms.energy, explicit_energy(problem))
     assert_close(terms.total, sum(entropies) + explicit_energy(problem))
 
@@ -136,20 +126,11 @@ def test_the_kernel_is_the_sum_over_pairs_of_paths(problem):
     assert_close(cross, explicit_kernel(problem.order_parameters, problem.features, problem.test_features))
 
 
-@given(problem=problems(ANY_CASE))
-def test_the_optimal_readout_minimises_the_action_over_the_readout(problem):
-    matrices = problem.order_parameters.matrices
-    best = bpkr.optimal_readout(problem.architecture, matrices[-1])
-    at_best = entropy(problem, bpkr.OrderParameters(matrices, best))
-    for factor in (0.9, 0.999, 1.001, 1.1):
-        assert entropy(problem, bpkr.OrderParameters(matrices, factor * best)) > at_best
-
-
 @pytest.mark.parametrize("scale", [1e-12, 1e-8, 1e-4, 1.0, 1e4, 1e8])
 def test_the_optimal_readout_is_accurate_at_every_scale(scale):
     """With N_a = N_L = N, unit variances and U = s I_2: u = (sqrt(1 + 8 s) - 1) / 2 = 4 s / (sqrt(1 + 8 s) + 1)."""
     architecture = bpkr.Architecture((2,), 20.0, temperature=0.1)
-    readout = bpkr.optimal_readout(architecture, scale * np.eye(2))
+    readout = optimal_readout(architecture, scale * np.eye(2))
     assert_close(readout, 4 * scale / (math.sqrt(1 + 8 * scale) + 1), 1e-12)
 
 
@@ -159,7 +140,7 @@ def test_numbers_of_the_architecture_can_be_differentiated(seed):
     data = problem.order_parameters, jnp.array(problem.features), jnp.array(problem.labels)
     slope = jax.grad(lambda architecture: action_terms(bind(architecture), *data).total)(problem.architecture)
     terms = problem.evaluate()
-    per_width = np.array([*terms.layer_entropies, terms.readout_entropy]) / TWO_LAYERS.widths
+    per_width = np.array(terms.entropies) / TWO_LAYERS.widths
     assert_close(slope.widths, per_width)
     kernel = explicit_kernel(problem.order_parameters, problem.features, problem.features)
     inverse = np.linalg.inv(kernel + problem.architecture.temperature * np.eye(EXAMPLES))
@@ -192,14 +173,6 @@ def test_every_point_of_the_coordinates_is_consistent_across_straight_branches(c
             assert_close(matrix[: len(outer), : len(outer)], gain**2 * np.asarray(outer), 1e-13)
 
 
-def test_coordinates_are_as_many_as_free_numbers_in_the_order_parameters():
-    """Skips: U_1 (18 x 18) contains U_2 (6 x 6), which contains the readout's (2 x 2) matrix."""
-    architecture = bpkr.Architecture((Skip(2), Skip(2)), 20.0, temperature=0.1, outputs=2)
-    assert architecture.order_parameter_sizes == (18, 6)
-    assert gp_coordinates(architecture).shape == (18 * 19 // 2,)
-    assert gp_coordinates(TWO_LAYERS.architecture()).shape == (1 + 2 * 3 // 2 + 6 * 7 // 2,)
-
-
 @pytest.mark.parametrize("case", (*CASES, *GRAMMAR, *READOUTS_OF_TOKENS))
 def test_the_origin_of_the_coordinates_is_the_gp_limit(case):
     architecture = case.architecture()
@@ -207,49 +180,3 @@ def test_the_origin_of_the_coordinates_is_the_gp_limit(case):
     for ours, theirs in zip(*map(jax.tree.leaves, (origin, limit)), strict=True):
         assert_close(ours, theirs, 1e-14)
     assert_close(1 + coordinates_of(architecture, limit), 1 + gp_coordinates(architecture), 1e-14)
-
-
-def explicit_pieces(architecture):
-    """(width, size of B_l, columns of R_l) of every order parameter, from the readout down."""
-    outer = architecture.overlap_sizes[-1]
-    pieces = [(architecture.widths[-1], outer, 0)]
-    layers = zip(architecture.layers, architecture.widths, architecture.order_parameter_sizes, strict=False)
-    for layer, width, size in reversed(list(layers)):
-        straight = outer if explicit_gain(layer) else 0
-        pieces.append((width, size - straight, straight))
-        outer = size
-    return pieces
-
-
-@FEW
-@given(case=ANY_ACTION, seed=SEEDS)
-def test_the_coordinates_decouple_the_entropy(case, seed):
-    """The entropy, less its minimum, is the sum of N_l (|B_l|^2 + |R_l|^2 - n_l - 2 log det B_l), for any prior."""
-    problem, rng = random_problem(case, seed), np.random.default_rng(seed)
-    left = 0.5 * rng.normal(size=gp_coordinates(problem.architecture).shape)
-    point = order_parameters_at(problem.architecture, jnp.array(left))
-    expected = entropy(problem, bpkr.gp_limit(problem.architecture))
-    for width, size, straight in explicit_pieces(problem.architecture):
-        triangle, left = np.split(left, [size * (size + 1) // 2])
-        rectangle, left = np.split(left, [size * straight])
-        on_diagonal = np.equal(*entries_of_triangle(size))
-        logarithms, below = triangle[on_diagonal], triangle[~on_diagonal]
-        expected += width * np.sum(np.exp(2 * logarithms) - 1 - 2 * logarithms)
-        expected += width * (np.sum(below**2) + np.sum(rectangle**2))
-    assert len(left) == 0
-    assert_close(entropy(problem, point), expected, 1e-8)
-
-
-@FEW
-@given(case=ANY_ACTION, seed=SEEDS)
-def test_flat_features_have_one_row_an_output_and_one_block_of_columns_a_path_and_output(case, seed):
-    problem = random_problem(case, seed)
-    outputs, features = case.outputs, problem.features
-    design = np.asarray(flat_features(problem.architecture, jnp.array(features)))
-    assert design.shape == (EXAMPLES * outputs, problem.architecture.paths * outputs * features.shape[2])
-    for example, path, i in np.ndindex(features.shape):
-        for row, column in np.ndindex(outputs, outputs):
-            entry = design[example * outputs + row, (path * outputs + column) * features.shape[2] + i]
-            assert entry == (features[example, path, i] if row == column else 0)
-    mixing = np.kron(problem.order_parameters.first, np.eye(features.shape[2]))
-    assert_close(design @ mixing @ design.T, explicit_kernel(problem.order_parameters, features, features), 1e-12)

@@ -5,14 +5,11 @@ from dataclasses import replace
 import jax
 import jax.numpy as jnp
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from theorykit import bpkr
 from theorykit.codegen import interpret
-from theorykit.testing import symbol_values
-from theorykit.testing.problems import EXAMPLES, TEST_EXAMPLES
 
 from ..cases import (
     ANY_OF_THE_GRAMMAR,
@@ -25,6 +22,7 @@ from ..cases import (
     problems,
     random_problem,
 )
+from ..problems import EXAMPLES, TEST_EXAMPLES, symbol_values
 
 
 def explicit_prediction(problem):
@@ -92,19 +90,6 @@ def test_at_zero_temperature_the_network_interpolates(case, seed):
     assert_close(prediction.mean, problem.labels, 1e-8)
     assert np.min(prediction.variance) >= 0  # zero but for rounding, which would often fall below
     assert np.max(prediction.variance) < 1e-9 * np.max(prior_variance(on_training_set))
-
-
-@pytest.mark.slow
-@given(seed=SEEDS)
-def test_repeating_every_example_is_halving_the_noise(seed):
-    problem = random_problem(TWO_LAYERS, seed)
-    twice = replace(
-        problem.at_temperature(2 * problem.architecture.temperature),
-        features=np.concatenate([problem.features, problem.features]),
-        labels=np.concatenate([problem.labels, problem.labels]),
-    )
-    assert_close(twice.predict().mean, problem.predict().mean, 1e-9)
-    assert_close(twice.predict().variance, problem.predict().variance, 1e-9)
 
 
 def test_predict_works_under_jit_and_vmap():

@@ -23,13 +23,13 @@ def test_an_architecture_with_data_is_the_same_as_their_problem():
 
 
 @pytest.mark.slow
-def test_moments_give_the_same_numbers_as_the_arrays():
+def test_batches_give_the_same_numbers_as_the_arrays():
     saddle = bpkr.solve(PROBLEM)
-    moments = bpkr.Problem(ARCHITECTURE, bpkr.Data.of_moments(bpkr.Moments.of((FEATURES, LABELS))))
-    assert_close(bpkr.solve(moments).action, saddle.action, 1e-9)
-    ours, theirs = (bpkr.evaluate(each, saddle) for each in (moments, PROBLEM))
+    batches = bpkr.Problem(ARCHITECTURE, bpkr.Data.of_batches([(FEATURES, LABELS)]))
+    assert_close(bpkr.solve(batches).action, saddle.action, 1e-9)
+    ours, theirs = (bpkr.evaluate(each, saddle) for each in (batches, PROBLEM))
     assert_close(jax.tree.leaves(ours), jax.tree.leaves(theirs), 1e-9)
-    ours, theirs = (bpkr.predict(each, saddle, FEATURES[:3]) for each in (moments, PROBLEM))
+    ours, theirs = (bpkr.predict(each, saddle, FEATURES[:3]) for each in (batches, PROBLEM))
     assert_close(ours.mean, theirs.mean, 1e-8)
     assert_close(ours.variance, theirs.variance, 1e-8)
 

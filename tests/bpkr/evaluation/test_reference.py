@@ -8,8 +8,8 @@ import optimistix as optx
 import pytest
 
 from theorykit import bpkr
-from theorykit.bpkr.evaluation.action_terms import action_terms
 from theorykit.bpkr.evaluation.formulas import bind
+from theorykit.bpkr.evaluation.values import action_terms
 
 from ..cases import assert_close
 from ..reference import CASES, architecture_of, arrays, order_parameters_of, path_features, stored_features

@@ -11,10 +11,9 @@ from hypothesis import strategies as st
 from tests.marks import slow
 from theorykit import bpkr
 from theorykit.bpkr.data.canonical import Examples
-from theorykit.bpkr.evaluation.action_terms import action_terms
-from theorykit.bpkr.evaluation.energy import Energy
-from theorykit.bpkr.evaluation.formulas import bind
-from theorykit.bpkr.features.kernels import ExplicitKernel, kernel_diagonal, kernel_of
+from theorykit.bpkr.evaluation.formulas import Energy, bind
+from theorykit.bpkr.evaluation.values import action_terms
+from theorykit.bpkr.features.kernels import Kernel, kernel_diagonal, kernel_of
 from theorykit.codegen import compile_expressions
 
 from ..cases import (
@@ -33,7 +32,7 @@ from ..cases import (
 def kernels(problem):
     """The kernel of a problem from a table and from features."""
     features, outputs = jnp.asarray(problem.features), problem.architecture.outputs
-    return kernel_of(features, outputs), ExplicitKernel(features, outputs)
+    return kernel_of(features, outputs), Kernel(features, None, outputs)
 
 
 def energies(problem):
@@ -61,7 +60,7 @@ def test_the_kernel_is_the_derived_one(case):
 
 @eqx.filter_jit
 def evaluated(energy, u1):
-    return energy.at(u1), energy.value(u1), energy.value_and_slope(u1)
+    return energy.at(u1), energy.value(u1), energy.bounded(energy.at(u1))
 
 
 @pytest.mark.slow
@@ -78,12 +77,11 @@ def test_values_and_gradients_are_those_of_the_action(problem):
     u1 = problem.order_parameters.first
     value, slope = jax.value_and_grad(energy)(u1)
     for form in energies(problem):
-        point, alone, both = evaluated(form, u1)
-        for found in (point.value, alone, both[0]):
+        point, alone, bounded = evaluated(form, u1)
+        for found in (point.value, alone):
             assert_close(found, value, 1e-12)
-        for found in (point.slope, both[1]):
-            assert_close(found, (slope + slope.T) / 2, 1e-9)
-        for part in (point.logdet_gradient, point.minus_misfit_gradient):
+        assert_close(point.slope, (slope + slope.T) / 2, 1e-9)
+        for part in (bounded.logdet_gradient, bounded.weight):
             assert np.linalg.eigvalsh(part)[0] > -1e-10 * np.max(np.abs(part))
 
 
@@ -120,7 +118,7 @@ def test_tables_and_features_have_the_same_curvature(case, seed):
 
 def test_large_problems_are_not_stored_by_pairs_of_paths():
     kernel = jax.eval_shape(kernel_of, jnp.ones((600, 16, 192)))
-    assert isinstance(kernel, ExplicitKernel)
+    assert kernel.pairs is None
     evaluations, size = kernel.curvature_cost()[0] / (kernel.operations() + 600**3), kernel.curvature_cost()[1]
     assert 1 < evaluations < 10
     assert 4e7 < size < 2e8

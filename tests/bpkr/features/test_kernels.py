@@ -11,7 +11,7 @@ from tests.marks import slow
 from theorykit import bpkr
 from theorykit.bpkr import Dense
 from theorykit.bpkr.features.implicit import ImplicitFeatures
-from theorykit.bpkr.features.kernels import kernel_of
+from theorykit.bpkr.features.kernels import kernel_between, kernel_diagonal, kernel_of
 from theorykit.bpkr.specification.activations import IDENTITY
 
 from ..cases import assert_close, explicit_kernel, refused
@@ -19,7 +19,7 @@ from ..cases import assert_close, explicit_kernel, refused
 EXAMPLES, TOKENS, FEATURES = 4, 3, 5
 RNG = np.random.default_rng(0)
 INPUTS = RNG.normal(size=(EXAMPLES, TOKENS, FEATURES))
-HEADS = bpkr.heads(key_query=[RNG.normal(size=(2, FEATURES, FEATURES)) / FEATURES])
+HEADS = bpkr.Heads(key_query=[RNG.normal(size=(2, FEATURES, FEATURES)) / FEATURES])
 ATTENTION = [np.asarray(each) for each in HEADS(jnp.asarray(INPUTS))]
 
 # the angle of a token with itself is the arccosine of 1, which rounding alone moves by 1e-8
@@ -130,7 +130,6 @@ def test_with_the_identity_they_are_explicit_features(outputs):
             bpkr.evaluate(problem, saddle),
             bpkr.predict(problem, saddle, features[1:3]),
             bpkr.kernel(bpkr.Problem(architecture, bpkr.Data(features[1:])), saddle, features),
-            bpkr.path_kernels(architecture, features),
             bpkr.first_order(problem),
             bpkr.fluctuations(problem, saddle, features[:2]),
             bpkr.gradient_norm(problem, bpkr.gp_limit(architecture)),
@@ -139,7 +138,9 @@ def test_with_the_identity_they_are_explicit_features(outputs):
         assert_close(ours, theirs, 1e-7)
     u1 = np.asarray(bpkr.gp_limit(architecture).first) + 0.1
     point = bpkr.OrderParameters((u1,), np.eye(2) if outputs > 1 else 1.0)
-    assert_close(implicit.kernel(jnp.asarray(u1), implicit), explicit_kernel(point, np.asarray(explicit), explicit))
+    assert_close(
+        kernel_between(jnp.asarray(u1), implicit, implicit), explicit_kernel(point, np.asarray(explicit), explicit)
+    )
 
 
 @pytest.mark.parametrize("outputs", [*slow([1]), 2])
@@ -148,10 +149,10 @@ def test_kernels_of_pairs_add_up(outputs):
     features, size = bpkr.path_features(INPUTS, ATTENTION, architecture), 2 * outputs
     root = RNG.normal(size=(size, size))
     u1 = jnp.asarray(root @ root.T)
-    kernel = features.kernel(u1, features)
+    kernel = kernel_between(u1, features, features)
     assert_close(jnp.einsum("ab,abmn->mn", u1, features.path_kernels(outputs)), kernel, 1e-13)
     assert_close(kernel_of(features, outputs).matrix(u1), kernel, 1e-13)
-    assert_close(features.kernel_diagonal(u1), np.diagonal(kernel), 1e-13)
+    assert_close(kernel_diagonal(u1, features), np.diagonal(kernel), 1e-13)
 
 
 def test_features_of_given_kernels_have_them_for_products():
@@ -159,8 +160,7 @@ def test_features_of_given_kernels_have_them_for_products():
     kernels = np.einsum("mai,nbi->abmn", vectors, vectors)
     features = bpkr.features_of_kernels(kernels)
     assert features.shape == (6, 2, 4)
-    architecture = bpkr.Architecture((2,), 9.0, temperature=0.2)
-    assert_close(bpkr.path_kernels(architecture, features), kernels, 1e-12)
+    assert_close(jnp.einsum("mai,nbi->abmn", features, features), kernels, 1e-12)
     of_one = bpkr.features_of_kernels(kernels[0, 0])
     assert_close(of_one[:, 0] @ of_one[:, 0].T, kernels[0, 0], 1e-12)
 

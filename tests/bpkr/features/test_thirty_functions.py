@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from tests.marks import slow
+from theorykit.bpkr.features.implicit import token_kernel, token_units
 from theorykit.bpkr.features.pair_averages import WARNED, rule_over
-from theorykit.bpkr.features.token_kernels import token_kernel, token_units
 from theorykit.bpkr.specification.activations import as_activation
 
 from .kernel_truth import CASES, FILE, POINTS

@@ -13,8 +13,6 @@ from hypothesis import strategies as st
 
 from theorykit import bpkr
 from theorykit.bpkr import Dense, Skip
-from theorykit.testing import random_inputs
-from theorykit.testing.problems import EXAMPLES, INPUT_FEATURES
 
 from .. import cases
 from ..cases import (
@@ -28,9 +26,8 @@ from ..cases import (
     explicit_gain,
     random_key_queries,
 )
+from ..problems import EXAMPLES, INPUT_FEATURES, random_inputs
 
-ANY_CASE = st.one_of(cases.SHALLOW_OR_DEEP, cases.ANY_OF_THE_GRAMMAR)
-ANY_READOUT = st.sampled_from(cases.READOUTS)
 NETWORKS = 400
 SMALL = Case((2, 2), (6.0, 5.0, 7.0), (1.3, 0.7, 1.6, 0.8))
 
@@ -47,7 +44,7 @@ def projection_heads(heads, rng):
 def sampled(architecture, parameters, seed, readout="last"):
     return bpkr.sample_network(
         architecture,
-        bpkr.heads(**parameters),
+        bpkr.Heads(**parameters),
         input_features=INPUT_FEATURES,
         readout=readout,
         key=jax.random.key(seed),
@@ -138,7 +135,7 @@ def prior_samples(case, networks, examples):
     inputs, parameters = jnp.array(random_inputs(rng, examples=examples)), key_query_heads(case.heads, rng)
     features, heads = (
         bpkr.path_features(inputs, bpkr.attention(inputs, **parameters), architecture),
-        bpkr.heads(**parameters),
+        bpkr.Heads(**parameters),
     )
 
     def draw(key):
@@ -194,14 +191,3 @@ def test_the_prior_has_the_mean_and_the_covariance_of_the_gp_limit(case, network
     kernel = bpkr.kernel(bpkr.Problem(case.architecture(), bpkr.Data(features)), limit)
     assert_mean_is(outputs[:, :, None] * outputs[:, None, :], kernel)
     assert_mean_is(outputs, 0)
-
-
-@pytest.mark.parametrize("case", cases.GRAMMAR)
-def test_weight_blocks_have_the_covariance_of_their_prior(case):
-    wide = replace(case, widths=tuple(60.0 for _ in case.widths))
-    network = sampled(wide.architecture(), key_query_heads(case.heads, np.random.default_rng(0)), 0)
-    layers = zip(wide.architecture().layers, network.weights, case.variances[1:-1], strict=True)
-    for layer, weights, variance in layers:
-        covariance = explicit_covariance(layer, variance)
-        entries = np.stack([block.ravel() for block in np.split(np.asarray(weights), len(covariance), axis=1)], axis=1)
-        assert_mean_is(entries[:, :, None] * entries[:, None, :], covariance)

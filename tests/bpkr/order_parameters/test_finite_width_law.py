@@ -8,8 +8,7 @@ import pytest
 from theorykit import bpkr
 from theorykit.bpkr import Attention, Dense, Skip
 from theorykit.bpkr.evaluation.formulas import bind
-from theorykit.bpkr.order_parameters.coordinates import log_volume, to_order_parameters
-from theorykit.bpkr.order_parameters.finite_width_law import from_positive
+from theorykit.bpkr.order_parameters.coordinates import from_positive, log_volume, to_order_parameters
 from theorykit.bpkr.order_parameters.order_parameters import to_overlaps
 from theorykit.bpkr.saddle.gaussian_fluctuations import prior_corrections
 
@@ -110,7 +109,7 @@ def test_the_law_is_that_of_sampled_networks(case):
         pytest.skip("no network has a fraction of a unit")
     architecture = case.architecture()
     law = bpkr.finite_width_law(architecture)
-    heads = bpkr.heads(
+    heads = bpkr.Heads(
         key_query=random_key_queries(tuple(filter(None, case.heads)), np.random.default_rng(0), INPUT_FEATURES)
     )
 
@@ -140,7 +139,7 @@ def test_the_law_is_that_of_sampled_networks(case):
 def test_order_parameters_have_the_rank_of_the_narrowest_layer(case):
     architecture = case.architecture()
     law, heads = bpkr.finite_width_law(architecture), [np.zeros((n, 3, 3)) for n in case.heads if n]
-    sampled, key = bpkr.heads(key_query=heads), jax.random.key(0)
+    sampled, key = bpkr.Heads(key_query=heads), jax.random.key(0)
     network = bpkr.sample_network(architecture, sampled, input_features=3, key=key)
     ranks, measured = (
         [np.linalg.matrix_rank(matrix) for matrix in point.matrices]
@@ -160,7 +159,7 @@ def test_the_density_is_normalised():
 
 
 def test_widths_without_a_law_are_refused():
-    with refused("N_1=2.5"):
+    with refused("2.5"):
         bpkr.finite_width_law(bpkr.Architecture((2, 2), (2.5, 3.0, 3.0), temperature=0.1))
     with refused("must not be traced"):
         jax.jit(lambda width: bpkr.finite_width_law(bpkr.Architecture((2,), width, temperature=0.1)).dimension)(3.0)

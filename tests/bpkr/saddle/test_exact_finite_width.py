@@ -34,7 +34,7 @@ def posterior_mean(architecture, features, labels, draws):
     """Posterior mean of U_1, its standard error, and the effective number of draws."""
     attending = [head for head in architecture.heads if head]
     key_query = [np.zeros((head, INPUT_FEATURES, INPUT_FEATURES)) for head in attending]
-    heads = bpkr.heads(key_query=key_query)
+    heads = bpkr.Heads(key_query=key_query)
     design = flat_features(architecture, jnp.asarray(features))
     regulariser = architecture.temperature * jnp.eye(len(design))
 

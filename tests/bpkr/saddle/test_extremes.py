@@ -15,8 +15,7 @@ from hypothesis import strategies as st
 from benchmarks import robustness
 from theorykit import bpkr
 from theorykit.bpkr.data.canonical import Examples
-from theorykit.bpkr.evaluation.energy import Energy
-from theorykit.bpkr.evaluation.formulas import bind
+from theorykit.bpkr.evaluation.formulas import Energy, bind
 from theorykit.bpkr.features.kernels import kernel_of
 
 from ...marks import slow
@@ -37,9 +36,9 @@ def solved(labels=1.0, tolerance=1e-9, **numbers):
     (
         ({"labels": 1e200}, "labels of magnitude 1e+200"),
         ({"labels": 1e100}, "labels of magnitude 1e+100"),
-        ({"temperature": 1e308}, "temperature=1e+308"),
-        ({"prior_variances": 1e-200}, "prior_variances (1e-200"),
-        ({"prior_variances": 1e200}, "prior_variances (1e+200"),
+        ({"temperature": 1e308}, "temperature of magnitude 1e+308"),
+        ({"prior_variances": 1e-200}, "prior_variances of magnitude 1e-200"),
+        ({"prior_variances": 1e200}, "prior_variances of magnitude 1e+200"),
     ),
 )
 def test_each_extreme_is_blamed_by_its_own_name(extreme, blamed):
@@ -101,13 +100,13 @@ def test_equal_examples_need_a_temperature_whatever_rounding_does(temperature):
         features = np.random.default_rng(seed).normal(size=(5, 4, 6))
         features[4] = features[1]
         architecture = bpkr.Architecture((2, 2), 8.0, temperature=temperature)
-        with pytest.raises(ValueError, match=r"temperature=0 needs|not positive definite to double precision"):
+        with pytest.raises(ValueError, match="needs an invertible kernel"):
             bpkr.Problem(architecture, bpkr.Data(features, LABELS[:5]))
 
 
 @pytest.mark.slow
 def test_large_labels_are_blamed_where_they_spoil_the_accuracy():
-    with pytest.warns(bpkr.ConvergenceWarning, match="Likely cause: the labels are large"):
+    with pytest.warns(bpkr.ConvergenceWarning, match="mostly from the labels"):
         saddle = solved(labels=1e50)
     assert not saddle.converged
 

@@ -87,12 +87,12 @@ def test_a_head_without_features_costs_nothing_and_equal_heads_cost_the_same():
 
 
 @pytest.mark.slow
-def test_moments_of_features_give_the_same():
+def test_batches_give_the_same():
     problem = problem_of((2,))
     data = problem.data
-    moments = bpkr.Moments.of((data.features, data.labels))
+    batches = [(data.features, data.labels)]
     summed = bpkr.Problem(
-        problem.architecture, bpkr.Data.of_moments(moments, data.test_features, data.test_labels, data.classes)
+        problem.architecture, bpkr.Data.of_batches(batches, data.test_features, data.test_labels, data.classes)
     )
     (_, arrays), (_, sums) = costs_of(problem), costs_of(summed)
     for name in ("log_evidence", "prediction", "prediction_error"):
@@ -124,7 +124,7 @@ def test_the_table_has_a_row_per_head_and_the_cheapest_first():
     order = bpkr.rank_heads(costs.log_evidence)
     rows = [line for line in repr(costs).splitlines() if line.startswith("layer")]
     assert [row[: len("layer 1, head 2")] for row in rows] == [str(head) for head in order]
-    assert "expected accuracy lost" in repr(costs) and "±" in costs.summary()._repr_markdown_()
+    assert "cost in expected accuracy" in repr(costs) and "±" in costs.summary()._repr_markdown_()
 
 
 @pytest.mark.slow

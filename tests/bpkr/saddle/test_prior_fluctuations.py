@@ -54,7 +54,7 @@ def conditional_variance(architecture, means, directions):
 def sampled(architecture, draws, seed):
     """U_1 of `draws` networks from the prior."""
     attending = tuple(filter(None, architecture.heads))
-    parameters = bpkr.heads(key_query=random_key_queries(attending, np.random.default_rng(0)))
+    parameters = bpkr.Heads(key_query=random_key_queries(attending, np.random.default_rng(0)))
 
     def overlap(key):
         drawn = bpkr.sample_network(architecture, parameters, input_features=6, key=key)

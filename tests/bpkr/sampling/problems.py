@@ -29,7 +29,8 @@ def problem(name="attention", temperature=0.3, **changes):
 
 
 def quietly(sampler, architecture, *arrays, seed=0, **options):
-    """Draws of `sampler` for data of `arrays`, without a progress bar, and without complaints of too few draws."""
+    """Draws for data of `arrays`, without a progress bar, and without complaints of too few draws."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", sampling.MixingWarning)
-        return sampler(architecture, bpkr.Data(*arrays), key=jax.random.key(seed), progress=False, **options)
+        data, key = bpkr.Data(*arrays), jax.random.key(seed)
+        return sampling.sample(architecture, data, sampler=sampler, key=key, progress=False, **options)

@@ -11,7 +11,7 @@ import pytest
 from scipy.stats import chisquare
 
 from theorykit import bpkr
-from theorykit.bpkr.sampling import NoUTurn, Schedule
+from theorykit.bpkr.sampling import Schedule
 from theorykit.bpkr.sampling.chains import run_chains
 from theorykit.bpkr.sampling.sample import sampler_of
 
@@ -33,7 +33,7 @@ def test_ranks_are_uniform(kind, replications, thinning, width):
     rng = np.random.default_rng(0)
     inputs = jnp.asarray(rng.normal(size=(EXAMPLES, TOKENS, INPUT_FEATURES)))
     key_query = [rng.normal(size=(heads, INPUT_FEATURES, INPUT_FEATURES)) for heads in architecture.heads]
-    heads = bpkr.heads(key_query=key_query)
+    heads = bpkr.Heads(key_query=key_query)
     features = bpkr.path_features(inputs, bpkr.attention(inputs, key_query=key_query), architecture)
     simulate = jax.jit(
         lambda key: (lambda network: (bpkr.empirical_order_parameters(network), network(inputs)))(
@@ -47,9 +47,8 @@ def test_ranks_are_uniform(kind, replications, thinning, width):
         labels = outputs + jnp.sqrt(architecture.temperature) * jax.random.normal(noise_key, outputs.shape)
         schedule = Schedule(chains=1, warmup=WARMUP, draws=thinning * (RANKS - 1))
         problem = bpkr.Problem(architecture, bpkr.Data(features, labels))
-        sampler = sampler_of(kind, problem, schedule, NoUTurn())
-        settings = {"sampler": kind}
-        drawn = run_chains(lambda sampler=sampler: sampler, schedule, key=chain_key, settings=settings, progress=False)
+        sampler = sampler_of(kind, problem, WARMUP)
+        drawn = run_chains(lambda sampler=sampler: sampler, schedule, key=chain_key, settings={}, progress=False)
         kept = {name: values[0, ::thinning] for name, values in drawn.items() if np.ndim(values) > 1}
         ranks.append(
             [

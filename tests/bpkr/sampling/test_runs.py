@@ -1,21 +1,18 @@
 """Runs: labelled and diagnosed, refused with the reason."""
 
-import re
 import warnings
 
 import jax
 import numpy as np
 import pytest
-import xarray as xr
 
 from theorykit import bpkr
 from theorykit.bpkr import sampling
 from theorykit.bpkr.sampling import Schedule
-from theorykit.bpkr.sampling.results import STATISTICS, accuracy_estimate, label_draws, summarise
+from theorykit.bpkr.sampling.sample import label_draws, of_posterior_mean
 
 from .problems import problem, quietly
 
-SAMPLERS = (sampling.sample_order_parameters, sampling.sample_weights_by_gibbs, sampling.sample_weights)
 SECONDS = {"warmup_seconds": 0.5, "seconds": 1.0}
 SHORT = {"schedule": Schedule(chains=2, warmup=60, draws=120)}
 
@@ -24,7 +21,7 @@ def test_draws_are_labelled():
     architecture, rng = problem("dense, two outputs")[0], np.random.default_rng(0)
     shapes = {"U_1": (4, 4), "u": (2, 2), "mean": (3, 2), "variance": (3, 2)}
     draws = {name: rng.normal(size=(4, 500, *shape)) for name, shape in shapes.items()}
-    tree = label_draws(architecture, {**draws, **SECONDS}, {"sampler": "a sampler"})
+    tree = label_draws(architecture, {**draws, **SECONDS})
     posterior = tree["posterior"]
     assert posterior["U_1"].dims == ("chain", "draw", "path_1", "other_path_1")
     assert posterior["path_1"].values.tolist() == ["1-:1", "1-:2", "2-:1", "2-:2"]
@@ -38,14 +35,11 @@ def test_draws_are_labelled():
 )
 def test_chains_that_do_not_mix_or_are_too_short_say_so(draws, temperature, complaint):
     architecture, features, labels, _ = problem(temperature=temperature)
-    with pytest.warns(sampling.MixingWarning, match=complaint):
-        tree = sampling.sample_weights_by_gibbs(
-            architecture,
-            bpkr.Data(features, labels),
-            key=jax.random.key(0),
-            schedule=Schedule(chains=4, warmup=0, draws=draws),
-            progress=False,
-        )
+    schedule = Schedule(chains=4, warmup=0, draws=draws)
+    options = {"sampler": "gibbs", "key": jax.random.key(0), "schedule": schedule, "progress": False}
+    with pytest.warns(sampling.MixingWarning, match=complaint) as warned:
+        tree = sampling.sample(architecture, bpkr.Data(features, labels), **options)
+    assert warned[0].filename == __file__
     assert tree.attrs["mixed"] == 0 and complaint in tree.attrs["diagnosis"]
     assert np.isnan(tree["summary"]["U_1"].sel(statistic="mcse_mean")).all() == (draws == 3)
 
@@ -77,12 +71,8 @@ def slowly(values):
 )
 def test_what_speaks_against_draws_is_told(change, complaint):
     architecture = bpkr.Architecture((1,), 3, temperature=0.1)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        good = label_draws(architecture, drawn(lambda draws: {}), {"sampler": "a sampler"})
-    assert good.attrs["mixed"] == 1 and good.attrs["diagnosis"] == "mixed"
-    with pytest.warns(sampling.MixingWarning, match=re.escape(complaint)):
-        tree = label_draws(architecture, drawn(change), {"sampler": "a sampler"})
+    assert label_draws(architecture, drawn(lambda draws: {})).attrs["diagnosis"] == "mixed"
+    tree = label_draws(architecture, drawn(change))
     assert complaint in tree.attrs["diagnosis"]
     assert tree.attrs["mixed"] == 0
 
@@ -90,22 +80,22 @@ def test_what_speaks_against_draws_is_told(change, complaint):
 @pytest.mark.parametrize(
     ("samplers", "name", "changes", "named"),
     [
-        (SAMPLERS[1:], "attention", {"temperature": 0.0}, "temperature=0"),
-        (SAMPLERS[1:], "attention", {"width": 2.5}, "whole numbers"),
-        (SAMPLERS[:1], "singular", {"temperature": 0.0}, "fewer units than partial paths"),
+        (("gibbs", "nuts"), "attention", {"temperature": 0.0}, "temperature=0"),
+        (("gibbs", "nuts"), "attention", {"width": 2.5}, "whole numbers"),
+        (("exact",), "singular", {"temperature": 0.0}, "fewer units than partial paths"),
     ],
 )
 def test_what_cannot_be_sampled_is_refused(samplers, name, changes, named):
-    for sample in samplers:
+    for sampler in samplers:
         with pytest.raises(ValueError, match=named):
-            quietly(sample, *problem(name, **changes)[:3], **SHORT)
+            quietly(sampler, *problem(name, **changes)[:3], **SHORT)
 
 
 @pytest.mark.slow
 def test_interpolation_is_sampled_where_the_kernel_has_an_inverse():
     """At T = 0 the mean output on training examples is the labels, and nothing is uncertain there."""
     architecture, features, labels, _ = problem(temperature=0.0)
-    tree = quietly(sampling.sample_order_parameters, architecture, features, labels, features, **SHORT)
+    tree = quietly("exact", architecture, features, labels, features, **SHORT)
     means = tree["posterior"]["mean"].values
     np.testing.assert_allclose(means, np.broadcast_to(labels, means.shape), atol=1e-5)
 
@@ -142,15 +132,8 @@ def test_corrections_are_left_out_below_the_number_of_paths():
     assert "fewer units" in str(left_out["diagnosis"].values)
 
 
-def test_statistics_of_independent_draws():
-    """The mean's standard error is sd / sqrt(n), and the effective sample size the number of draws."""
-    rng = np.random.default_rng(0)
-    posterior = xr.Dataset({"x": (("chain", "draw", "i"), rng.normal(3.0, 2.0, size=(4, 2000, 3)))})
-    summary = summarise(posterior)["x"]
-    assert summary["statistic"].values.tolist() == list(STATISTICS)
-    np.testing.assert_allclose(summary.sel(statistic="mcse_mean"), 2.0 / np.sqrt(8000), rtol=0.15)
-    np.testing.assert_allclose(summary.sel(statistic="ess_bulk"), 8000, rtol=0.15)
-    means = xr.Dataset({"mean": (("chain", "draw", "i"), rng.normal(0.02, 1.0, size=(4, 2000, 200)))})
-    accuracy, error = accuracy_estimate(means, np.ones(200))
-    # each sign is right with the probability that a normal of deviation 1/sqrt(8000) about 0.02 is positive
+def test_the_jackknife_of_independent_draws():
+    """Each sign is right with the probability that a normal of deviation 1/sqrt(8000) about 0.02 is positive."""
+    draws = np.random.default_rng(0).normal(0.02, 1.0, size=(4, 2000, 200))
+    accuracy, error = of_posterior_mean(draws, lambda mean: np.mean(mean > 0))
     assert abs(accuracy - 0.963) < 4 * 0.0134 and 0 < error < 0.05

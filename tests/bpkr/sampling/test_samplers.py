@@ -12,28 +12,23 @@ from scipy import stats
 from scipy.special import digamma, polygamma
 
 from theorykit import bpkr
-from theorykit.bpkr import sampling
-from theorykit.bpkr.sampling import NoUTurn, Schedule
+from theorykit.bpkr.network.network import network_of_whitened
+from theorykit.bpkr.sampling import Schedule
 from theorykit.bpkr.sampling.chains import run_chains
-from theorykit.bpkr.sampling.no_u_turn import NoUTurnSampler
-from theorykit.bpkr.sampling.posterior import split_weights
-from theorykit.bpkr.sampling.results import entry_estimates, output_estimates
-from theorykit.bpkr.sampling.sample import sampler_of
+from theorykit.bpkr.sampling.posteriors import NoUTurn, split_weights
+from theorykit.bpkr.sampling.sample import entry_estimates, output_estimates, sampler_of
 
+from ..cases import random_key_queries
 from .problems import INPUT_FEATURES, NETWORKS, problem, quietly
 
-SAMPLERS = {
-    "exact": (sampling.sample_order_parameters, Schedule(chains=2, warmup=300, draws=2000)),
-    "gibbs": (sampling.sample_weights_by_gibbs, Schedule(chains=2, warmup=300, draws=4000)),
-    "nuts": (sampling.sample_weights, Schedule(chains=2, warmup=300, draws=1000)),
-}
+SAMPLERS = {"exact": 2000, "gibbs": 4000, "nuts": 1000}
 
 
 @functools.cache
 def estimates(name, sampler, temperature=0.3):
     architecture, features, labels, test_features = problem(name, temperature)
-    sample, schedule = SAMPLERS[sampler]
-    tree = quietly(sample, architecture, features, labels, test_features, schedule=schedule)
+    schedule = Schedule(chains=2, warmup=300, draws=SAMPLERS[sampler])
+    tree = quietly(sampler, architecture, features, labels, test_features, schedule=schedule)
     return entry_estimates(tree).merge(output_estimates(tree["posterior"].to_dataset()))
 
 
@@ -94,19 +89,17 @@ def test_without_information_the_prior_is_sampled(sampler):
 @pytest.mark.quick(1)
 @pytest.mark.parametrize("name", NETWORKS)
 def test_sampled_weights_are_those_of_the_network(name):
-    """The draw's output by paths is that of the Equinox network, layer by layer."""
+    """The output by paths is that of the Equinox network, layer by layer."""
     architecture, _, labels, _ = problem(name)
     rng = np.random.default_rng(0)
     inputs = rng.normal(size=(len(labels), 4, INPUT_FEATURES))
-    key_query = [rng.normal(size=(heads, INPUT_FEATURES, INPUT_FEATURES)) for heads in architecture.heads if heads]
-    attention = bpkr.attention(inputs, key_query=key_query)
-    features = bpkr.path_features(inputs, attention, architecture)
-    options = {"schedule": Schedule(chains=2, warmup=2, draws=3, keep_weights=True)}
-    tree = quietly(sampling.sample_weights_by_gibbs, architecture, features, labels, features, **options)
-    heads = bpkr.heads(key_query=key_query)
-    network = sampling.network_of(architecture, tree, heads, chain=1, draw=2)
-    recorded = tree["posterior"].sel(chain=1, draw=2)
-    np.testing.assert_allclose(network(jnp.asarray(inputs)), recorded["sampled_output"], rtol=1e-9, atol=1e-12)
+    heads = bpkr.Heads(key_query=random_key_queries(filter(None, architecture.heads), rng, INPUT_FEATURES))
+    features = bpkr.path_features(inputs, heads(inputs), architecture)
+    posterior = sampler_of("gibbs", bpkr.Problem(architecture, bpkr.Data(features, labels, features)), 0).posterior
+    coordinates = posterior.start(jax.random.key(0))
+    recorded = posterior.record(coordinates)
+    network = network_of_whitened(architecture, split_weights(coordinates, posterior.shapes), heads)
+    np.testing.assert_allclose(network(inputs), recorded["sampled_output"], rtol=1e-9, atol=1e-12)
     measured = bpkr.empirical_order_parameters(network)
     np.testing.assert_allclose(measured.matrices[0], recorded["U_1"], rtol=1e-9, atol=1e-12)
 
@@ -114,9 +107,7 @@ def test_sampled_weights_are_those_of_the_network(name):
 @pytest.mark.parametrize("name", NETWORKS)
 def test_the_density_of_the_weights_is_that_of_its_parts(name):
     architecture, features, labels, _ = problem(name)
-    posterior = sampler_of(
-        "gibbs", bpkr.Problem(architecture, bpkr.Data(features, labels)), Schedule(1, 0, 1)
-    ).posterior
+    posterior = sampler_of("gibbs", bpkr.Problem(architecture, bpkr.Data(features, labels)), 0).posterior
     white = posterior.start(jax.random.key(0))
     outputs = posterior.outputs(split_weights(white, posterior.shapes), jnp.asarray(features))
     residual = np.asarray(outputs).reshape(labels.shape) - labels
@@ -142,11 +133,11 @@ class LogGamma(eqx.Module):
 def test_draws_of_nuts_have_the_density_and_do_not_depend_on_the_executor():
     """The mean and the variance of log-gamma variables are polygamma functions."""
     shapes, schedule = np.array([2.0, 5.0, 20.0]), Schedule(chains=2, warmup=300, draws=1500)
-    options = {"key": jax.random.key(0), "settings": {"sampler": "test"}, "progress": False}
+    options = {"key": jax.random.key(0), "settings": {}, "progress": False}
     posterior = LogGamma(jnp.asarray(shapes))
 
     def make():
-        return NoUTurnSampler(posterior, NoUTurn(), schedule.warmup)
+        return NoUTurn(posterior, 0.8, schedule.warmup)
 
     found = run_chains(make, schedule, **options)
     np.testing.assert_allclose(found["lp"], jax.vmap(jax.vmap(posterior.log_density))(found["x"]), rtol=1e-12)

@@ -12,9 +12,9 @@ from theorykit import bpkr
 from theorykit.bpkr.specification.layers import AbstractLayer, Attention, Skip
 from theorykit.symbolic import Diagonal
 from theorykit.symbolic.atoms import below
-from theorykit.testing import random_inputs
 
 from ..cases import Case, assert_close, random_key_queries
+from ..problems import random_inputs
 
 
 class BesideItself(AbstractLayer):
@@ -73,7 +73,7 @@ def test_several_weight_blocks_are_derived_verified_and_the_same_by_both_routes(
 @every_kind
 def test_the_network_of_several_weight_blocks_is_its_sum_over_paths(case):
     architecture, rng = case.architecture(), np.random.default_rng(1)
-    heads, inputs = bpkr.heads(key_query=random_key_queries(case.heads, rng)), random_inputs(rng)
+    heads, inputs = bpkr.Heads(key_query=random_key_queries(case.heads, rng)), random_inputs(rng)
     network = bpkr.sample_network(architecture, heads, input_features=inputs.shape[2], key=jax.random.key(2))
     features = bpkr.path_features(inputs, heads(jnp.asarray(inputs)), architecture)
     assert_close(network.path_outputs(features).sum(axis=1), network(jnp.asarray(inputs)), 1e-10)
@@ -183,6 +183,6 @@ def test_an_action_whose_readout_has_no_closed_form_is_shown_without_it():
     architecture = SEVERAL_BLOCKS["differences"].architecture()
     action = bpkr.derive(architecture)
     assert action.symbols.readout not in action.closed_forms
-    assert r"\partial u" in bpkr.render_markdown(action, architecture)
+    assert r"\partial u" in bpkr.render_markdown(action)
     with pytest.raises(ValueError, match="u has no closed-form solution"):
         _ = action.readout_solution

@@ -14,7 +14,6 @@ from tests.bpkr.sweeps.problems import ARCHITECTURE, TEMPERATURES, WIDTHS, rando
 from theorykit import bpkr, store
 from theorykit.bpkr import sweeps
 from theorykit.bpkr.saddle.gaussian_fluctuations import corrected_evidence
-from theorykit.bpkr.sweeps.run import GridPoint, _checked_axes, _source
 from theorykit.workers import local_workers
 
 DATA = random_data(0)
@@ -81,12 +80,12 @@ def test_only_the_first_solve_of_a_width_starts_cold(starts):
 
 
 def test_values_of_the_axes_are_plain_numbers():
-    given = [np.float64(20), (300, 300.0), 80, math.inf], list(np.array([0.1, 1.0, 0.0]))
-    axes = _checked_axes(ARCHITECTURE, *given, None)
-    assert axes == {"width": (20, (300, 300), 80, math.inf), "temperature": (0.1, 1.0, 0.0)}
-    for width, message in (([20, 20.0], "none twice"), ([], "at least one"), ([(20, math.inf)], "only some layers")):
+    grid = {"width": [np.float64(20), (300, 300.0), math.inf], "temperature": np.array([1.0])}
+    found = swept(DATA, **grid)
+    assert found["width"].values.tolist() == ["20", "300-300", "inf"]
+    for width, message in (([20, 20.0], "none twice"), ([], "at least one"), ([(20, math.inf)], "must be finite")):
         with pytest.raises(ValueError, match=message):
-            _checked_axes(ARCHITECTURE, width, [0.1], None)
+            swept(DATA, width=width, temperature=[0.1])
 
 
 def test_a_start_that_does_not_converge_is_followed_by_a_cold_one(monkeypatch):
@@ -106,7 +105,7 @@ def test_points_that_do_not_converge_are_counted_once_and_solved_again(tmp_path,
     with pytest.warns(bpkr.ConvergenceWarning) as caught:
         result = swept(DATA, tmp_path, **SMALL, max_steps=1)
     (message,) = (str(warning.message) for warning in caught)
-    assert message.startswith("4 of 4 points are not solutions") and "width=20, temperature=0.1" in message
+    assert message.startswith("4 of 4 points are not solutions") and "width=20, temperature=0.5: " in message
     assert not bool(result["converged"].any()) and np.isfinite(result["U_1"]).all()
     assert len(starts) == 4 and not list(tmp_path.rglob("width=*.nc"))
     assert bool(swept(DATA, tmp_path, **SMALL)["converged"].all()) and len(starts) == 8
@@ -154,8 +153,7 @@ OTHER_LAYER = bpkr.Architecture((bpkr.Skip(1),), 1, (1.1, 0.8, 1.3), temperature
 )
 def test_a_folder_of_another_sweep_is_refused(tmp_path, monkeypatch, change, named):
     sweep = {"problem": ARCHITECTURE, "data": NO_TEST_DATA, **SMALL, "progress": False}
-    folder = _source(ARCHITECTURE, NO_TEST_DATA, tmp_path, {})
-    folder.write(GridPoint(7, 7.0), xr.Dataset({"converged": True, "result": "converged"}))
+    sweeps.sweep(**{**sweep, "width": (math.inf,)}, folder=tmp_path)
     monkeypatch.setattr(bpkr, "solve", lambda *args, **kwargs: pytest.fail("solved before the folder was looked at"))
     with pytest.raises(FileExistsError, match=f"holds another sweep, which differs in .*{named}"):
         sweeps.sweep(**{**sweep, **change}, folder=tmp_path)
@@ -172,28 +170,19 @@ def test_widths_layer_by_layer_are_labelled():
 
 
 @pytest.mark.slow
-def test_seeds_do_not_depend_on_the_number_of_workers(tmp_path, compiled_as_by_workers):
-    alone = sweeps.sweep(ARCHITECTURE, random_data, seeds=(3, 4), **SMALL, folder=tmp_path)
+def test_seeds_do_not_depend_on_the_number_of_workers(tmp_path, starts, compiled_as_by_workers):
+    run = {**SMALL, "seeds": (3, 4), "progress": False}
+    alone = sweeps.sweep(ARCHITECTURE, random_data, **run, folder=tmp_path / "alone")
     assert alone["U_1"].dims[:3] == ("seed", "width", "temperature")
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["seed=3", "seed=4"]
+    assert sorted(path.name for path in (tmp_path / "alone").iterdir()) == ["seed=3", "seed=4"]
     assert_same(alone.sel(seed=4, drop=True), swept(random_data(4), **SMALL))
-    pools = (ThreadPoolExecutor(1), local_workers(2, ALL_CORES))
-    for executor in pools:
+    for number, executor in enumerate((ThreadPoolExecutor(2), local_workers(2, ALL_CORES))):
         with executor:
-            shared = sweeps.sweep(ARCHITECTURE, random_data, seeds=(3, 4), **SMALL, executor=executor)
+            shared = sweeps.sweep(ARCHITECTURE, random_data, **run, executor=executor, folder=tmp_path / f"{number}")
         xr.testing.assert_identical(shared.drop_vars("seconds"), alone.drop_vars("seconds"))
-
-
-@pytest.mark.slow
-def test_a_sweep_does_not_depend_on_its_workers(tmp_path, starts, compiled_as_by_workers):
-    alone = swept(DATA, **SMALL)
-    for number, make in enumerate((lambda: ThreadPoolExecutor(2), lambda: local_workers(1, ALL_CORES))):
-        with make() as executor:
-            shared = swept(DATA, tmp_path / f"{number}", **SMALL, executor=executor)
-        xr.testing.assert_identical(shared.drop_vars("seconds"), alone.drop_vars("seconds"))
-        # what workers have left is what a sweep without them would have
+        # What workers have left is what a sweep without them would have.
         starts.clear()
-        xr.testing.assert_equal(swept(DATA, tmp_path / f"{number}", **SMALL), shared)
+        xr.testing.assert_equal(sweeps.sweep(ARCHITECTURE, random_data, **run, folder=tmp_path / f"{number}"), shared)
         assert starts == []
 
 

@@ -10,7 +10,7 @@ from tests.marks import slow
 from theorykit import bpkr
 from theorykit.bpkr import Dense, sampling
 from theorykit.bpkr.network.network import network_of_whitened, weight_shapes
-from theorykit.bpkr.sampling.posterior import WeightPosterior
+from theorykit.bpkr.sampling.posteriors import WeightPosterior
 from theorykit.theories import nested_kernels, units_with_mean
 
 from ...bpkr.cases import assert_close, refused
@@ -18,8 +18,8 @@ from ...bpkr.cases import assert_close, refused
 TOKENS, FEATURES = 3, 4
 RNG = np.random.default_rng(0)
 INPUTS = jnp.asarray(RNG.normal(size=(5, TOKENS, FEATURES)))
-HEADS = bpkr.heads(key_query=[RNG.normal(size=(2, FEATURES, FEATURES)) / FEATURES])
-NO_HEADS = bpkr.heads(key_query=[])
+HEADS = bpkr.Heads(key_query=[RNG.normal(size=(2, FEATURES, FEATURES)) / FEATURES])
+NO_HEADS = bpkr.Heads(key_query=[])
 NETWORKS = {
     "no layers": ((), "erf", {}),
     "attention": ((2,), "relu", {"outputs": 2}),
@@ -58,17 +58,17 @@ def test_the_sampler_evaluates_the_network_itself(name):
     shapes, labels = weight_shapes(architecture, FEATURES), jnp.zeros((5, architecture.outputs))
     white = tuple(jnp.asarray(RNG.normal(size=shape)) for shape in shapes)
     network = network_of_whitened(architecture, white, heads)
-    posterior = WeightPosterior(architecture.with_arrays(), features, labels, features[:2], shapes, False)
+    posterior = WeightPosterior(architecture.with_arrays(), features, labels, features[:2], shapes)
     assert_close(np.squeeze(posterior.outputs(white, features)), np.squeeze(network(INPUTS)), 1e-12)
 
 
 def test_gibbs_and_sums_over_paths_are_refused():
     architecture, heads, features = network_and_data("no layers")
     data = bpkr.Data(features, np.ones(5))
-    with refused("block Gibbs needs a network that is linear in each block of weights"):
-        sampling.sample_weights_by_gibbs(architecture, data, key=jax.random.key(0), progress=False)
+    with refused("block Gibbs needs linear ones"):
+        sampling.sample(architecture, data, sampler="gibbs", key=jax.random.key(0))
     network = bpkr.sample_network(architecture, heads, input_features=FEATURES, key=jax.random.key(0))
-    with refused("the network has nonlinear hidden units, so its output is not a sum over path features"):
+    with refused("the network has nonlinear hidden units, so its output is not a sum over paths"):
         network.path_outputs(features).sum(axis=1)
 
 
@@ -88,7 +88,7 @@ def test_the_posterior_of_the_weights_is_that_of_importance_sampling():
     error = np.sqrt(np.sum(weights[:, None] ** 2 * (drawn - exact) ** 2, axis=0))
     data = bpkr.Data(features, labels, features)
     schedule = sampling.Schedule(chains=4, warmup=500, draws=2000)
-    tree = sampling.sample_weights(architecture, data, key=jax.random.key(0), schedule=schedule, progress=False)
+    tree = sampling.sample(architecture, data, sampler="nuts", key=jax.random.key(0), schedule=schedule, progress=False)
     found = tree["posterior"]["sampled_output"].stack(draws=("chain", "draw"))
     errors = np.hypot(error, 3 * found.std("draws").values / np.sqrt(found.sizes["draws"]))
     assert np.all(np.abs(found.mean("draws").values - exact) < 5 * errors)

@@ -1,12 +1,11 @@
-"""The symbolic action: expressions and their derivatives. An action is data, and nothing in it is compiled."""
+"""The symbolic action: expressions and their derivatives. Nothing in it is compiled."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from functools import cached_property
-from types import MappingProxyType
 
 from sympy import Add, Expr, Identity, Inverse, MatrixSymbol, Poly, PolynomialError, Symbol, asinh, exp, expand, sqrt
 from sympy.matrices.expressions.matexpr import MatrixExpr
@@ -17,35 +16,20 @@ from ...derivation import Derivation, Step, solving
 from ...derivation.claims import SameMoments
 from ...saddle.action import Slopes
 from ...saddle.domains import Positive, PositiveDefinite
-from ...symbolic import (
-    Diagonal,
-    as_html,
-    as_latex,
-    as_markdown,
-    gradient,
-    kronecker,
-    latex,
-    positive_definite,
-    positive_semidefinite,
-    trace,
-)
+from ...symbolic import Diagonal, as_markdown, gradient, kronecker, positive_definite, positive_semidefinite, trace
 from ...symbolic.algebra import as_number, expand_products
 from ...symbolic.documents.display import DisplayMixin
-from ...symbolic.documents.document import align_environment
-from ..specification.architecture import Architecture
+from ...symbolic.documents.document import Block, align_environment
+from ..specification.activations import stable_name
 from ..specification.layer_form import LayerForm, NetworkForm
 from . import document
-from .prior import FiniteWidthPrior, FirstOrder, expand_about_infinite_width, finite_width_prior, substitute_nested
+from .prior import FiniteWidthPrior, finite_width_prior
 from .symbols import ActionSymbols
 
 
 @dataclass(frozen=True)
 class Predictor:
-    """Prediction of the network's outputs on test examples.
-
-    - `mean`: mean, as a column (test labels x 1).
-    - `covariance`: covariance (test labels x test labels).
-    """
+    """Mean (test labels x 1) and covariance (test labels x test labels) of the outputs on test examples."""
 
     mean: MatrixExpr
     covariance: MatrixExpr
@@ -58,17 +42,14 @@ class Predictor:
 
 @dataclass(frozen=True)
 class Majoriser:
-    """An upper bound on the energy for majorise-minimise, and the order parameters that minimise entropy plus bound.
+    """An upper bound on the energy that touches it at U_1 = U_0, and the minima of entropy plus bound.
 
-    At a given U_1 = U_0, let G_+ be the gradient of the energy's log-determinant and -G_- the gradient of its misfit.
-    The log-determinant is concave in U_1, so it lies below its tangent there. The misfit is concave in U_1^-1, so it
-    lies below tr(U_0 G_- U_0 U_1^-1) up to a constant. The bound touches the energy at U_0.
+    The log-determinant, with gradient G_+ at U_0, is concave in U_1. The misfit, with gradient -G_-, is in U_1^-1.
 
-    - `logdet_gradient`: symbol of G_+ (n_1 x n_1).
-    - `weight`: symbol of U_0 G_- U_0 (n_1 x n_1).
+    - `logdet_gradient`, `weight`: symbols of G_+ and U_0 G_- U_0 (n_1 x n_1).
     - `bound`: tr(G_+ U_1) + tr(weight U_1^-1), the bound up to a constant.
-    - `minima`: the minimum in each order parameter, given the others, from U_1 to the readout. Empty if one of the
-      minima has no closed form, as next to a skip connection.
+    - `minima`: the minimum in each order parameter, given the others, from U_1 to the readout. Empty if one has no
+      closed form, as next to a skip connection.
     - `steps`: the step that solves the Riccati equation of U_1.
     """
 
@@ -80,33 +61,22 @@ class Majoriser:
 
 
 @dataclass(frozen=True)
-class KernelEnergy:
-    """The energy E as a function of the kernel K (labels x labels): a log-determinant plus a misfit.
+class KernelFormulas:
+    """The energy and the predictor as functions of kernels alone.
 
-    - `resolvent`: (K + T I)^-1, the gradient of the log-determinant with respect to K.
-    - `representer`: g^(1/2) (K + T I)^-1 y (labels x 1), where g is the power of the likelihood.
-    - `minus_misfit_slope`: minus the gradient of the misfit with respect to K, positive semidefinite.
-    """
-
-    kernel: MatrixSymbol
-    energy: Expr
-    resolvent: MatrixExpr
-    representer: MatrixExpr
-    minus_misfit_slope: MatrixExpr
-
-
-@dataclass(frozen=True)
-class KernelPredictor:
-    """Mean and variance of the outputs on test examples, as functions of kernels alone.
-
-    - `kernel`: symbol of K among training examples (labels x labels).
-    - `between`: symbol of K between test and training examples (test labels x labels).
+    - `kernel`, `between`: symbols of K among training examples, and between test and training examples.
     - `test_diagonal`: symbol of the diagonal of K among test examples, as a column.
+    - `resolvent`: (K + T I)^-1, the gradient of the energy's log-determinant.
+    - `representer`: g^(1/2) (K + T I)^-1 y (labels x 1), where g is the power of the likelihood.
+    - `mean`, `variance`: of the outputs on test examples, as columns.
     """
 
     kernel: MatrixSymbol
     between: MatrixSymbol
     test_diagonal: MatrixSymbol
+    energy: Expr
+    resolvent: MatrixExpr
+    representer: MatrixExpr
     mean: MatrixExpr
     variance: MatrixExpr
 
@@ -115,10 +85,9 @@ class KernelPredictor:
 class Action(DisplayMixin):
     """The symbolic action S of the order parameters. Their posterior is proportional to exp(-S/2) (Eq. 32).
 
-    Expressions use `symbols.order_parameters`, with the number u in place of U_{L+1} if there is one output.
-
-    - `overlap_entropies`: `entropies` in the matrices `symbols.overlaps`.
-    - `overlap_blocks`: `nested` in the matrices `symbols.overlaps`.
+    - `symbols`: the symbols of all expressions.
+    - `entropies`: (S_1, ..., S_L, S_a), each given the next order parameter.
+    - `nested`: the block that each nested order parameter is.
     - `energy`: E (Eq. 12).
     - `kernel`: K of the training examples (Eq. 10).
     - `predictor`: mean and variance of the outputs on test examples (Eqs. 9, 29, 30).
@@ -131,24 +100,26 @@ class Action(DisplayMixin):
         Phi*(KroneckerProduct(U_1, I))*Phi.T
     """
 
-    form: NetworkForm
     symbols: ActionSymbols
-    overlap_entropies: tuple[Expr, ...]
-    overlap_blocks: Mapping[MatrixSymbol, MatrixExpr]
+    entropies: tuple[Expr, ...]
+    nested: Mapping[Expr, Expr]
     energy: Expr
     kernel: MatrixExpr
     predictor: Predictor
     derivation: Derivation
 
-    def _view(self):
+    def _view(self) -> Iterator[Block]:
         return document.view(self)
 
-    def _repr_latex_(self) -> str:
-        return f"$\\displaystyle {latex(self.total)}$"
+    @property
+    def form(self) -> NetworkForm:
+        """The structure of the network."""
+        return self.symbols.form
 
-    def __getstate__(self):
-        # Leave out cached properties, which follow from the fields.
-        return {each.name: getattr(self, each.name) for each in fields(self)}
+    @cached_property
+    def name_of_program(self) -> str | None:
+        """Name of the expressions in names of compiled programs, or None if they contain Python code."""
+        return stable_name(self.form)
 
     @property
     def forms(self) -> tuple[LayerForm, ...]:
@@ -161,29 +132,10 @@ class Action(DisplayMixin):
         steps = (step for step in self.derivation.steps if isinstance(step.claim, SameMoments))
         return tuple(dict.fromkeys(assumption for step in steps for assumption in step.assumptions))
 
-    @cached_property
-    def entropies(self) -> tuple[Expr, ...]:
-        """(S_1, ..., S_L, S_a), the entropy of each order parameter given the next."""
-        pairs = zip(map(self._write_readout, self.overlap_entropies), self.symbols.widths, strict=True)
-        return tuple(
-            width * Add(*(expand(term / width) for term in Add.make_args(expand(entropy)))) for entropy, width in pairs
-        )
-
-    @cached_property
-    def nested(self) -> Mapping[Expr, Expr]:
-        """The block that each nested order parameter is, as an expression in the order parameter that contains it."""
-        pairs = ((self.symbols.written[matrix], block) for matrix, block in self.overlap_blocks.items())
-        return {symbol: block if symbol.is_Matrix else trace(block) for symbol, block in pairs}
-
     @property
     def entropy(self) -> Expr:
         """S_a + S_1 + ... + S_L, in the free order parameters."""
         return self.substitute_nested(Add(*self.entropies))
-
-    @property
-    def corrections(self) -> Expr:
-        """Terms that the exact prior at finite width adds to the entropy, in the free order parameters."""
-        return self.substitute_nested(self._write_readout(Add(*self.finite_width.corrections)))
 
     @property
     def total(self) -> Expr:
@@ -192,10 +144,7 @@ class Action(DisplayMixin):
 
     @cached_property
     def of_free_order_parameters(self) -> saddle.Action:
-        """`total` as a `theorykit.saddle` action, with the domain of each free order parameter.
-
-        `saddle.minimise` minimises it like any other action. `solve` uses the structure of the theory and is faster.
-        """
+        """`total` as a `saddle.Action`, which all functions of `theorykit.saddle` accept. `bpkr.solve` is faster."""
         domains = {symbol: PositiveDefinite() if symbol.is_Matrix else Positive() for symbol in self.symbols.free}
         data = self.symbols.features, self.symbols.labels
         parameters = self.symbols.completed((*self.symbols.numbers, *data))
@@ -203,12 +152,10 @@ class Action(DisplayMixin):
 
     def substitute_nested(self, expression: Expr) -> Expr:
         """Replace every nested order parameter in `expression` by the block that it is."""
-        return substitute_nested(checked_instance("expression", expression, Expr), self.nested)
-
-    def _write_readout(self, expression: Expr) -> Expr:
-        """Replace the matrix U_{L+1} in `expression` by u, if there is one output."""
-        matrix, readout = self.symbols.overlaps[-1], self.symbols.readout
-        return expression if readout == matrix else as_number(expression, matrix, readout)
+        checked_instance("expression", expression, Expr)
+        while any(expression.has(symbol) for symbol in self.nested):
+            expression = expression.xreplace(self.nested)
+        return expression
 
     @property
     def order_parameter_shapes(self) -> Mapping[Expr, tuple[Expr, Expr]]:
@@ -222,46 +169,42 @@ class Action(DisplayMixin):
 
     @cached_property
     def named_slopes(self) -> Mapping[Expr, Expr]:
-        """`saddle_point_equations`, easier to read: nested order parameters keep their own names."""
+        """`saddle_point_equations` in which nested order parameters keep their names."""
         total = Add(*self.entropies, self.energy)
         slopes = {symbol: gradient(total, symbol) for symbol in self.symbols.order_parameters}
-        # Chain rule, starting with the innermost block, because a block may contain another.
-        for inner in reversed([symbol for symbol in slopes if symbol in self.nested]):
-            block, slope = self.nested[inner], slopes.pop(inner)
-            (container,) = set(self.symbols.order_parameters) & block.free_symbols
+        # Chain rule, from the innermost block, because a block may contain another.
+        for inner, block in reversed(self.nested.items()):
+            slope = slopes.pop(inner)
+            (container,) = slopes.keys() & block.free_symbols
             if inner.is_Matrix:
                 held = positive_definite("X", slope.shape[0])
                 slopes[container] += gradient(trace(held * block), container).xreplace({held: slope})
             else:
                 slopes[container] += slope * gradient(block, container)
-        return Slopes({symbol: slopes[symbol] for symbol in self.symbols.free})
+        return Slopes(slopes)
 
     @property
     def readout_solution(self) -> Expr:
         """The solution of the saddle-point equation for the readout order parameter u, given U_L."""
         readout = self.symbols.readout
         if readout not in self.closed_forms:
-            raise ValueError(
-                f"the saddle-point equation of {readout} has no closed-form solution for these layers; use bpkr.solve"
-            )
+            raise ValueError(f"the saddle-point equation of {readout} has no closed-form solution; use bpkr.solve")
         return self.closed_forms[readout]
 
     @cached_property
     def closed_forms(self) -> Mapping[Expr, Expr]:
-        """The order parameters whose saddle-point equations have closed-form solutions, given their neighbours.
-
-        The equation of a hidden layer without adjacent skip connections is a Riccati equation.
-        """
+        """Solutions of saddle-point equations, given neighbouring order parameters, where they have a closed form."""
         solved = {step.claim.variable: step.after for step in self._riccati_steps}
         for u in (symbol for symbol in self.symbols.free if isinstance(symbol, Symbol)):
             with suppress(PolynomialError):  # u may be inside a trace of an inverse
                 a, b, minus_c = Poly(expand(self.saddle_point_equations[u] * u**2), u).all_coeffs()
                 # Solves a u^2 + b u - c = 0, a, c > 0, without cancellation for any sign of b, like the Riccati form.
                 solved[u] = sqrt(-minus_c / a) * exp(-asinh(b / (2 * sqrt(-a * minus_c))))
-        return MappingProxyType(solved)
+        return solved
 
     @cached_property
     def _riccati_steps(self) -> tuple[Step, ...]:
+        """Solutions for hidden layers without adjacent skip connections."""
         steps = []
         for symbol, equation in self.saddle_point_equations.items():
             if isinstance(symbol, MatrixSymbol) and not self.energy.has(symbol):
@@ -284,108 +227,83 @@ class Action(DisplayMixin):
     @cached_property
     def finite_width(self) -> FiniteWidthPrior:
         """The exact prior of the matrices `symbols.overlaps` at finite width, derived by the second route."""
-        return finite_width_prior(self)
+        return finite_width_prior(self.symbols, self.derivation.sizes)
 
     @property
-    def derivations(self) -> Mapping[str, Derivation]:
-        """All derivations of this action, by name."""
-        sweeps = (*self.majoriser.steps, *self._riccati_steps)
-        return {
-            "back-propagating kernel renormalisation": self.derivation,
-            "finite width": self.finite_width.derivation,
-            **({} if self.form.has_richness else {"expansion about infinite width": self.expansion.derivation}),
-            **({"closed forms": Derivation(sweeps, self.derivation.sizes)} if sweeps else {}),
-        }
+    def corrections(self) -> Expr:
+        """Terms that the exact prior at finite width adds to the entropy, in the free order parameters."""
+        return self.substitute_nested(self._with_number(Add(*self.finite_width.corrections)))
 
     @property
     def route_differences(self) -> tuple[Expr, ...]:
         """Leading order of the exact prior minus each entropy; all zero, because the two routes agree."""
-        pairs = zip(self.finite_width.leading, self.overlap_entropies, strict=True)
+        pairs = zip(map(self._with_number, self.finite_width.leading), self.entropies, strict=True)
         return tuple(expand(leading - entropy) for leading, entropy in pairs)
 
-    @cached_property
-    def expansion(self) -> FirstOrder:
-        """The matrices `symbols.overlaps` to first order in 1/N, in the standard parameterisation."""
-        return expand_about_infinite_width(self)
+    def _with_number(self, expression: Expr) -> Expr:
+        """Write u for the matrix U_{L+1}, if it has one entry."""
+        matrix, readout = self.symbols.overlaps[-1], self.symbols.readout
+        return expression if readout == matrix else as_number(expression, matrix, readout)
+
+    @property
+    def derivations(self) -> Mapping[str, Derivation]:
+        """All derivations of this action, by name."""
+        solved = (*self.majoriser.steps, *self._riccati_steps)
+        return {
+            "back-propagating kernel renormalisation": self.derivation,
+            "finite width": self.finite_width.derivation,
+            **({"closed forms": Derivation(solved, self.derivation.sizes)} if solved else {}),
+        }
 
     @cached_property
-    def kernel_energy(self) -> KernelEnergy:
-        """The energy as a function of the kernel K, and its derivatives.
+    def of_kernels(self) -> KernelFormulas:
+        """The energy and the predictor as functions of kernels alone."""
+        symbols, training, test = self.symbols, self.symbols.features, self.symbols.test_features
+        rows, test_rows = training.shape[0], test.shape[0]
+        kernel, between = positive_definite("K", rows), MatrixSymbol("K_between", test_rows, rows)
+        of_test, diagonal = positive_semidefinite("K_test", test_rows), MatrixSymbol("k_test", test_rows, 1)
+        weights = kronecker(symbols.first, Identity(symbols.input_features))
+        others = {
+            test * weights * training.T: between,
+            training * weights * test.T: between.T,
+            test * weights * test.T: of_test,
+        }
 
-        One factorisation serves all: K is the kernel, R is (K + T I)^-1, and v is (K + T I)^-1 y.
-        """
-        symbols, kernel = self.symbols, positive_definite("K", self.kernel.shape[0])
-        energy = self.energy.xreplace({self.kernel: kernel})
+        def in_kernels(expression: Expr) -> Expr:
+            return expression.xreplace({self.kernel: kernel}).subs(others)
+
+        energy = in_kernels(self.energy)
         # At infinite width the energy has no log-determinant.
         misfit = Add(*(term for term in Add.make_args(energy) if term.has(symbols.labels)))
         (resolvent,) = misfit.atoms(Inverse)
         representer = gradient(misfit / sqrt(symbols.power), symbols.labels) / 2
-        return KernelEnergy(kernel, energy, resolvent, representer, -gradient(misfit, kernel))
-
-    @cached_property
-    def kernel_predictor(self) -> KernelPredictor:
-        """The predictor as a function of kernels alone."""
-        symbols, rows, test_rows = self.symbols, self.kernel.shape[0], self.symbols.test_features.shape[0]
-        kernel, between = positive_definite("K", rows), MatrixSymbol("K_between", test_rows, rows)
-        of_test, diagonal = positive_semidefinite("K_test", test_rows), MatrixSymbol("k_test", test_rows, 1)
-        training, test = symbols.features, symbols.test_features
-        weights = kronecker(symbols.first, Identity(symbols.input_features))
-
-        def in_kernels(expression: MatrixExpr) -> MatrixExpr:
-            written = expression.xreplace({self.kernel: kernel})
-            written = written.subs(test * weights * training.T, between).subs(training * weights * test.T, between.T)
-            return written.subs(test * weights * test.T, of_test)
-
         # Only the diagonal of K_test enters the variance.
         covariance = in_kernels(expand_products(symbols.power * self.predictor.covariance))
         alone = Add(*(term for term in Add.make_args(covariance) if term != of_test))
         variance = expand_products((diagonal + Diagonal(alone)) / symbols.power)
-        return KernelPredictor(kernel, between, diagonal, in_kernels(self.predictor.mean), variance)
+        return KernelFormulas(
+            kernel=kernel,
+            between=between,
+            test_diagonal=diagonal,
+            energy=energy,
+            resolvent=resolvent,
+            representer=representer,
+            mean=in_kernels(self.predictor.mean),
+            variance=variance,
+        )
 
 
 @checked_arguments
-def render_latex(action: Action, steps: bool = False) -> str:
-    """Write the action, its saddle-point equations and its predictor as LaTeX for `\\input` in an article.
+def render_latex(action: Action) -> str:
+    """Write the formulas of an action as one LaTeX `align` environment, for `\\input` in an article with amsmath.
 
-    The article must load amsmath. Every equation has a label, is broken into lines that fit the text width, and cites
-    its number in the paper. To write a complete article, use `theorykit derive --format latex`.
-
-    Args:
-        action: the action, as `derive` returns it.
-        steps: also write headings, closed forms and every step. By default there is one `align` environment.
-
-    Returns:
-        The LaTeX source.
+    Every equation has a label, is broken into lines that fit the text width, and cites its number in the paper. The
+    command `theorykit derive --format latex` writes an article, with `--steps` all steps.
     """
-    if steps:
-        return as_latex(document.blocks(action, *document.USUAL, "derivation"), fragment=True)
     return align_environment(each for part in document.equations(action).values() for each in part)
 
 
 @checked_arguments
-def render_markdown(action: Action, architecture: Architecture | None = None) -> str:
-    """Write the action as Markdown with headings.
-
-    Args:
-        action: the action, as `derive` returns it.
-        architecture: also write the sizes of this architecture.
-
-    Raises:
-        ValueError: `action` was derived for different layers than `architecture` has.
-    """
-    return as_markdown(document.blocks(action, "title", "action", architecture=architecture))
-
-
-@checked_arguments
-def render_html(action: Action, architecture: Architecture | None = None) -> str:
-    """Write the action, every step of its derivation and the checks as a self-contained HTML page.
-
-    Args:
-        action: the action, as `derive` returns it.
-        architecture: also write the sizes of this architecture.
-
-    Raises:
-        ValueError: `action` was derived for different layers than `architecture` has.
-    """
-    blocks = document.blocks(action, *document.USUAL, "derivation", architecture=architecture)
-    return as_html(blocks, document.definitions(action))
+def render_markdown(action: Action) -> str:
+    """Write the formulas of an action as Markdown with headings."""
+    return as_markdown(document.blocks(action, *document.USUAL))

@@ -1,30 +1,62 @@
-"""The symbolic stage: from an architecture to its action, in matrix expressions with symbolic sizes.
+"""From an architecture to its action: back-propagating kernel renormalisation, with symbolic sizes.
 
-Stage 1 of `Architecture -> derive -> Action -> compile -> bind -> solve -> predict`. derivations/notation.md lists the
-symbols.
+Weights are integrated out block by block, from the readout to the input. At every layer the same steps convert the
+readings R_l = sum over examples of X_l q_l t of the layer's output to the readings of its input:
+
+    tr(M R_l^T R_l)/N_{l+1}  ->  entropy of U_{l+1}  +  tr(M' R_{l-1}^T R_{l-1})/N_l,   M' = covariance (x) U_{l+1}
+
+The steps of a layer contain M as the symbol Lambda_l. Its value is written out in the entropy. Every step is stated as
+(before, after, claim), and `Derivation.verify` proves or checks the claim.
+
+Equation numbers refer to Tiberi et al., arXiv 2405.15926. Actions S stand for integrands exp(-S/2).
+derivations/notation.md lists the symbols.
 """
 
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import lru_cache
 
-from sympy import Add, Expr, Integer, MatrixSymbol, Symbol, expand
+from sympy import Add, Expr, I, Identity, MatrixSymbol, S, Symbol, Trace, expand, log, sqrt
+from sympy.matrices.expressions.blockmatrix import BlockDiagMatrix
+from sympy.matrices.expressions.matexpr import MatrixExpr
 
 from ...derivation import Derivation, Recorder, claims
-from ...symbolic import latex, positive_definite
+from ...symbolic import (
+    SquareRoot,
+    entrywise,
+    inverse,
+    kronecker,
+    latex,
+    log_det,
+    normal,
+    positive_definite,
+    sum_of,
+    trace,
+)
+from ...symbolic.algebra import as_number, expand_products, simplify_traces
+from ...symbolic.atoms import SideBySide, Stacked, beside, principal_block
+from ..specification.activations import UNIT, Activation, kernel_of_covariance
 from ..specification.architecture import Architecture, checked_architecture
-from ..specification.layer_form import TOKENS, NetworkForm
+from ..specification.layer_form import LayerForm, NetworkForm
+from ..specification.layers import TOKENS
 from .action import Action, Predictor
-from .backpropagation import backpropagate
-from .symbols import ActionSymbols
+from .symbols import ActionSymbols, size
 
+_LARGE = "width ${width}$ large, the number of partial paths finite, examples proportional to the width"
+_EQUIVALENCE = (
+    "an ansatz, not an identity: given the weights above, readings of the ${width}$ nonlinear hidden units are "
+    "Gaussian, for a number of examples proportional to the width. It preserves mean and covariance of the outputs "
+    "under the prior, and is an identity for linear units. At a fixed number of examples it is no more accurate than "
+    "infinite width"
+)
 _COLD = "the likelihood $\\exp(-{power} |f - y|^2 / (2 T))$, which sharpens with the width: a cold posterior"
 
 
 def derive(architecture: Architecture) -> Action:
-    """Derive the action of `architecture` step by step, with symbolic sizes; Eqs. (10), (12), (32).
+    """Derive the action of `architecture` step by step; Eqs. (10), (12), (32).
 
-    Widths, prior variances, numbers of heads and parameters of layers appear as symbols. The action depends only on the
-    kinds of layers, and on whether there is more than one output.
+    Widths, prior variances, numbers of heads and parameters of layers are symbols, so that the action depends only on
+    the kinds of layers, and on whether there is more than one output.
 
     Example:
         >>> from theorykit import bpkr
@@ -37,85 +69,348 @@ def derive(architecture: Architecture) -> Action:
 
 @lru_cache
 def _derive(form: NetworkForm) -> Action:
-    """Derive one action per structure. The action does not depend on numbers or head counts."""
     if form.has_richness:
         return _with_richness(_derive(replace(form, has_richness=False, is_infinite=False)), form)
-    layers, outputs, rows = form.layers, form.outputs, [form.readings]
-    for layer in reversed(layers):
-        rows.insert(0, expand(layer.branches * rows[0]))
-    overlaps = tuple(positive_definite(f"U_{layer}", size) for layer, size in enumerate(rows, 1))
-    columns = expand(overlaps[0].shape[0] * _size("N_0"))
-    parameters = frozenset().union(*(layer.parameters for layer in layers))
-    symbols = ActionSymbols(
-        heads=tuple(layer.symbols.heads for layer in layers if layer.forward.has(layer.symbols.heads)),
-        widths=form.widths,
-        variances=(*(layer.symbols.variance for layer in layers), Symbol("sigma2_a", positive=True)),
-        parameters=tuple(sorted(parameters, key=lambda symbol: symbol.name)),
-        temperature=Symbol("T", positive=True),
-        overlaps=overlaps,
-        nested=tuple(outer for layer, outer in zip(layers, overlaps[1:], strict=True) if layer.has_skip),
-        features=MatrixSymbol("Phi", _size("P") * outputs, columns),
-        labels=MatrixSymbol("y", _size("P") * outputs, 1),
-        test_features=MatrixSymbol("Phi_test", _size("P_test") * outputs, columns),
-        input_features=_size("N_0"),
-        outputs=outputs,
-        examples=_size("P"),
-        read_tokens=TOKENS if form.every_token else Integer(1),
+    symbols = ActionSymbols(form)
+    route, y, temperature = _Route(symbols), symbols.labels, symbols.temperature
+    say = route.say
+    # t is the auxiliary field of the labels. j is the source of the outputs on test examples.
+    t, j = MatrixSymbol("t", *y.shape), MatrixSymbol("j", symbols.test_features.shape[0], 1)
+    route.section = "Gaussian equivalence"
+    for layer, activation in enumerate(form.activations):
+        _replace_nonlinear_units(route, layer, activation)
+
+    route.section = "Labels"
+    residual, noise = MatrixSymbol("f", *y.shape) - y, Identity(y.shape[0]) / temperature
+    squares, linear = Trace(residual.T * residual) / temperature, 2 * I * Trace(t.T * residual)  # Eq. (8)
+    say("Hubbard-Stratonovich", squares, linear, claims.Average(t, noise, of="after"), equations="37")
+    inner = _integrate_readout(route, t)
+    for layer_form in reversed(form.layers):
+        inner = _integrate_layer(route, layer_form, inner)
+
+    # The embedding's weights have unit variance here; their variance and 1/N_0 are in the features.
+    route.section, inputs, paths = "Embedding", symbols.input_features, symbols.first.shape[0]
+    weights, blocks = MatrixSymbol("V_0", symbols.widths[0], inputs), MatrixSymbol("Z_0", inputs, paths)
+    of_order_parameter, of_blocks, _ = _integrate_weights(route, 1, weights, blocks, Identity(inputs), inner, "70")
+    _state_entropies(route, 1, of_order_parameter, inner)
+    phi, phi_test, metric = symbols.features, symbols.test_features, kronecker(symbols.first, Identity(inputs))
+    # Eq. (10)
+    kernel, between, of_test = phi * metric * phi.T, phi_test * metric * phi.T, phi_test * metric * phi_test.T
+    read = phi.T * t + phi_test.T * j
+    side_by_side = of_blocks.xreplace({blocks: SideBySide(read, paths)})
+    after = normal(Trace(read.T * metric * read))
+    of_data = say("matrices become columns", side_by_side, after, claims.Equal(), equations="10")
+
+    route.section = "Training examples"
+    resolvent = inverse(sum_of([temperature * Identity(y.shape[0]), kernel]))
+    energy = log_det(inverse(resolvent)) + Trace(y.T * resolvent * y)  # Eq. (12)
+    mean = between * resolvent * y  # Eqs. (9), (29)
+    covariance = expand_products(of_test - between * resolvent * between.T)  # Eq. (30)
+    of_source = 2 * I * Trace(j.T * mean) + normal(Trace(j.T * covariance * j))
+    integrated = energy + of_source - expand(y.shape[0] * log(temperature))
+    claim = claims.Average(t, noise)
+    say("Gaussian integral", of_data - 2 * I * Trace(t.T * y), integrated, claim, equations="77")
+    constant = claims.EqualUpToConstant((symbols.first, j))
+    say("constants dropped", integrated, energy + of_source, constant, equations="12")
+    route.section = "Predictor"
+    claim = claims.Derivative(j, 1, -I / 2, at_zero=True)
+    say("source differentiated", of_source, mean, claim, equations="9")
+    claim = claims.Derivative(j, 2, S.Half, at_zero=True)
+    say("source differentiated twice", of_source, covariance, claim, equations="30")
+    _state_meaning(route, inner, weights, blocks)
+
+    route.section, route.equations, last, entropies = "Entropies", "32", symbols.overlaps[-1], []
+    for _, entropy in sorted(route.entropies.items()):
+        variables = tuple(symbol for symbol in symbols.overlaps if entropy.has(symbol))
+        kept = Add(*(term for term in Add.make_args(entropy) if term.has(*variables)))
+        entropies.append(say("constants dropped", entropy, kept, claims.EqualUpToConstant(variables)))
+    if symbols.readout != last:
+        number = ((last, symbols.readout * Identity(1)),)
+        for i, entropy in enumerate(entropies):
+            after, claim = as_number(entropy, last, symbols.readout), claims.Equal(number)
+            entropies[i] = say("1 x 1 matrix as a number", entropy, after, claim, definitions=number)
+    nested = {symbols.written[matrix]: route.nested[matrix] for matrix in symbols.nested}
+    return Action(
+        symbols=symbols,
+        entropies=tuple(map(_per_width, entropies, symbols.widths)),
+        nested={symbol: block if symbol.is_Matrix else trace(block) for symbol, block in nested.items()},
+        energy=energy,
+        kernel=kernel,
+        predictor=Predictor(mean, covariance),
+        derivation=Derivation(tuple(route.steps), _sizes_of_trials(symbols)),
     )
 
-    # Test the steps with several heads at width one, and then with unequal heads and widths: the digits of the number
-    # of a layer, so that any two layers differ in some trial and a wrong symbol of a size is found. Every width exceeds
-    # one in some trial, so that a wrong power of a width is found.
-    several = symbols.outputs.is_Symbol
-    common = {TOKENS: 3, symbols.input_features: 2, _size("P_test"): 2, _size("D"): 3}
 
-    def trial(examples: int, outputs: int, widths: dict[Expr, int], heads: dict[Expr, int]) -> dict[Expr, int]:
-        counts = {symbols.examples: examples, **({symbols.outputs: outputs} if several else {})}
-        return {**common, **widths, **heads, **counts}
-
-    def unequal(place: int) -> tuple[dict[Expr, int], dict[Expr, int]]:
-        """Return digits of the numbers of layers as widths and heads, with equal widths on both sides of a skip."""
-        number, widths, heads = 1, {form.widths[0]: 1 + 1 // 3**place % 3}, {}
-        for i, layer in enumerate(form.layers):
-            heads[layer.symbols.heads] = 1 + i // 2**place % 2
-            widths[layer.symbols.width] = 1 + number // 3**place % 3
-            number += not layer.has_skip
-            widths[layer.symbols.next_width] = 1 + number // 3**place % 3
-        return widths, heads
-
-    ones, twos = dict.fromkeys(form.widths, 1), dict.fromkeys((layer.symbols.heads for layer in form.layers), 2)
-    first = trial(2 // (1 + several), 1 + several, ones, twos)
-    sizes = first, trial(3, 1, *unequal(0)), trial(1, 1, *unequal(1))
-    return backpropagate(form, symbols, sizes)
+def _per_width(entropy: Expr, width: Expr) -> Expr:
+    """Write an entropy as its width times a sum."""
+    return width * Add(*(expand(term / width) for term in Add.make_args(expand(entropy))))
 
 
-def _size(name: str) -> Symbol:
-    return Symbol(name, integer=True, positive=True)
+def _sizes_of_trials(symbols: ActionSymbols) -> tuple[Mapping[Expr, int], ...]:
+    """Return sizes at which to test steps: first several heads at width one, then the digits of the number of a layer.
+
+    Any two layers differ in some trial, which reveals a wrong symbol, and every width exceeds one in some trial, which
+    reveals a wrong power of it.
+    """
+    layers, outputs = symbols.form.layers, symbols.outputs
+    widths, heads = dict.fromkeys(symbols.widths), [layer.symbols.heads for layer in layers]
+    common = {TOKENS: 3, symbols.input_features: 2, size("P_test"): 2, size("D"): 3}
+    several = {symbols.examples: 1, outputs: 2} if outputs.is_Symbol else {symbols.examples: 2}
+    trials = [{**common, **dict.fromkeys(widths, 1), **dict.fromkeys(heads, 2), **several}]
+    for place, examples in enumerate((3, 1)):
+        trial = {**common, symbols.examples: examples, **({outputs: 1} if outputs.is_Symbol else {})}
+        trial |= {width: 1 + i // 3**place % 3 for i, width in enumerate(widths, 1)}
+        trials.append(trial | {each: 1 + i // 2**place % 2 for i, each in enumerate(heads)})
+    return tuple(trials)
+
+
+class _Route(Recorder):
+    """The derivation in progress: its steps, and the results so far.
+
+    - `values`: the value of each Lambda_l.
+    - `entropies`: by the number of their order parameter.
+    - `nested`: the block that each nested order parameter is.
+    - `waiting`: number, terms, Lambda_l and layer of order parameters whose entropy is known with the layer below.
+    """
+
+    def __init__(self, symbols: ActionSymbols):
+        super().__init__()
+        self.symbols = symbols
+        self.values: dict[MatrixSymbol, MatrixExpr] = {}
+        self.entropies: dict[int, Expr] = {}
+        self.nested: dict[MatrixSymbol, MatrixExpr] = {}
+        self.waiting: list[tuple[int, Expr, MatrixSymbol, LayerForm]] = []
+
+    def names(self, number: int) -> tuple[Expr, MatrixSymbol, MatrixSymbol]:
+        """Return the width N_l, the order parameter U_l and the overlap Q_l, whose Fourier conjugate is U_l."""
+        overlap = self.symbols.overlaps[number - 1]
+        return self.symbols.widths[number - 1], overlap, positive_definite(f"Q_{number}", overlap.shape[0])
+
+    def readings(self, layer: int) -> MatrixSymbol:
+        """Return R_l, the readings of the output of layer l (N_{l+1} x n_{l+1})."""
+        return MatrixSymbol(f"R_{layer}", self.symbols.widths[layer], self.symbols.overlaps[layer].shape[0])
+
+    def state_induction(self, layer: int, readings: MatrixSymbol, value: MatrixExpr) -> MatrixSymbol:
+        """State the form with which layer l begins, tr(Lambda_l R_l^T R_l)/N_{l+1}, and return Lambda_l."""
+        width, inner = self.symbols.widths[layer], positive_definite(f"Lambda_{layer}", readings.shape[1])
+        before, after = (Trace(matrix * readings.T * readings) / width for matrix in (value, inner))
+        self.values[inner], defined = value, ((inner, value),)
+        self.say("induction", normal(before), after, claims.Equal(defined), definitions=defined, equations="69")
+        return inner
+
+
+def _replace_nonlinear_units(route: _Route, layer: int, activation: Activation) -> None:
+    """Replace a nonlinear layer (0 is the embedding) by linear units with the same covariance: an ansatz.
+
+    Source: Pacelli et al., arXiv 2209.04882. Kernels of several layers are nested, as at infinite width: a layer reads
+    the equivalent linear units below it, and the path features Phi are made from the last ones.
+    """
+    # tr(M R^T R)/N of the tokens that are read, R = phi(V X) G.
+    symbols, width, tokens = route.symbols, route.symbols.widths[layer], size("D")
+    weights = MatrixSymbol(f"V_{layer}", width, symbols.input_features)
+    tokens_in = MatrixSymbol(f"x_{layer}", symbols.input_features, tokens)
+    units = entrywise(lambda unit: activation.function.xreplace({UNIT: unit}), weights * tokens_in)
+    kernel = positive_definite(f"kappa_{layer}", tokens)
+    value = kernel_of_covariance(activation, tokens_in.T * tokens_in)
+    # SymPy prints the name Vtilde_0 with a tilde.
+    equivalent = MatrixSymbol(f"Vtilde_{layer}", width, tokens)
+    inner = positive_definite("M", symbols.first.shape[0])
+    reading = MatrixSymbol("G", tokens, symbols.first.shape[0])
+    of_units, of_equivalent = units * reading, equivalent * SquareRoot(kernel) * reading
+    before, after = (Trace(inner * read.T * read) / width for read in (of_units, of_equivalent))
+    claim, defined = claims.SameMoments(weights, equivalent, kernel, value), ((kernel, value),)
+    text = _EQUIVALENCE.format(width=latex(width))
+    route.say("Gaussian equivalence", before, after, claim, definitions=defined, assumptions=(text,))
+
+
+def _integrate_readout(route: _Route, t: MatrixSymbol) -> MatrixSymbol:
+    """Integrate out the readout weights; return the matrix between the readings of the last layer's output."""
+    route.section, say, symbols = "Readout", route.say, route.symbols
+    tokens, depth, width = symbols.read_tokens, len(symbols.matrices), symbols.widths[-1]
+    units, variance, readings = expand(tokens * width), symbols.variances[-1], route.readings(depth)
+    weights = MatrixSymbol("A", symbols.outputs, units)
+    # The tokens that are read, side by side.
+    hidden = Stacked(MatrixSymbol(f"X_{depth}", width, expand(tokens * symbols.examples)), tokens)
+    output = Stacked(weights * hidden, symbols.examples) / sqrt(units)  # Eq. (4)
+    fields = Stacked(t.T, symbols.examples)
+    read = readings if tokens == 1 else MatrixSymbol(f"R_{depth}a", units, symbols.outputs)
+    v, r = MatrixSymbol("v", units, 1), MatrixSymbol("r", units, 1)
+
+    before, after = 2 * I * Trace(t.T * output), 2 * I * Trace(weights * hidden * fields) / sqrt(units)
+    coupling = say("blocks unstacked", before, after, claims.Equal(), equations="4")
+    after, defined = 2 * I * Trace(weights * read) / sqrt(units), ((read, hidden * fields),)  # Eq. (43)
+    named = say("named", coupling, after, claims.Equal(defined), definitions=defined, equations="43")
+    rows = claims.SumOverRows(((v, weights), (r, read.T)), symbols.outputs, "after")
+    one_row = say("one row at a time", named, 2 * I * Trace(v.T * r) / sqrt(units), rows, equations="43")
+    prior, after = variance * Identity(units), variance * Trace(r.T * r) / units  # Eq. (44)
+    averaged = say("Gaussian integral", one_row, after, claims.Average(v, prior), equations="44")
+    rows = claims.SumOverRows(((r, read.T),), symbols.outputs, "before")
+    total = say("sum over rows", averaged, variance * Trace(read.T * read) / units, rows, equations="45")
+    if tokens != 1:
+        stacked = total.xreplace({read: sqrt(tokens) * Stacked(readings, tokens)})
+        say("blocks become path indices", stacked, variance * Trace(readings.T * readings) / width, claims.Equal())
+    return route.state_induction(depth, readings, variance * Identity(readings.shape[1]))
+
+
+def _integrate_layer(route: _Route, form: LayerForm, inner: MatrixSymbol) -> MatrixSymbol:
+    """Integrate out the weights of layer l and introduce U_{l+1}; return the matrix between the input's readings."""
+    layer, width, say = form.symbols.index, form.symbols.width, route.say
+    route.section, is_last = f"Layer {layer}", layer == len(route.symbols.matrices)
+    _, overlap, auxiliary = route.names(layer + 1)
+    rows = overlap.shape[0]
+    q = MatrixSymbol(f"q_{layer}", TOKENS, rows)
+    along_paths = form.weights * Stacked(form.hidden * form.block_reading(q), form.blocks) / sqrt(width)  # Eq. (7)
+    if form.has_skip:
+        along_paths = form.gain * form.hidden * form.skip_reading(q) + along_paths
+    say("forward map read along paths", form.forward * q, along_paths, claims.Equal(), equations="7")
+
+    # The readings are V Z + gain R, where R is read through the skip connection.
+    blocks = MatrixSymbol(f"Z_{layer}", form.weights.shape[1], rows)
+    skip = MatrixSymbol(f"R_{layer - 1}s", width, rows)
+    covariance, number = kronecker(form.covariance, Identity(width)), "46" if is_last else "57"
+    of_order_parameter, of_blocks, of_skip = _integrate_weights(
+        route, layer + 1, form.weights, blocks, covariance, inner, number, form.gain, skip
+    )
+    of_paths = kronecker(form.covariance, overlap)
+    name = f"R_{layer - 1}b" if form.has_skip else f"R_{layer - 1}"
+    through = MatrixSymbol(name, width, expand(form.blocks * rows))
+    stacked = of_blocks.xreplace({blocks: Stacked(through, form.blocks) / sqrt(width)})
+    of_blocks = normal(Trace(of_paths * through.T * through) / width)
+    say("blocks become path indices", stacked, of_blocks, claims.Equal(), equations="56" if is_last else "67")
+    if not form.has_skip:
+        _state_entropies(route, layer + 1, of_order_parameter, inner)
+        return route.state_induction(layer - 1, through, of_paths)
+    route.waiting.append((layer + 1, of_order_parameter, inner, form))
+    of_paths = BlockDiagMatrix(form.gain**2 * inverse(sum_of([inverse(inner), auxiliary])), of_paths)
+    joined = route.readings(layer - 1)
+    after, defined = Trace(of_paths * joined.T * joined) / width, ((joined, beside(skip, through)),)
+    say("branches side by side", of_skip + of_blocks, after, claims.Equal(defined), definitions=defined)
+    return route.state_induction(layer - 1, joined, of_paths)
+
+
+def _integrate_weights(
+    route: _Route, number: int, weights, blocks, covariance, inner, equation="", gain=S.Zero, readings=None
+) -> tuple[Expr, Expr, Expr]:
+    """Average over weights V with i.i.d. rows v ~ N(0, C), and introduce the order parameter U of `number`.
+
+    Start from tr(M F^T F)/N of the readings F = V Z + gain R, where M is `inner`, C is `covariance`, Z is `blocks`, and
+    R is `readings`. Return the terms of U alone, of Z, and of R.
+    """
+    say, (width, overlap, auxiliary) = route.say, route.names(number)
+    v, r = MatrixSymbol("v", weights.shape[1], 1), MatrixSymbol("r", expand(inner.shape[0]), 1)
+    rows, whole, row = ((v, weights),), weights * blocks, blocks.T * v
+    # The weights have the precision C^-1 + Z M Z^T / N. The determinant lemma replaces it by M^-1 + Z^T C Z / N.
+    precision = sum_of([inverse(covariance), blocks * inner * blocks.T / width])
+    product = expand_products(blocks.T * covariance * blocks / width)
+    small, renewed = sum_of([inverse(inner), product]), sum_of([inverse(inner), auxiliary])
+    of_row = of_small = of_readings = of_renewed = S.Zero
+    if gain != 0:
+        rows, whole, row = (*rows, (r, readings)), whole + gain * readings, row + gain * r
+        shift = blocks * inner * r / width
+        of_row = gain**2 * (Trace(r.T * inner * r) / width - Trace(shift.T * inverse(precision) * shift))
+        of_small = gain**2 * Trace(r.T * inverse(small) * r) / width
+        of_readings, of_renewed = (
+            gain**2 * Trace(inverse(matrix) * readings.T * readings) / width for matrix in (small, renewed)
+        )
+    before, after = Trace(inner * whole.T * whole) / width, normal(Trace(row.T * inner * row) / width)
+    one_row = say("one row at a time", before, after, claims.SumOverRows(rows, width, "after"), equations=equation)
+    after = normal(log_det(covariance) + log_det(precision) + of_row)
+    averaged = say("Gaussian integral", one_row, after, claims.Average(v, covariance))
+    determinants = normal(log_det(inner) + log_det(small))
+    lemma = say("matrix determinant lemma", averaged, determinants + normal(of_row), claims.Equal())
+    lemma = say("Woodbury identity", lemma, determinants + of_small, claims.Equal())
+    after = expand(width * determinants) + of_readings
+    total = say("sum over rows", lemma, after, claims.SumOverRows(rows[1:], width, "before"))
+    # Q = Z^T C Z / N by a delta function, whose Fourier variable is U.
+    of_overlap = normal(width * (log_det(inner) + log_det(renewed) - Trace(auxiliary * overlap)))
+    of_blocks = normal(width * Trace(overlap * product))
+    inserted = claims.OrderParameterInserted(auxiliary, product, overlap, width)
+    say("order parameter by a delta function", total, of_overlap + of_blocks + of_renewed, inserted)
+    return of_overlap, of_blocks, of_renewed
+
+
+def _state_entropies(route: _Route, number: int, terms: Expr, inner: MatrixSymbol) -> None:
+    """State the entropy of U_l given U_{l+1}, from its `terms` with Q_l and M = `inner`, and those that waited for it.
+
+    With a skip connection the overlap Q_{l+1} occurs linearly, and makes U_{l+1} the leading block of U_l.
+    """
+    assumption = _LARGE.format(width=latex(route.symbols.widths[number - 1]))
+    entropy = _eliminate_overlap(route, number, terms, inner, assumptions=(assumption,))
+    while route.waiting:
+        above, waiting, inner, form = route.waiting.pop()
+        (width, overlap, _), (_, outer, multiplier) = route.names(number), route.names(above)
+        rows, rest = outer.shape[0], expand(overlap.shape[0] - outer.shape[0])
+        block = principal_block(overlap, (rows, rest), 0) / form.gain**2
+        of_rest, covariance = principal_block(overlap, (rows, rest), 1), kronecker(form.covariance, outer)
+        own = log_det(covariance) + log_det(outer) - log_det(overlap) + Trace(inverse(covariance) * of_rest)
+        own = simplify_traces(width * (own + rows * log(form.gain**2) - rest))
+        before, after = normal(entropy + waiting), own + _entropy(width, outer, inner)
+        constrained, defined = claims.Stationary(outer, block, multiplier), ((outer, block),)
+        route.say("Lagrange multiplier", before, after, constrained, definitions=defined)
+        route.nested[outer], route.entropies[number], number = block, own, above
+        entropy = _eliminate_overlap(route, number, waiting, inner)
+    route.entropies[number] = entropy
+
+
+def _eliminate_overlap(route: _Route, number: int, terms: Expr, inner: MatrixSymbol, **record) -> Expr:
+    """Integrate over the overlap Q_l at its saddle point, and return the entropy of U_l."""
+    (width, overlap, auxiliary), value = route.names(number), route.values[inner]
+    entropy, solution = _entropy(width, overlap, inner), sum_of([inverse(overlap), -inverse(inner)])
+    claim, defined = claims.Stationary(auxiliary, solution), ((auxiliary, solution),)
+    route.say("eliminated at its saddle point", terms, entropy, claim, definitions=defined, **record)
+    after, defined = simplify_traces(_entropy(width, overlap, value)), ((inner, value),)
+    return route.say("written out", entropy, after, claims.Equal(defined), definitions=defined)
+
+
+def _entropy(width: Expr, overlap: MatrixSymbol, inner: MatrixExpr) -> Expr:
+    """Return N (logdet M - logdet U + tr(M^-1 U) - n), of U with the prior mean M = `inner`."""
+    # Eq. (32)
+    divergence = log_det(inner) - log_det(overlap) + Trace(inverse(inner) * overlap) - overlap.shape[0]
+    return normal(width * divergence)
+
+
+def _state_meaning(route: _Route, inner: MatrixExpr, weights: MatrixSymbol, blocks: MatrixSymbol) -> None:
+    """Result 2: a source on the path weights shows that U_1 is their mean overlap."""
+    route.section, say, (width, overlap, auxiliary) = "Meaning of U", route.say, route.names(1)
+    r, w = MatrixSymbol("r", overlap.shape[0], 1), MatrixSymbol("w", overlap.shape[0], 1)
+    source = positive_definite("J", overlap.shape[0])
+    # Write the form in r as a Gaussian average over path weights w, to which the source J couples.
+    form, coupling = normal(Trace(r.T * inner * r) / width), 2 * I * Trace(w.T * r) / sqrt(width)
+    say("read backwards as weights", form, coupling, claims.Average(w, inner, of="after"), equations="81")
+    # The average over w gives a log-determinant per hidden unit, and a form in r whose matrix depends on J.
+    precision = sum_of([inverse(inner), source])
+    of_unit = log_det(inner) + log_det(precision)
+    sourced, after = coupling + Trace(w.T * source * w), of_unit + Trace(r.T * inverse(precision) * r) / width
+    say("Gaussian integral", sourced, normal(after), claims.Average(w, inner))
+    # Integrate over the layer's weights with this matrix. The derivative with respect to J gives the mean of w w^T.
+    covariance = Identity(weights.shape[1])
+    terms, *_ = _integrate_weights(route, 1, weights, blocks, covariance, inverse(precision))
+    solution = sum_of([inverse(overlap), -precision])
+    after = normal(width * log_det(inner)) + _entropy(width, overlap, inverse(precision)) + width * log_det(precision)
+    claim, defined = claims.Stationary(auxiliary, solution), ((auxiliary, solution),)
+    before, after = normal(terms + width * of_unit), normal(after)
+    of_source = say("eliminated at its saddle point", before, after, claim, definitions=defined)
+    say("differentiated", of_source, width * overlap, claims.Derivative(source), equations="13")  # Eq. (13)
 
 
 def _with_richness(action: Action, form: NetworkForm) -> Action:
     """Return the action of the mean-field parameterisation, given the `action` of the standard one.
 
-    The prior variance of the readout and the temperature are divided by g = N gamma_0^2, where N = N_1. Everything is
-    then written in U' = g U, of order one, without the prime. U' has the prior that U has in the standard
-    parameterisation, and
+    The prior variance of the readout and the temperature are divided by g = N_1 gamma_0^2. In U' = g U, written without
+    the prime, the prior is the standard one, and
 
         S = S_a + S_1 + ... + S_L + logdet(K + T I) + g y^T (K + T I)^-1 y.
 
     All terms but the log-determinant grow with the width. Without it, S is the action of infinitely wide networks with
-    learned features, and S / N depends on the ratios of the widths alone.
-
-    Source: C. Lauditi, B. Bordelon, C. Pehlevan, "Adaptive kernel predictors from feature-learning infinite limits of
-    neural networks", arXiv 2502.07998. The form for attention paths is ours.
+    learned features. Source: Lauditi, Bordelon and Pehlevan, arXiv 2502.07998. The form for attention paths is ours.
     """
-    symbols = replace(action.symbols, richness=Symbol("gamma_0", positive=True))
-    standard, power, overlaps = action.symbols, symbols.power, action.symbols.free
+    symbols = ActionSymbols(form)
+    power, variables = symbols.power, (*symbols.free, symbols.features, symbols.labels)
     # The order parameters and numbers of the network, in terms of U' and of the given numbers.
-    scaled = {symbol: symbol / power for symbol in (*overlaps, standard.variances[-1], standard.temperature)}
+    scaled = {each: each / power for each in (*symbols.free, symbols.variances[-1], symbols.temperature)}
     route = Recorder(list(action.derivation.steps), "Mean-field parameterisation")
-    misfit = Add(*(term for term in Add.make_args(action.energy) if term.has(standard.labels)))
+    misfit = Add(*(term for term in Add.make_args(action.energy) if term.has(symbols.labels)))
     energy = action.energy - misfit + power * misfit
-    variables = (*overlaps, standard.features, standard.labels)
     assumption = _COLD.format(power=latex(power))
 
     def in_units(before: Expr, after: Expr, claim) -> Expr:
@@ -133,4 +428,4 @@ def _with_richness(action: Action, form: NetworkForm) -> Action:
         route.say("leading order", wide, leading, claims.LeadingOrder(scale), assumptions=(fixed,))
         energy = power * misfit
     derivation, predictor = Derivation(tuple(route.steps), action.derivation.sizes), Predictor(mean, covariance)
-    return replace(action, form=form, symbols=symbols, energy=energy, predictor=predictor, derivation=derivation)
+    return replace(action, symbols=symbols, energy=energy, predictor=predictor, derivation=derivation)

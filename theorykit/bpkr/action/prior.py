@@ -1,37 +1,27 @@
-"""The exact prior of the order parameters at finite width, and the saddle point to first order in 1 / width.
+"""The exact prior of the order parameters at finite width: a second route to the entropies.
 
-The prior is the second route to the entropies. Given the path weights w^(l+1), the columns of w^(l) are independent
-Gaussians, so U_l given U_{l+1} has a Wishart distribution. If a skip connection makes U_{l+1} a block of U_l, the rest
-of U_l is a Gaussian overlap and a Wishart matrix. Only the last step takes a limit. The derivation shares only the
-forward maps with back-propagating kernel renormalisation.
-
-At a fixed number of examples the energy is of order one and the entropies grow with the widths. The order parameters
-therefore move from their prior means by linear response. Forces G_l = dE/dU_l on each layer propagate to the readout,
-and displacements propagate back.
+Given the path weights w^(l+1), the columns of w^(l) are independent Gaussians, so U_l given U_{l+1} has a Wishart
+distribution. If a skip connection makes U_{l+1} a block of U_l, the rest of U_l is a Gaussian overlap and a Wishart
+matrix. Only the last step takes a limit. This route shares only the forward maps with `derivation`.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from sympy import Add, Expr, I, Identity, MatrixSymbol, Trace, expand, sqrt
-from sympy.matrices.expressions.matexpr import MatrixExpr
 
 from ...derivation import Derivation, Recorder, claims
-from ...symbolic import gradient, inverse, kronecker, latex, log_det, normal, positive_definite, sum_of
+from ...symbolic import inverse, kronecker, latex, log_det, normal
 from ...symbolic.algebra import expand_products, simplify_traces
-from ...symbolic.atoms import Stacked, embed, principal_block
-
-Action = Any
-"""`bpkr.Action`, which cannot be imported here because it imports this module."""
+from ...symbolic.atoms import Stacked, principal_block
+from .symbols import ActionSymbols
 
 
 @dataclass(frozen=True)
 class FiniteWidthPrior:
     """-2 log density of each order parameter given the next, from U_1 to U_{L+1}, up to constants.
 
-    - `exact`: the exact densities, for widths N_l of at least n_l units, the number of partial paths. At smaller widths
-      U_l is singular and has no density.
+    - `exact`: the exact densities, for widths N_l of at least n_l units. At smaller widths U_l has no density.
     - `leading`: the terms that grow with the width, which are the entropies of the action.
     """
 
@@ -45,11 +35,11 @@ class FiniteWidthPrior:
         return tuple(expand(exact - leading) for exact, leading in zip(self.exact, self.leading, strict=True))
 
 
-def finite_width_prior(action: Action) -> FiniteWidthPrior:
-    """Derive the prior of (U_1, ..., U_{L+1}) for the layers of `action`."""
-    route, priors, symbols = Recorder(), [], action.symbols
+def finite_width_prior(symbols: ActionSymbols, sizes: tuple[Mapping[Expr, int], ...]) -> FiniteWidthPrior:
+    """Derive the prior of (U_1, ..., U_{L+1}), with steps to be tested at each of `sizes`."""
+    route, priors = Recorder(), []
     say = route.say
-    for layer, form in enumerate(action.forms):
+    for layer, form in enumerate(symbols.form.layers):
         # The law of U_l given U_{l+1}, from the characteristic function of the path weights w^(l), with the source G.
         route.section, (overlap, outer) = f"Layer {form.symbols.index}", symbols.overlaps[layer : layer + 2]
         width, next_width, size = form.symbols.width, form.symbols.next_width, outer.shape[0]
@@ -65,8 +55,7 @@ def finite_width_prior(action: Action) -> FiniteWidthPrior:
         after = 2 * I * Trace(form.weights * stacked * above) / sqrt(next_width)
         coupling = say("blocks unstacked", before, after, claims.Equal(), equations="6")
         rows = claims.SumOverRows(((v, form.weights), (r, above.T)), next_width, "after")
-        after = 2 * I * Trace(v.T * stacked * r) / sqrt(next_width)
-        one_row = say("one row at a time", coupling, after, rows)
+        one_row = say("one row at a time", coupling, 2 * I * Trace(v.T * stacked * r) / sqrt(next_width), rows)
         after = normal(Trace(r.T * of_sources * r) / next_width)
         averaged = say("Gaussian integral", one_row, after, claims.Average(v, covariance))
         rows = claims.SumOverRows(((r, above.T),), next_width, "before")
@@ -74,8 +63,8 @@ def finite_width_prior(action: Action) -> FiniteWidthPrior:
         after, defined = normal(Trace(outer * of_sources)), ((outer, above * above.T / next_width),)
         named = say("named", total, after, claims.Equal(defined), definitions=defined, equations="13")
         inner = kronecker(form.covariance, outer)
-        characteristic = normal(Trace(inner * source * source.T))
-        say("blocks become path indices", named, characteristic, claims.Equal())
+        after = normal(Trace(inner * source * source.T))
+        characteristic = say("blocks become path indices", named, after, claims.Equal())
         priors.append(_density(route, characteristic, inner, source, overlap, outer, form.has_skip))
 
     # The columns of the readout weights A have the characteristic function of one Gaussian row per output.
@@ -83,8 +72,7 @@ def finite_width_prior(action: Action) -> FiniteWidthPrior:
     weights, source = (MatrixSymbol(name, overlap.shape[0], width) for name in ("A", "G"))
     v, r = MatrixSymbol("v", width, 1), MatrixSymbol("r", width, 1)
     rows = claims.SumOverRows(((v, weights), (r, source)), overlap.shape[0], "after")
-    before, after = (2 * I * Trace(product) for product in (source.T * weights, v.T * r))
-    one_row = say("one row at a time", before, after, rows)
+    one_row = say("one row at a time", 2 * I * Trace(source.T * weights), 2 * I * Trace(v.T * r), rows)
     prior = claims.Average(v, variance * Identity(width))
     averaged = say("Gaussian integral", one_row, variance * Trace(r.T * r), prior)
     rows = claims.SumOverRows(((r, source),), overlap.shape[0], "before")
@@ -92,7 +80,7 @@ def finite_width_prior(action: Action) -> FiniteWidthPrior:
     inner = variance * Identity(overlap.shape[0])
     priors.append(_density(route, characteristic, inner, source, overlap, None, has_skip=False))
     exact, leading = zip(*priors, strict=True)
-    return FiniteWidthPrior(Derivation(tuple(route.steps), action.derivation.sizes), exact, leading)
+    return FiniteWidthPrior(Derivation(tuple(route.steps), sizes), exact, leading)
 
 
 def _density(route, characteristic, inner, source, overlap, outer, has_skip) -> tuple[Expr, Expr]:
@@ -123,78 +111,3 @@ def _density(route, characteristic, inner, source, overlap, outer, has_skip) -> 
     say("constants dropped", reduced, exact, claims.EqualUpToConstant(variables))
     leading, large = expand(exact - exact.subs(width, 0)), (f"width ${latex(width)}$ large",)
     return exact, say("leading order", exact, leading, claims.LeadingOrder(width), assumptions=large)
-
-
-@dataclass(frozen=True)
-class FirstOrder:
-    """Order parameters to first order in 1/N.
-
-    - `force`: symbol of G_1 (n_1 x n_1), the gradient of the energy with respect to U_1 at the Gaussian-process limit.
-    - `limit`: the order parameters M_l at infinite width.
-    - `recursion`: forces G_l from the first layer to the readout, then displacements delta_l from the readout back.
-    - `order_parameters`: M_l + delta_l, with the recursion carried out; linear in G_1.
-    """
-
-    derivation: Derivation
-    force: MatrixSymbol
-    limit: Mapping[MatrixSymbol, MatrixExpr]
-    recursion: tuple[tuple[MatrixSymbol, MatrixExpr], ...]
-    order_parameters: Mapping[MatrixSymbol, MatrixExpr]
-
-
-def expand_about_infinite_width(action: Action) -> FirstOrder:
-    """Expand the saddle point of the entropies and an energy of U_1 about infinite width."""
-    forms, symbols, nested = action.forms, action.symbols, action.overlap_blocks
-    overlaps, entropies = symbols.overlaps, action.overlap_entropies
-    route = Recorder(section="Expansion", assumptions=("number of examples fixed, all widths large",))
-    means, forces, displacements = (
-        tuple(positive_definite(f"{name}_{i}", u.shape[0]) for i, u in enumerate(overlaps, 1))
-        for name in ("M", "G", "delta")
-    )
-    # The prior means, computed from the readout to the first layer, minimise the entropies.
-    limit = {overlaps[-1]: symbols.variances[-1] * Identity(overlaps[-1].shape[0])}
-    for form, variable, outer in reversed(list(zip(forms, overlaps, overlaps[1:], strict=False))):
-        limit[variable] = expand_products(form.prior_mean(limit[outer]))
-    passed_on, passed_back = [], []
-    for number, (variable, mean, force) in enumerate(zip(overlaps, means, forces, strict=True)):
-        # Linear response: the Hessian of the entropy, applied to the displacement, cancels the force.
-        unknown = positive_definite("X", variable.shape[0])
-        along = gradient(Trace(gradient(entropies[number], variable) * unknown), variable)
-        balance = sum_of([along.xreplace({variable: mean}), force])
-        displacement = expand_products(-mean * force * mean / symbols.widths[number])
-        route.say("linear response", balance, displacement, claims.Solves(unknown))
-        if number < len(forms):
-            form, outer = forms[number], overlaps[number + 1]
-            if form.has_skip:
-                # The leading block is U_{l+1}, which moves with the next layer.
-                parts = (outer.shape[0], expand(form.blocks * outer.shape[0]))
-                of_outer = embed(principal_block(displacement, parts, 0), parts, 0)
-                displacement = expand_products(displacement - of_outer)
-            displacement = expand_products(displacement + form.prior_mean(displacements[number + 1]))
-            of_mean = Trace(force * form.prior_mean(outer))
-            on_outer = expand_products(gradient(of_mean, outer))
-            route.say("differentiated", of_mean, on_outer, claims.Derivative(outer))
-            passed_on.append((forces[number + 1], on_outer))
-        passed_back.append((displacements[number], displacement))
-    # Forces from the input to the readout, then displacements back.
-    recursion = (*passed_on, *reversed(passed_back))
-    values = {mean: limit[u] for mean, u in zip(means, overlaps, strict=True)}
-    for symbol, value in recursion:
-        values[symbol] = expand_products(value.xreplace(values))
-    displaced = {u: values[delta] for u, delta in zip(overlaps, displacements, strict=True)}
-    total = substitute_nested(Add(*entropies), nested)
-    free = {variable: limit[variable] for variable in overlaps if variable not in nested}
-    # `displaced` solves the recursion: the force on U_1 displaces the minimum in all order parameters.
-    for variable in free:
-        claim = claims.SolvesToFirstOrder(variable, tuple(free.items()), tuple(displaced.items()), forces[0])
-        route.say("first order in 1/N", total, displaced[variable], claim)
-    moved = {variable: expand_products(limit[variable] + change) for variable, change in displaced.items()}
-    derivation = Derivation(tuple(route.steps), action.derivation.sizes)
-    return FirstOrder(derivation, forces[0], limit, recursion, moved)
-
-
-def substitute_nested(expression: Expr, nested: Mapping[Expr, Expr]) -> Expr:
-    """Replace every nested order parameter in `expression` by a block of the one that contains it."""
-    while any(expression.has(symbol) for symbol in nested):
-        expression = expression.xreplace(dict(nested))
-    return expression

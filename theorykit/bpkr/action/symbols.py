@@ -1,97 +1,73 @@
 """The symbols in which an action is written."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass
-from functools import cached_property
-
-from sympy import Expr, Integer, MatrixSymbol, Symbol
+from sympy import Expr, Integer, MatrixSymbol, Symbol, expand
 
 from ...codegen.compiled import bound_sizes
+from ...symbolic import positive_definite
+from ..specification.layer_form import NetworkForm
+from ..specification.layers import TOKENS
 
 
-@dataclass(frozen=True)
+def size(name: str) -> Symbol:
+    """Return a symbol for a positive whole number."""
+    return Symbol(name, integer=True, positive=True)
+
+
 class ActionSymbols:
-    """The symbols of an action. Symbols per layer are in order from the input side, with the readout last.
+    """The symbols of the action of a network, per layer from the input side, with the readout last.
 
-    - `heads`: number of heads H_l of each layer with attention.
-    - `widths`: number of hidden units before each layer and before the readout.
-    - `variances`: prior variances of the weights of each layer and of the readout.
+    - `heads`: H_l of each layer with attention.
+    - `widths`, `variances`: hidden units before, and prior variance of, each layer and the readout.
     - `parameters`: further parameters of layers, such as the gain of a skip connection.
     - `temperature`: T, the variance of the labels' noise.
-    - `richness`: gamma_0 of the mean-field parameterisation; None in the standard parameterisation.
-    - `overlaps`: the matrices U_1, ..., U_{L+1}.
-    - `nested`: overlaps that a skip connection makes a block of the previous overlap. The action does not depend on
-      them.
-    - `features`, `test_features`: path features Phi (labels x paths N_0), with one row per example and output.
+    - `richness`, `power`: gamma_0 and N_1 gamma_0^2, or None and 1 in the standard parameterisation.
+    - `overlaps`: the matrices U_1, ..., U_{L+1}. `nested` ones are blocks of the previous one.
+    - `order_parameters`: (U_1, ..., U_L, u), with the number u for U_{L+1} if it has one entry and there are layers.
+    - `first`, `matrices`, `readout`: U_1, (U_1, ..., U_L), and the last order parameter.
+    - `written`: the order parameter that each of `overlaps` is written as.
+    - `free`: the order parameters that are not nested, on which the action depends.
+    - `features`, `test_features`: path features Phi (labels x paths N_0), a row per example and output.
     - `labels`: y (labels x 1).
-    - `input_features`: N_0, the number of features of a token.
-    - `outputs`: the number of outputs, or 1.
-    - `examples`: the number of training examples P.
-    - `read_tokens`: the number of tokens with separate readout weights, or 1.
+    - `input_features`, `examples`: N_0, and P.
+    - `outputs`, `read_tokens`: numbers of outputs and of tokens with separate readout weights, or 1.
+    - `numbers`: widths, variances, temperature, richness, and parameters of layers.
+    - `sizes`: head counts, outputs, and tokens that are read.
     """
 
-    heads: tuple[Symbol, ...]
-    widths: tuple[Symbol, ...]
-    variances: tuple[Symbol, ...]
-    parameters: tuple[Symbol | MatrixSymbol, ...]
-    temperature: Symbol
-    overlaps: tuple[MatrixSymbol, ...]
-    nested: tuple[MatrixSymbol, ...]
-    features: MatrixSymbol
-    labels: MatrixSymbol
-    test_features: MatrixSymbol
-    input_features: Symbol
-    outputs: Expr
-    examples: Symbol
-    read_tokens: Expr
-    richness: Symbol | None = None
+    def __init__(self, form: NetworkForm):
+        self.form, layers = form, form.layers
+        self.outputs = size("C") if form.several_outputs else Integer(1)
+        self.read_tokens = TOKENS if form.every_token else Integer(1)
+        rows = [expand(self.outputs * self.read_tokens)]
+        for layer in reversed(layers):
+            rows.insert(0, expand(layer.branches * rows[0]))
+        self.heads = tuple(layer.symbols.heads for layer in layers if layer.forward.has(layer.symbols.heads))
+        self.widths = form.widths
+        self.variances = (*(layer.symbols.variance for layer in layers), Symbol("sigma2_a", positive=True))
+        parameters = frozenset().union(*(layer.parameters for layer in layers))
+        self.parameters = tuple(sorted(parameters, key=lambda symbol: symbol.name))
+        self.temperature = Symbol("T", positive=True)
+        self.richness = Symbol("gamma_0", positive=True) if form.has_richness else None
+        self.power = self.widths[0] * self.richness**2 if form.has_richness else Integer(1)
 
-    @property
-    def first(self) -> MatrixSymbol:
-        """U_1, which determines the kernel: from the first layer, or from the readout if there are no layers."""
-        return self.overlaps[0]
+        self.overlaps = tuple(positive_definite(f"U_{layer}", count) for layer, count in enumerate(rows, 1))
+        self.nested = tuple(outer for layer, outer in zip(layers, self.overlaps[1:], strict=True) if layer.has_skip)
+        self.first, self.matrices = self.overlaps[0], self.overlaps[:-1]
+        is_number = bool(layers) and rows[-1] == 1
+        self.readout = Symbol("u", positive=True) if is_number else self.overlaps[-1]
+        self.order_parameters = (*self.matrices, self.readout)
+        self.written = dict(zip(self.overlaps, self.order_parameters, strict=True))
+        self.free = tuple(self.written[matrix] for matrix in self.overlaps if matrix not in self.nested)
 
-    @cached_property
-    def matrices(self) -> tuple[MatrixSymbol, ...]:
-        """(U_1, ..., U_L)."""
-        return self.overlaps[:-1]
+        self.input_features, self.examples = size("N_0"), size("P")
+        columns = expand(rows[0] * self.input_features)
+        self.features = MatrixSymbol("Phi", self.examples * self.outputs, columns)
+        self.test_features = MatrixSymbol("Phi_test", size("P_test") * self.outputs, columns)
+        self.labels = MatrixSymbol("y", self.examples * self.outputs, 1)
 
-    @cached_property
-    def readout(self) -> Symbol | MatrixSymbol:
-        """U_{L+1}, or the number u if there is one output, one token is read and there are layers."""
-        is_number = bool(self.matrices) and self.overlaps[-1].shape[0] == 1
-        return Symbol("u", positive=True) if is_number else self.overlaps[-1]
-
-    @cached_property
-    def order_parameters(self) -> tuple[Expr, ...]:
-        """(U_1, ..., U_L, u)."""
-        return (*self.matrices, self.readout)
-
-    @cached_property
-    def written(self) -> Mapping[MatrixSymbol, Expr]:
-        """The order parameter that replaces each of `overlaps` in expressions."""
-        return dict(zip(self.overlaps, self.order_parameters, strict=True))
-
-    @cached_property
-    def free(self) -> tuple[Expr, ...]:
-        """The order parameters on which the action depends: all that are not nested in another one."""
-        return tuple(symbol for matrix, symbol in self.written.items() if matrix not in self.nested)
-
-    @property
-    def power(self) -> Expr:
-        """N_1 gamma_0^2, the power of the likelihood in the mean-field parameterisation; 1 in the standard one."""
-        return Integer(1) if self.richness is None else self.widths[0] * self.richness**2
-
-    @cached_property
-    def numbers(self) -> tuple[Expr, ...]:
-        """Widths, variances, temperature, richness, and parameters of layers."""
-        richness = () if self.richness is None else (self.richness,)
-        return (*dict.fromkeys(self.widths), *self.variances, self.temperature, *richness, *self.parameters)
-
-    @cached_property
-    def sizes(self) -> tuple[Symbol, ...]:
-        """Head counts, the number of outputs, and the number of tokens read."""
-        return (*self.heads, *(size for size in (self.outputs, self.read_tokens) if isinstance(size, Symbol)))
+        richness = (self.richness,) if form.has_richness else ()
+        self.numbers = (*dict.fromkeys(self.widths), *self.variances, self.temperature, *richness, *self.parameters)
+        self.sizes = (*self.heads, *(each for each in (self.outputs, self.read_tokens) if each.is_Symbol))
 
     @property
     def arguments(self) -> tuple[Expr, ...]:
@@ -100,4 +76,4 @@ class ActionSymbols:
 
     def completed(self, arguments: tuple[Expr, ...]) -> tuple[Expr, ...]:
         """Return `arguments` followed by the sizes that their shapes do not determine."""
-        return (*arguments, *(size for size in self.sizes if size not in bound_sizes(arguments)))
+        return (*arguments, *(each for each in self.sizes if each not in bound_sizes(arguments)))

@@ -1,26 +1,28 @@
-"""Bring examples to a canonical form once: an equivalent set with a graded kernel, in sizes that data sets share.
+"""Bring examples to a canonical form once: an equivalent set in sizes that data sets share.
 
-Rotations of examples and directions without features leave the action unchanged. A row of zeros adds log T to the
-energy for each of its labels, which `omitted` corrects.
+Rotations of examples and directions without features leave the action unchanged.
+A row of zeros adds log T to the energy for each of its labels; see `omitted`.
 """
 
 from __future__ import annotations
+
+from collections.abc import Iterator
 
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from ...checks import is_in_traced_code, is_traced
+from ...checks import Requirement, array_module, is_in_traced_code, is_traced, on_host, require
 from ...threads import MANY_ROWS, threads_for
 from ..features.implicit import Features, ImplicitFeatures
-from ..features.kernels import AbstractKernel, is_tabulated, kernel_of
+from ..features.kernels import Kernel, is_tabulated, kernel_of
+from ..specification.architecture import Architecture
 from .data import Data
 
-# Directions with a smaller fraction of the features' norm are dropped: its square in kernels is below rounding.
+_EPS = np.finfo(np.float64).eps
+# Drop directions with a smaller fraction of the norm: its square is below rounding.
 _NOTHING = 1e-9
-# Round the number of features up to a multiple of width / 16, so that data of similar rank share compiled functions.
-_SHAPES = 16
 
 
 class Examples(eqx.Module):
@@ -28,13 +30,14 @@ class Examples(eqx.Module):
 
     - `kernel`: the kernel among them.
     - `labels`: y, with one row per (example, output).
-    - `omitted`: number of labels in rows of zeros that are left out; negative if rows were added.
+    - `omitted`: number of labels in rows of zeros that are left out; negative
+      if rows were added.
     - `error`: largest rounding error of a feature.
-    - `directions`: directions of the input features that the kernel uses; None for all.
+    - `directions`: directions of the input features in use; None for all.
     - `adds_zeros`: whether sizes were rounded up to a `shared_size`.
     """
 
-    kernel: AbstractKernel
+    kernel: Kernel
     labels: Float[Array, "rows one"]
     omitted: Float[Array, ""]
     error: Float[Array, ""]
@@ -42,7 +45,7 @@ class Examples(eqx.Module):
     adds_zeros: bool = eqx.field(static=True, default=False)
 
     def tested(self, features: Features) -> Features:
-        """Return features of test examples in the directions of these examples, without a check."""
+        """Return features of test examples in the directions of these examples."""
         if isinstance(features, ImplicitFeatures):
             return features
         if self.directions is not None:
@@ -51,112 +54,130 @@ class Examples(eqx.Module):
         return jnp.pad(features, ((0, 0), (0, 0), (0, missing))) if missing else features
 
 
-def canonical(data: Data, outputs: int, temperature: Array | float) -> Examples:
-    """Return the canonical form of checked training data. Traced data and kernels of tokens stay as they are.
+def canonical(architecture: Architecture, data: Data) -> Examples:
+    """Return the canonical form of checked training data with labels.
 
-    Examples are rotated to their principal axes. The kernel is then graded, and its Cholesky factors have full relative
-    accuracy. Linearly dependent examples, and examples in excess of features, become rows of zeros, which are left out.
+    Examples are rotated to their principal axes. The kernel is then graded, and
+    its Cholesky factors have full relative accuracy. Linearly dependent examples
+    become rows of zeros, which are left out. Traced data and kernels of tokens
+    stay as they are.
 
-    Args:
-        data: checked training data with labels.
-        outputs: number of outputs.
-        temperature: T. At T = 0 there are no rows of zeros.
+    Raises:
+        ValueError: numbers leave the range of double precision, or the kernel is
+            singular.
     """
-    features, labels = data.features, data.labels
-    omitted, error = data.omitted, jnp.zeros(())
-    if isinstance(features, ImplicitFeatures) or is_traced(features, labels, omitted):
-        return Examples(kernel_of(features, outputs), labels.reshape(-1, 1), jnp.asarray(omitted, float), error)
+    outputs, temperature = architecture.outputs, architecture.temperature
+    features, labels = require((data.features, data.labels), _ranges(architecture, data))
+    if isinstance(features, ImplicitFeatures) or is_traced(features, labels):
+        numbers = jnp.asarray(float(data.omitted)), jnp.zeros(())
+        return Examples(kernel_of(features, outputs), labels.reshape(-1, 1), *numbers)
     features, labels = np.asarray(features), np.asarray(labels).reshape(len(labels), -1)
     examples, paths, width = features.shape
     smallest, usual = min(examples, paths * width), min(examples, paths * width + 1)
-    # Large sets are compressed, but not decomposed further, which would take longer than a solve.
-    if examples > paths * width or smallest <= MANY_ROWS:
-        features, labels, error = _in_principal_axes(features, labels, decomposes=smallest <= MANY_ROWS)
-        omitted = omitted + float((examples - len(features)) * labels.shape[1])
+    rounding, is_lost, error = examples * _EPS, False, 0.0
+    if not is_traced(architecture):
+        # Compare T with the rounding of K, for U_1 of the size that it has at infinite width.
+        variance = np.prod(architecture.prior_variances[1:])
+        is_lost = temperature <= rounding * variance * np.sum(features**2)
+    # Large sets are compressed, but not decomposed, which would take longer than a solve.
+    if smallest <= MANY_ROWS or is_lost or examples > paths * width:
+        decomposes = smallest <= MANY_ROWS or is_lost
+        features, labels, singular = _rotated(features, labels, decomposes)
+        error = _EPS * singular[0]
+        least = singular[-1] if examples <= paths * width else 0.0
+        if is_lost and temperature <= variance * (rounding * singular[0] ** 2 - least**2):
+            raise ValueError(
+                f"temperature={temperature} needs an invertible kernel, but the {examples} examples "
+                f"have singular values from {least:.3g} to {singular[0]:.3g}"
+            )
     adds_zeros = usual * outputs <= MANY_ROWS and not is_in_traced_code(temperature) and bool(temperature > 0)
+    # The size follows from the shape of the data and not from their rank, so that it needs no compilation.
+    size = shared_size(usual) if adds_zeros else len(features)
     directions = None
-    if not is_tabulated(paths, shared_size(usual) if adds_zeros else len(features)):
+    if not is_tabulated(paths, size):
         features, directions = _in_spanned_directions(features)
     if adds_zeros:
-        # The size follows from the shape of the data and not from their rank, so that it needs no compilation.
-        before, features = len(features), with_zeros(features, shared_size(usual), directions is None)
-        labels = np.pad(labels, ((0, len(features) - before), (0, 0)))
-        omitted = omitted - float((len(features) - before) * labels.shape[1])
-    arrays = (np.asarray(each, dtype=np.float64) for each in (omitted, error))
-    return Examples(
-        kernel_of(features, outputs),
-        jnp.asarray(labels.reshape(-1, 1)),
-        *map(jnp.asarray, arrays),
-        directions,
-        adds_zeros,
-    )
+        labels = np.pad(labels, ((0, size - len(features)), (0, 0)))
+        features = with_zeros(features, size, directions is None)
+    omitted = data.omitted + (examples - size) * outputs
+    numbers = jnp.asarray(np.float64(omitted)), jnp.asarray(np.float64(error))
+    kernel = kernel_of(features, outputs)
+    return Examples(kernel, jnp.asarray(labels.reshape(-1, 1)), *numbers, directions, adds_zeros)
 
 
-def _in_principal_axes(features: np.ndarray, labels: np.ndarray, decomposes: bool):
-    """Rotate examples by an orthogonal matrix O, phi -> O phi and y -> O y, and leave out rows without features.
+def _ranges(architecture: Architecture, data: Data) -> Iterator[Requirement]:
+    """Require that products of the data's numbers stay within double precision."""
+    given = architecture.prior_variances, architecture.temperature, data.labels
+    variances, temperature, labels = map(on_host, given)
+    numbers = array_module(given)
+    # Order parameters are products of variances, from the readout down.
+    powers = numbers.cumsum(numbers.log10(numbers.asarray(variances[::-1])))
+    # The misfit is y^2 / T.
+    scale = numbers.sqrt(numbers.where(temperature > 0, numbers.minimum(temperature, 1.0), 1.0))
+    rows = {
+        "prior_variances": (variances, abs(powers) <= 200),
+        "temperature": (temperature, temperature <= 1e300),
+        "labels": (labels, numbers.abs(labels) <= 1e75 * scale),
+    }
+    if not isinstance(data.features, ImplicitFeatures):
+        features = on_host(data.features)
+        rows["features"] = features, abs(features) <= 1e150
+    for name, (value, holds) in rows.items():
+        beyond = f"{name} of magnitude {{}} leave the range of double precision".format
+        yield Requirement(beyond("traced"), holds, lambda value=value, beyond=beyond: beyond(np.max(np.abs(value))))
 
-    The rows of O are the left singular vectors of the features, so the norm of each rotated row is a singular value.
-    Rows with singular values below the rounding error are left out. One row of zeros has the labels that no feature
-    explains. With `decomposes` false, the rotation is a QR factorisation alone.
+
+def _rotated(features: np.ndarray, labels: np.ndarray, decomposes: bool):
+    """Rotate examples, phi -> O phi and y -> O y, and leave out rows without features.
+
+    The rows of O are the left singular vectors of the features, so the norm of
+    each rotated row is a singular value. Rows with singular values below the
+    rounding error are left out. One row of zeros has the labels that no feature
+    explains. Otherwise the rotation is a QR factorisation, and the norm stands
+    for the largest singular value.
     """
     examples, paths, width = features.shape
-    columns, flat = paths * width, features.reshape(examples, -1)
-    unexplained = np.zeros((1, labels.shape[1]))
+    flat, columns = features.reshape(examples, -1), paths * width
     with threads_for(examples):
-        if examples > columns:
-            upper = np.linalg.qr(np.hstack([flat, labels]), mode="r")
-            unexplained = np.linalg.norm(upper[columns:, columns:], axis=0, keepdims=True)
-            flat, labels = upper[:columns, :columns], upper[:columns, columns:]
-        size = np.linalg.norm(flat)
-        error = np.finfo(np.float64).eps * size
         if decomposes:
             left, singular, right = np.linalg.svd(flat, full_matrices=False)
-            error = np.finfo(np.float64).eps * singular[0]
-            kept = singular > max(examples, columns) * error
+            kept = singular > max(examples, columns) * _EPS * singular[0]
+            left, flat = left[:, kept], singular[kept, None] * right[kept]
             labels, rest = left.T @ labels, labels - left @ (left.T @ labels)
-            lost = np.vstack([unexplained, rest, labels[~kept]])
-            unexplained = np.linalg.norm(lost, axis=0, keepdims=True)
-            flat, labels = singular[kept, None] * right[kept], labels[kept]
+        else:
+            singular = np.linalg.norm(flat, keepdims=True).ravel()
+            upper = np.linalg.qr(np.hstack([flat, labels]), mode="r")
+            flat, labels, rest = upper[:columns, :columns], upper[:columns, columns:], upper[columns:, columns:]
     if len(flat) < examples:
+        unexplained = np.linalg.norm(rest, axis=0, keepdims=True)
         flat, labels = np.vstack([flat, np.zeros(columns)]), np.vstack([labels, unexplained])
-    return flat.reshape(-1, paths, width), labels, error
+    return flat.reshape(-1, paths, width), labels, singular
 
 
 def shared_size(size: int) -> int:
-    """Round a size up to 8, ..., 15 times a power of two, so that data sets of similar size share compiled functions.
-
-    Less than an eighth is added.
-    """
+    """Round a size up to 8, ..., 15 times a power of two, which similar data sets share."""
     step = 2 ** max(0, (size - 1).bit_length() - 4)
     return step * -(-size // step)
 
 
-def with_zeros(
-    features: Float[Array | np.ndarray, "examples paths features"], size: int, widens: bool = True
-) -> np.ndarray:
-    """Add examples of zeros up to a size, on the host, and features up to a `shared_size` if it `widens`."""
+def with_zeros(features: Array | np.ndarray, size: int, widens: bool = True) -> np.ndarray:
+    """Add examples of zeros up to a size, and features up to a `shared_size` if it `widens`."""
     examples, _, width = features.shape
     wider = shared_size(width) - width if widens else 0
     return np.pad(np.asarray(features), ((0, size - examples), (0, 0), (0, wider)))
 
 
 def _in_spanned_directions(features: np.ndarray) -> tuple[np.ndarray, Array | None]:
-    """Rotate the input features, and drop directions in which all features are zero, such as black pixels.
+    """Rotate the input features, and drop directions without features, such as black pixels.
 
-    Kernels do not change. Return the features and the kept directions, or None if nearly all would be kept.
+    Return the features and the kept directions, or None if all are kept.
     """
     width = features.shape[2]
-    flat = features.reshape(-1, width)
     with threads_for(width):
-        if len(flat) < width:
-            flat = np.linalg.qr(flat.T, mode="r").T
-        _, directions = np.linalg.eigh(flat.T @ flat)
-        squares = np.sum((flat @ directions) ** 2, axis=0)
-    step = max(1, width // _SHAPES)
-    needed = int(np.sum(squares > _NOTHING**2 * np.sum(squares)))
-    kept = step * -(-max(needed, 1) // step)
-    if kept > width - step:
+        upper = np.linalg.qr(features.reshape(-1, width), mode="r")
+        _, singular, directions = np.linalg.svd(upper)
+    kept = shared_size(max(1, int(np.sum(singular > _NOTHING * np.linalg.norm(singular)))))
+    if kept >= width:
         return features, None
-    # eigh puts the largest eigenvalues last.
-    directions = directions[:, -kept:]
+    directions = directions[:kept].T
     return features @ directions, jnp.asarray(directions)

@@ -1,158 +1,54 @@
-"""The action as functions of arrays, compiled from its expressions and bound to the numbers of an architecture."""
+"""The action as functions of arrays, and its energy as a function of U_1."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from functools import cached_property, lru_cache
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
+import numpy as np
+from jax.scipy.linalg import cho_solve
 from jaxtyping import Array, Float
 from sympy import Expr, MatrixSymbol
 
 from ...checks import checked_instance
 from ...codegen import CompiledFunction, compile_expressions
-from ...symbolic import Heading, Text
-from ...symbolic.documents.display import DisplayMixin
 from ..action.action import Action
 from ..action.derivation import derive
-from ..action.document import kinds_of_layers
 from ..action.symbols import ActionSymbols
-from ..order_parameters.order_parameters import OrderParameters
-from ..specification.activations import stable_name
+from ..data.canonical import Examples
+from ..features.kernels import PathMatrix
+from ..order_parameters.order_parameters import OrderParameters, from_overlaps
 from ..specification.architecture import Architecture
 
+Number = Float[Array, ""]
 
-class CompiledAction(DisplayMixin):
-    """Pure JAX functions of arrays, compiled from the expressions of `action` at their first use.
-
-    The functions hold for one structure of layers with any numbers and head counts. No function is jitted.
-    """
-
-    def __init__(self, action: Action):
-        self.action = action
-
-    def _view(self):
-        yield Heading(f"Functions of the action of a network of the layers: {kinds_of_layers(self.action)}", 1)
-        functions = (name for name, each in vars(CompiledAction).items() if isinstance(each, cached_property))
-        yield Text(", ".join(f"`{name}`" for name in functions))
-        yield from self.terms.summary().blocks
-
-    @cached_property
-    def name_of_program(self) -> str | None:
-        """Return a name of the expressions for `compilation.jit_and_keep`, or None if they contain Python code."""
-        return stable_name(self.action.form)
-
-    def _compile(self, name: str, outputs: Mapping[str, Expr]) -> CompiledFunction:
-        """Compile to a function of all symbols in the outputs, except sizes that follow from shapes."""
-        symbols, free = self.action.symbols, set().union(*(output.free_symbols for output in outputs.values()))
-        scalars = {*symbols.free, *symbols.numbers}
-        arguments = {symbol for symbol in free if isinstance(symbol, MatrixSymbol) or symbol in scalars}
-        arguments = sorted(arguments, key=lambda symbol: symbol.name)
-        return compile_expressions(name, outputs, symbols.completed(tuple(arguments)))
-
-    @cached_property
-    def _entropies(self) -> Mapping[str, Expr]:
-        """The entropy of every order parameter given the next, by name, in the free order parameters."""
-        *layers, readout = map(self.action.substitute_nested, self.action.entropies)
-        return {**{f"entropy_{layer}": entropy for layer, entropy in enumerate(layers, 1)}, "entropy_a": readout}
-
-    @cached_property
-    def terms(self) -> CompiledFunction:
-        """The entropies, the energy and the total S, Eq. (32)."""
-        action = self.action
-        outputs = {**self._entropies, "energy": action.energy, "total": action.total}
-        return compile_expressions("action", outputs, action.symbols.arguments)
-
-    @cached_property
-    def entropies(self) -> CompiledFunction:
-        """The entropy of every order parameter given the next, and their sum."""
-        return self._compile("entropies", {**self._entropies, "entropy": self.action.entropy})
-
-    @cached_property
-    def entropy(self) -> CompiledFunction:
-        """S_a + S_1 + ... + S_L."""
-        return self._compile("entropy", {"entropy": self.action.entropy})
-
-    @cached_property
-    def corrections(self) -> CompiledFunction:
-        """Terms that the exact prior at finite width adds to the entropy."""
-        return self._compile("corrections", {"corrections": self.action.corrections})
-
-    @cached_property
-    def readout(self) -> CompiledFunction:
-        """The stationary u, given U_L."""
-        return self._compile("readout", {"u": self.action.readout_solution})
-
-    @cached_property
-    def kernel_energy(self) -> CompiledFunction:
-        """The energy from K: also the resolvent (K + T I)^-1, the representer, and minus the misfit's slope in K."""
-        form = self.action.kernel_energy
-        names = "energy", "resolvent", "representer", "minus_misfit_slope"
-        return self._compile("kernel_energy", {name: getattr(form, name) for name in names})
-
-    @cached_property
-    def predictor(self) -> CompiledFunction:
-        """Mean and variance of the outputs from kernels, Eqs. (9), (29), (30)."""
-        form = self.action.kernel_predictor
-        return self._compile("predictor", {"mean": form.mean, "variance": form.variance})
-
-    @cached_property
-    def majorised_energy(self) -> CompiledFunction:
-        """The bound on the energy, up to a constant."""
-        return self._compile("majorised_energy", {"bound": self.action.majoriser.bound})
-
-    @cached_property
-    def minima(self) -> Mapping[Expr, CompiledFunction]:
-        """Each closed form of `Action.majoriser`, given the other order parameters.
-
-        Empty if one needs a square root of a matrix that is not known to be positive definite.
-        """
-        minima = self.action.majoriser.minima.items()
-        try:
-            return {symbol: self._compile(f"minimum_{symbol}", {symbol.name: minimum}) for symbol, minimum in minima}
-        except NotImplementedError:
-            return {}
-
-
-def compile_action(action: Action) -> CompiledAction:
-    """Compile the functions of `action`; the same action returns the same object."""
-    return _functions_of(checked_instance("action", action, Action, "which bpkr.derive makes"))
-
-
-_functions_of = lru_cache(CompiledAction)
-
-
-def generate_source(action: Action) -> str:
-    """Return the source of the terms of the action, a function of arrays that imports nothing but JAX.
-
-    It has one Cholesky factor per matrix, the shapes in the docstring, and the kernel K (Eq. 10) by name. Paste it into
-    your own code.
-    """
-    return compile_action(action).terms.source_with({action.kernel: "K"})
+# Rounding errors are estimated with random signs. This factor covers nearly all of them.
+MARGIN = 4.0
+EPS = float(np.finfo(np.float64).eps)
+# Stop sweeps when the relative change in a pass falls below this fraction of the first, or after so many passes.
+_SETTLED, _PASSES = 0.03, 30
 
 
 class BoundAction(eqx.Module):
-    """The compiled action with the numbers of an architecture, with respect to which it is differentiable.
-
-    To call a function of `compiled`, combine the symbol values that `numbers`, `point` and `data` return.
-    """
+    """An action with the numbers of an architecture, in which its values are differentiable."""
 
     architecture: Architecture
-    compiled: CompiledAction = eqx.field(static=True)
+    action: Action = eqx.field(static=True)
 
-    @property
-    def action(self) -> Action:
-        """The expressions from which the functions were compiled."""
-        return self.compiled.action
+    def __call__(self, values: Values, **expressions: Expr) -> dict[str, Array]:
+        """Evaluate expressions, given the values of all symbols but the numbers of the architecture."""
+        return compiled(self.action, **expressions).call_from(self.numbers() | values)
 
     @property
     def symbols(self) -> ActionSymbols:
-        """The symbols of `action`."""
-        return self.compiled.action.symbols
+        """The symbols of the action."""
+        return self.action.symbols
 
     def numbers(self) -> dict[Expr, Array | int]:
-        """Return the values of the architecture's symbols and sizes, except sigma_0^2, which is in the features."""
+        """Return the values of numbers and sizes, except sigma_0^2, which is in the features."""
         architecture, symbols = self.architecture, self.symbols
         by_name = {
             **architecture.layer_numbers(),
@@ -164,48 +60,217 @@ class BoundAction(eqx.Module):
         sizes = architecture.size_values()
         return {**numbers, **{symbol: sizes[symbol.name] for symbol in symbols.sizes}}
 
-    @property
-    def has_log_determinant(self) -> bool:
-        """Whether the energy has a log-determinant: not at infinite width in the mean-field parameterisation."""
-        return not self.architecture.is_infinite
-
-    def numbers_of_predictor(self) -> dict[Expr, Array | int]:
-        """Return `numbers`. At zero richness the network is a Gaussian process, with the standard variance."""
-        numbers, richness = self.numbers(), self.symbols.richness
-        if richness is None:
-            return numbers
-        return {**numbers, richness: jnp.where(numbers[richness] == 0, 1.0, numbers[richness])}
-
     def point(self, order_parameters: OrderParameters) -> dict[Expr, Array]:
         """Return the values of the order parameters' symbols."""
-        values = (*order_parameters.matrices, order_parameters.readout)
-        if not self.symbols.matrices:
-            values = (order_parameters.first,)
-        return dict(zip(self.symbols.order_parameters, values, strict=True))
+        matrices = order_parameters.matrices
+        # Without layers, the readout is the matrix U_1 even if it has one entry.
+        readout = order_parameters.readout if matrices else order_parameters.first
+        return dict(zip(self.symbols.order_parameters, (*matrices, readout), strict=True))
 
-    def data(
-        self, features: Float[Array, "examples paths features"], labels: Float[Array, "examples *outputs"]
-    ) -> dict[Expr, Array]:
-        """Return the values of the symbols of a training set."""
+    def data(self, features: Array, labels: Array) -> dict[Expr, Array]:
+        """Return the values of the symbols of training features (examples, paths, features) and labels."""
         flat = flat_features(self.architecture, features)
         return {self.symbols.features: flat, self.symbols.labels: labels.reshape(-1, 1)}
 
     def entropy(self, order_parameters: OrderParameters) -> Float[Array, ""]:
         """Return S_a + S_1 + ... + S_L, undivided."""
-        return self.compiled.entropy.call_from(self.numbers() | self.point(order_parameters))["entropy"]
+        return self(self.point(order_parameters), entropy=self.action.entropy)["entropy"]
 
 
 def bind(architecture: Architecture) -> BoundAction:
-    """Derive and compile the action of `architecture`, and bind it to its numbers."""
-    return BoundAction(architecture, compile_action(derive(architecture)))
+    """Derive the action of `architecture`, and bind it to its numbers."""
+    return BoundAction(architecture, derive(architecture))
 
 
-def flat_features(
-    architecture: Architecture, features: Float[Array, "examples paths features"]
-) -> Float[Array, "rows columns"]:
-    """Return the matrix Phi with columns (path, output, feature): Phi_{(mu c)(pi c' i)} = phi^pi_{mu i} delta_{cc'}.
+@lru_cache
+def compiled(action: Action, **expressions: Expr) -> CompiledFunction:
+    """Compile to a function of all symbols in the expressions, except sizes that follow from shapes."""
+    symbols, free = action.symbols, set().union(*(each.free_symbols for each in expressions.values()))
+    scalars = {*symbols.free, *symbols.numbers}
+    arguments = [symbol for symbol in free if isinstance(symbol, MatrixSymbol) or symbol in scalars]
+    arguments.sort(key=lambda symbol: symbol.name)
+    return compile_expressions("_".join(expressions), expressions, symbols.completed(tuple(arguments)))
 
-    For one output this is `features`, flattened.
+
+@lru_cache
+def compiled_terms(action: Action) -> CompiledFunction:
+    """Compile entropies, energy and S to a function of order parameters, numbers and data."""
+    outputs = entropies_by_name(action) | {"energy": action.energy, "total": action.total}  # Eq. (32)
+    return compile_expressions("action", outputs, action.symbols.arguments)
+
+
+def entropies_by_name(action: Action) -> dict[str, Expr]:
+    """Return the entropy of every order parameter given the next, in the free order parameters."""
+    names = *(f"entropy_{layer}" for layer in range(1, len(action.entropies))), "entropy_a"
+    return dict(zip(names, map(action.substitute_nested, action.entropies), strict=True))
+
+
+def generate_source(action: Action) -> str:
+    """Return the source of the terms of the action, a function of arrays that imports nothing but JAX.
+
+    It has one Cholesky factor per matrix, the shapes in the docstring, and the kernel K (Eq. 10) by name.
     """
+    checked_instance("action", action, Action, "which bpkr.derive makes")
+    return compiled_terms(action).source_with({action.kernel: "K"})
+
+
+def flat_features(architecture: Architecture, features: Float[Array, "examples paths features"]) -> Array:
+    """Return Phi_{(mu c)(pi c' i)} = phi^pi_{mu i} delta_{cc'}, with rows (example, output)."""
     design = jnp.einsum("pki,cd->pckdi", features, jnp.eye(architecture.outputs))
     return design.reshape(len(features) * architecture.outputs, -1)
+
+
+class EnergyPoint(eqx.Module):
+    """The energy E at one U_1, and its gradient.
+
+    - `resolvent`: R = (K + T I)^-1.
+    - `representer`: v, R y times the root of the likelihood's power. The gradient in K is R - v v^T.
+    """
+
+    u1: PathMatrix
+    value: Number
+    slope: PathMatrix
+    resolvent: Float[Array, "rows rows"]
+    representer: Float[Array, "rows one"]
+
+
+class Energy(eqx.Module):
+    """The energy of fixed examples as a function of U_1."""
+
+    bound: BoundAction
+    examples: Examples
+
+    @property
+    def is_per_width(self) -> bool:
+        """Whether E is per N_1, without a log-determinant."""
+        return self.bound.architecture.is_infinite
+
+    @property
+    def label_constant(self) -> Number:
+        """The terms of the labels' log density that S drops."""
+        if self.is_per_width:
+            return jnp.zeros(())
+        count = len(self.examples.labels) + self.examples.omitted
+        return count * jnp.log(self.bound.architecture.root_power**2 / (2 * jnp.pi)) / 2
+
+    def value(self, u1: PathMatrix) -> Number:
+        """Compute E at U_1; differentiable in U_1, the data and the numbers of the architecture."""
+        return self._solved(u1)["energy"]
+
+    def at(self, u1: PathMatrix) -> EnergyPoint:
+        """Compute E and its gradient in one evaluation; NaN if the kernel has no Cholesky factor."""
+        value, resolvent, representer = self._solved(u1).values()
+        of_misfit = representer @ representer.T
+        slope = self.examples.kernel.gradient(u1, -of_misfit if self.is_per_width else resolvent - of_misfit)
+        return EnergyPoint(u1, value, slope, resolvent, representer)
+
+    def _solved(self, u1: PathMatrix) -> dict[str, Array]:
+        form, omitted = self.bound.action.of_kernels, self.examples.omitted
+        given = {form.kernel: self.examples.kernel.matrix(u1), self.bound.symbols.labels: self.examples.labels}
+        found = self.bound(given, energy=form.energy, resolvent=form.resolvent, representer=form.representer)
+        if not self.is_per_width:
+            # At T = 0 no rows are omitted or added.
+            found["energy"] += jnp.where(omitted == 0, 0.0, omitted * jnp.log(self.bound.architecture.temperature))
+        return found
+
+    def bounded(self, point: EnergyPoint, share: Array | float = 1.0) -> BoundedEnergy:
+        """Bound a `share` of the misfit from above, and linearise the rest of E."""
+        minus_misfit = self.examples.kernel.gradient(point.u1, point.representer @ point.representer.T)
+        return BoundedEnergy(self.bound, point.slope + share * minus_misfit, share * point.u1 @ minus_misfit @ point.u1)
+
+    def curvature(self, point: EnergyPoint) -> Float[Array, "pairs pairs"]:
+        """Compute the second derivative of E with respect to the entries of U_1 on and above the diagonal."""
+        return self.examples.kernel.curvature(point.resolvent, point.representer, not self.is_per_width)
+
+    def rounding(self, point: EnergyPoint) -> Mapping[str, Number]:
+        """Estimate the rounding errors of E per eps that the "kernel" and the "labels" cause.
+
+        A Cholesky factorisation rounds A_ij by about eps (A_ii A_jj)^(1/2) (Higham, Accuracy and Stability of Numerical
+        Algorithms, chapter 10). If errors have random signs, that of log det A is about eps |D A^-1 D|, with
+        D = diag(A)^(1/2), and that of b^T A^-1 b about eps sum_i (A^-1 b)_i^2 A_ii.
+        """
+        resolvent, representer, u1 = point.resolvent, point.representer[:, 0], point.u1
+        labels = self.bound.architecture.root_power * self.examples.labels[:, 0]
+        temperature, squares = self.bound.architecture.temperature, self.examples.kernel.squares
+        norms = jnp.kron(jnp.sqrt(squares), jnp.eye(len(labels) // squares.shape[1]))
+        # The size of the terms that are added up in the diagonal of the kernel.
+        scale = jnp.einsum("ap,ab,bp->p", norms, jnp.abs(u1), norms) + temperature
+        square, misfit = representer @ representer, representer @ labels
+        # The norms |W^(1/2) Phi^T R| and |W^(1/2) Phi^T v|, with K = Phi W Phi^T.
+        of_resolvent = _root(jnp.trace(resolvent) - temperature * jnp.sum(resolvent**2))
+        of_representer = _root(misfit - temperature * square)
+        misplaced = 2 * _root(len(u1) * jnp.max(jnp.abs(u1))) * self.examples.error / EPS
+        # The sum of log-determinant and misfit is rounded too.
+        of_kernel = _log_det_error(resolvent, scale) + misplaced * of_resolvent + jnp.abs(point.value - misfit)
+        of_labels = jnp.sum(representer**2 * scale) + misplaced * jnp.sqrt(square) * of_representer + jnp.abs(misfit)
+        return {"kernel": jnp.zeros(()) if self.is_per_width else of_kernel, "labels": of_labels}
+
+
+class BoundedEnergy(eqx.Module):
+    """The bound tr(G_+ U_1) + tr(W U_1^-1) of the energy, up to a constant; see `Majoriser`."""
+
+    bound: BoundAction
+    logdet_gradient: PathMatrix  # G_+
+    weight: PathMatrix  # W = U_0 G_- U_0
+
+    def value(self, u1: PathMatrix) -> Number:
+        """Compute the bound at U_1, up to a constant."""
+        return self._evaluated({self.bound.symbols.first: u1}, self.bound.action.majoriser.bound)
+
+    def minimise(self, start: OrderParameters, most: int = _PASSES) -> OrderParameters:
+        """Minimise entropy plus bound in each order parameter in turn, until the changes are small."""
+        minima, order = self.bound.action.majoriser.minima, self.bound.symbols.order_parameters
+
+        def goes_on(state):
+            passes, first, change, _ = state
+            return (passes < most) & ((passes < 2) | (change > _SETTLED * first))
+
+        def once_more(state):
+            passes, first, _, here = state
+            values = self.bound.point(here)
+            for symbol in reversed(order):
+                value = self._evaluated(values, minima[symbol])
+                values[symbol] = (value + value.T) / 2
+            there = from_overlaps([jnp.atleast_2d(values[symbol]) for symbol in order])
+            changes = jax.tree.map(lambda new, old: jnp.max(jnp.abs(new - old)) / jnp.max(jnp.abs(old)), there, here)
+            largest = jnp.max(jnp.stack(jax.tree.leaves(changes)))
+            return passes + 1, jnp.where(passes == 0, largest, first), largest, there
+
+        nothing = jnp.array(0.0)
+        return jax.lax.while_loop(goes_on, once_more, (jnp.array(0), nothing, nothing, start))[-1]
+
+    def _evaluated(self, values: Mapping[Expr, Array], expression: Expr) -> Array:
+        majoriser = self.bound.action.majoriser
+        given = {**values, majoriser.logdet_gradient: self.logdet_gradient, majoriser.weight: self.weight}
+        return self.bound(given, value=expression)["value"]
+
+
+@lru_cache
+def has_sweeps(action: Action) -> bool:
+    """Return whether the minima of entropy plus bound have closed forms that can be compiled."""
+    try:
+        return bool([compiled(action, value=minimum) for minimum in action.majoriser.minima.values()])
+    except NotImplementedError:
+        return False
+
+
+def entropy_rounding(architecture: Architecture, factors: Sequence[Float[Array, "_ _"]]) -> Number:
+    """Estimate the rounding error of the entropy per eps. Each U_l = C_l C_l^T enters two layers."""
+    widths, total = architecture.relative_widths, jnp.zeros(())
+    below = [0.0, *(width * count for width, count in zip(widths, architecture.branches, strict=False))]
+    for factor, width, inner in zip(factors, widths, below, strict=True):
+        diagonal = jnp.sum(factor**2, axis=1)
+        error = _log_det_error(cho_solve((factor, True), jnp.eye(len(factor))), diagonal)
+        total += (width + inner) * (error + jnp.sum(jnp.abs(jnp.log(diagonal))))
+    return total
+
+
+def _log_det_error(inverse: Float[Array, "n n"], diagonal: Float[Array, " n"]) -> Number:
+    """Return |D A^-1 D| with D = diag(A)^(1/2)."""
+    root = jnp.sqrt(diagonal)
+    return jnp.sqrt(jnp.sum((root[:, None] * inverse * root) ** 2))
+
+
+def _root(square: Number) -> Number:
+    # Rounding can make the square negative.
+    return jnp.sqrt(jnp.maximum(square, 0.0))

@@ -1,45 +1,60 @@
-"""Path features of nonlinear embeddings, which are represented by kernels instead of feature vectors.
+"""Path features of nonlinear embeddings, represented by kernels instead of vectors.
 
-The features of a token under an embedding phi(V_0 x) are vectors whose inner products are the kernel E[phi phi'] of the
-hidden units. Path pi reads a weighted sum of these vectors from example mu, and the theory needs only
+The features of a token under an embedding phi(V_0 x) are vectors whose inner products
+are the kernel E[phi phi'] of the hidden units. Path pi reads a weighted sum of these
+vectors from example mu, and the theory needs only
 
     K^{pi pi'}_{mu nu} = sum_{s s'} q^pi_s(mu) kappa(x^mu_s, x^nu_s') q^pi'_s'(nu).
 """
 
-from collections.abc import Callable, Iterator
+import warnings
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any
+from functools import lru_cache, partial
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
+from sympy import Expr, Symbol
 
-from ...checks import counted
-from ...symbolic.documents.display import DisplayMixin
-from ...symbolic.documents.document import Block, Table, Text, verbatim
-from ...symbolic.documents.values import data_size
-from ..specification.activations import Activation
-from .pair_averages import joint, rule_over
-from .token_kernels import Rules, Units, token_kernel, token_units
+from ...checks import is_traced
+from ...codegen import compile_expressions
+from ..specification.activations import CORRELATION, OTHER, OWN, Activation
+from . import pair_averages
+from .pair_averages import REFUSED, WARNED, Rule, joint, rule_over
 
-# Number of entries of the kernel between tokens in memory at a time, which sets the number of examples per batch.
+# Smallest variance of a hidden unit: its square does not underflow.
+_LEAST = 1e-150
+# Largest rounding error of a correlation, which is one for equal tokens.
+_ROUNDING = 8 * np.finfo(np.float64).eps
+
+# Number of entries of the kernel between tokens in memory at a time.
 _HELD = 2**22
 
+Rules = tuple[Rule | None, ...]
+"""How to compute the kernel after each function; None for the closed form."""
 
-class ImplicitFeatures(DisplayMixin, eqx.Module):
-    """Path features that are represented by their kernels.
 
-    `path_features` returns them for an architecture with a nonlinear embedding. They replace arrays of path features,
-    except in functions that need second moments of features.
+class KernelWarning(UserWarning):
+    """The kernel of a function without a closed form is not computed to full precision."""
 
-    - `tokens` (examples, tokens, features): inputs, scaled so that their inner products are the covariance of the
-      embedding's hidden units.
-    - `readings` (examples, tokens, paths): the weight with which each path reads each token, Eq. (7).
-    - `variances`: prior variances of the dense layers above the embedding, up to the last nonlinear layer.
+
+class ImplicitFeatures(eqx.Module):
+    """Path features by their kernels, in place of an array of path features.
+
+    `path_features` returns them for architectures with nonlinear units.
+
+    - `tokens` (examples, tokens, features): inputs, scaled so that their inner
+      products are the covariance of the embedding's hidden units.
+    - `readings` (examples, tokens, paths): weight with which each path reads
+      each token, Eq. (7).
+    - `variances`: prior variances of the dense layers above, up to the last
+      nonlinear layer.
     - `activations`: the functions phi of the embedding and of these layers.
-    - `rules`: how to compute the kernel after each function. The default covers all usual variances.
+    - `rules`: how to compute the kernel after each function.
     """
 
     tokens: Float[Array, "examples tokens features"]
@@ -51,14 +66,6 @@ class ImplicitFeatures(DisplayMixin, eqx.Module):
     def __post_init__(self):
         if not self.rules:
             self.rules = tuple(rule_over(activation, None)[0] for activation in self.activations)
-
-    def _view(self) -> Iterator[Block]:
-        examples, paths, features = self.shape
-        yield Text(f"**Path features** by their kernels: {counted(examples, 'example')}, {counted(paths, 'path')}")
-        sizes = f"{counted(self.tokens.shape[1], 'token')} x {counted(features, 'feature')}"
-        size = 8.0 * (self.tokens.size + self.readings.size)
-        functions = ", ".join(verbatim(activation.name) for activation in self.activations)
-        yield Table((("inputs", sizes), ("functions", functions), ("memory", data_size(size))))
 
     @property
     def shape(self) -> tuple[int, int, int]:
@@ -74,72 +81,156 @@ class ImplicitFeatures(DisplayMixin, eqx.Module):
         return replace(self, tokens=self.tokens[chosen], readings=self.readings[chosen])
 
     def pair_kernels(self) -> Float[Array, "pairs examples examples"]:
-        """Return the kernels of the pairs of paths on and above the diagonal, and half of those on the diagonal."""
+        """Return the kernels of pairs of paths above the diagonal, and half of those on it."""
         rows, columns = np.triu_indices(self.shape[1])
         weight = np.where(rows == columns, 0.5, 1.0)[:, None]
-        return self._by_example(self, lambda kernels: weight * kernels[rows, columns]).swapaxes(0, 1)
+        return self.by_example(self, lambda kernels: weight * kernels[rows, columns]).swapaxes(0, 1)
 
     def path_kernels(self, outputs: int = 1) -> Float[Array, "n n rows rows"]:
-        """Return the kernel of every pair of paths. Kernels are nonzero only between equal outputs."""
+        """Return the kernel of every pair of paths, which is zero between outputs."""
         unit, size = jnp.eye(outputs), self.shape[1] * outputs
-        found = jnp.einsum("eabv,ci,dj->acbdeivj", self._by_example(self, lambda kernels: kernels), unit, unit)
+        found = jnp.einsum("eabv,ci,dj->acbdeivj", self.by_example(self, lambda kernels: kernels), unit, unit)
         return found.reshape(size, size, len(self) * outputs, -1)
 
-    def kernel(self, u1: Float[Array, "n n"], other: "ImplicitFeatures") -> Float[Array, "rows columns"]:
-        """Return K between these examples and `other`, Eq. (10)."""
-        by_output = self._by_output(u1)
-        found = self._by_example(other, lambda kernels: jnp.einsum("abv,acbd->cvd", kernels, by_output))
-        return found.reshape(len(self) * by_output.shape[1], -1)
-
-    def kernel_diagonal(self, u1: Float[Array, "n n"]) -> Float[Array, " rows"]:
-        """Return the diagonal of K for these examples."""
-        by_output = jnp.einsum("acbc->abc", self._by_output(u1))
+    def own_kernels(self) -> Float[Array, "examples paths paths"]:
+        """Return the kernels of pairs of paths for each example with itself."""
 
         def of_example(example):
-            tokens, reading, units = example
-            between = token_kernel(self.activations, self.rules, self.variances, (tokens, units), (tokens, units))
-            return jnp.einsum("sa,st,tb,abc->c", reading, between, reading, by_output)
+            alone = jax.tree.map(lambda array: array[None], example)
+            features = replace(self, tokens=alone[0], readings=alone[1])
+            return features.by_example(features, lambda kernels: kernels[:, :, 0])[0]
 
-        return jax.lax.map(of_example, (self.tokens, self.readings, self._units(self.rules))).ravel()
+        return jax.lax.map(of_example, (self.tokens, self.readings))
 
-    def _by_output(self, u1: Float[Array, "n n"]) -> Float[Array, "paths outputs paths outputs"]:
-        paths = self.shape[1]
-        return u1.reshape(paths, len(u1) // paths, paths, -1)
+    def by_example(self, other: "ImplicitFeatures", reduce: Callable[[Array], Array]) -> Array:
+        """Apply `reduce` to K^{pi pi'} between each example and all of `other`, (paths, paths, others)."""
+        rules, (examples, count) = tuple(map(joint, self.rules, other.rules)), self.tokens.shape[:2]
+        flat = [each.tokens.reshape(-1, each.tokens.shape[2]) for each in (self, other)]
+        here, there = ((each, token_units(self.activations, rules, self.variances, each)) for each in flat)
+        by_example = jax.tree.map(lambda each: each.reshape(examples, count, *each.shape[1:]), here)
+        batch = max(1, min(examples, _HELD // (len(other) * count**2)))
 
-    def _by_example(self, other: "ImplicitFeatures", reduce: Callable[[Array], Array]) -> Array:
-        """Apply `reduce` to K^{pi pi'} between each example and all of `other`, of shape (paths, paths, others)."""
-        rules = tuple(map(joint, self.rules, other.rules))
-        here = self.tokens, self.readings, self._units(rules)
-        there = _by_token((other.tokens, other._units(rules)))
-        batch = max(1, min(len(self), _HELD // max(1, len(other) * self.tokens.shape[1] ** 2)))
-        missing = -len(self) % batch
+        # With vmap over examples, panels would be evaluated for every pair.
+        def of_batch(chosen):
+            one = jax.tree.map(lambda each: each[chosen].reshape(batch * count, *each.shape[2:]), by_example)
+            between = token_kernel(self.activations, rules, self.variances, one, there)
+            between = between.reshape(batch, count, len(other), -1)
+            kernels = jnp.einsum("esa,esvt,vtb->eabv", self.readings[chosen], between, other.readings)
+            return jax.vmap(reduce)(kernels)
 
-        # Fill the last batch with copies of the last example, and drop their results.
-        def batched(array):
-            array = jnp.pad(array, ((0, missing), *((0, 0) for _ in array.shape[1:])), mode="edge")
-            return array.reshape(-1, batch, *array.shape[1:])
-
-        def of_batch(part):
-            tokens, readings, units = part
-            # Do not use vmap over examples, which would evaluate panels for every pair instead of only where needed.
-            between = token_kernel(self.activations, rules, self.variances, _by_token((tokens, units)), there)
-            between = between.reshape(*tokens.shape[:2], len(other), -1)
-            return jax.vmap(reduce)(jnp.einsum("esa,esvt,vtb->eabv", readings, between, other.readings))
-
-        found = jax.lax.map(of_batch, jax.tree.map(batched, here))
-        return found.reshape(-1, *found.shape[2:])[: len(self)]
-
-    def _units(self, rules: Rules) -> tuple[Units, ...]:
-        units = token_units(self.activations, rules, self.variances, _by_token(self.tokens))
-        return jax.tree.map(lambda each: each.reshape(*self.tokens.shape[:2], *each.shape[1:]), units)
+        # Repeat the last example in the last batch, and drop the results.
+        chosen = jnp.minimum(jnp.arange(-(-examples // batch) * batch), examples - 1)
+        found = jax.lax.map(of_batch, chosen.reshape(-1, batch))
+        return found.reshape(-1, *found.shape[2:])[:examples]
 
 
 PathFeatures = Float[Array, "examples paths features"] | ImplicitFeatures
 """Path features, either explicit or represented by their kernels."""
 Features = Array | ImplicitFeatures
-"""Path features whose shape is not checked, because axes of several arguments would share names."""
+"""Path features of any shape, where axes of several arguments would share names."""
 
 
-def _by_token(by_example: Any) -> Any:
-    """Reshape arrays (examples, tokens, ...) to (examples x tokens, ...)."""
-    return jax.tree.map(lambda each: each.reshape(-1, *each.shape[2:]), by_example)
+class Units(NamedTuple):
+    """Each token's unit before a function, and its mean square after it."""
+
+    variance: Float[Array, " tokens"]
+    coefficients: Float[Array, "tokens terms"]
+    mean_square: Float[Array, " tokens"]
+
+
+Tokens = tuple[Float[Array, "tokens features"], tuple[Units, ...]]
+
+
+def rules_for(activations: Sequence[Activation], variances: Array, tokens: Array) -> Rules:
+    """Choose how to compute the kernel after each function for these tokens.
+
+    Warns if the relative error of a kernel may be above 1e-10, and raises
+    `ValueError` if it may be above 1e-3.
+    """
+    if is_traced(tokens, variances):
+        return tuple(rule_over(activation, None)[0] for activation in activations)
+    rules: Rules = ()
+    flat = jnp.asarray(tokens).reshape(-1, tokens.shape[-1])
+    for layer, activation in enumerate(activations):
+        own = np.sum(np.asarray(flat) ** 2, axis=1)
+        if layer:
+            below = jax.jit(partial(token_units, activations[:layer], rules))
+            squares = below(jnp.asarray(variances[: layer - 1]), flat)[-1].mean_square
+            own = np.asarray(squares) * float(variances[layer - 1])
+        rule, error = rule_over(activation, own)
+        rules = (*rules, rule)
+        if error <= WARNED:
+            continue
+        message = (
+            f"the kernel of the function {activation.name} has a relative error of up to {error:.2g}: the "
+            "function oscillates too fast, has too many kinks, or is not finite or not square integrable "
+            f"at these variances, {np.min(own):.3g} to {np.max(own):.3g}"
+        )
+        if not error <= REFUSED:
+            raise ValueError(message)
+        warnings.warn(message, KernelWarning, stacklevel=4)
+    return rules
+
+
+def token_units(
+    activations: Sequence[Activation], rules: Rules, variances: Array, tokens: Float[Array, "tokens features"]
+) -> tuple[Units, ...]:
+    """Return the units of the embedding and of the dense layers above it."""
+    own, found = jnp.sum(tokens**2, axis=1), []
+    for activation, rule, variance in zip(activations, rules, [1.0, *variances], strict=True):
+        own = jnp.maximum(variance * own, _LEAST)
+        if rule is None:
+            coefficients, squares = jnp.zeros((len(own), 1)), _closed(activation)[1](own, own)
+        else:
+            coefficients, squares = pair_averages.coefficients(rule, own), pair_averages.moment(rule, own, 2)
+        found.append(Units(own, coefficients, squares))
+        own = squares
+    return tuple(found)
+
+
+def token_kernel(
+    activations: Sequence[Activation], rules: Rules, variances: Array, one: Tokens, other: Tokens
+) -> Float[Array, "tokens others"]:
+    """Return the kernel between tokens, divided by the `variances` of dense layers."""
+    between = one[0] @ other[0].T
+    layers = zip(activations, rules, [1.0, *variances], one[1], other[1], strict=True)
+    for activation, rule, variance, here, there in layers:
+        own, between, others = here.variance[:, None], variance * between, there.variance[None, :]
+        if activation.is_linear:
+            continue
+        # Set correlations to +-1 if they differ from it only by rounding.
+        correlation = between / (jnp.sqrt(own) * jnp.sqrt(others))
+        ends = jnp.abs(correlation) > 1 - _ROUNDING
+        signs = jax.lax.stop_gradient(jnp.sign(correlation))
+        correlation = jnp.where(ends, signs, jnp.where(ends, 0.0, correlation))
+        if rule is None:
+            # The formula has no derivative at parallel tokens.
+            inner, parallel, opposite = _closed(activation)
+            at_ends = jnp.where(correlation > 0, parallel(own, others), opposite(own, others))
+            between = jnp.where(ends, at_ends, inner(own, jnp.where(ends, 0.0, correlation), others))
+        else:
+            between = pair_averages.pair_averages(rule, here, there, correlation)
+    return between / jnp.prod(variances)
+
+
+def token_means(activation: Activation, rule: Rule | None, tokens: Array) -> Float[Array, " tokens"]:
+    """Return the mean of each token's hidden units after the embedding's function."""
+    own = jnp.maximum(jnp.sum(tokens**2, axis=1), _LEAST)
+    return _of_arrays(activation.mean, OWN)(own) if rule is None else pair_averages.moment(rule, own, 1)
+
+
+@lru_cache
+def _closed(activation: Activation) -> tuple[Callable[..., Array], ...]:
+    """Return the closed form, and its limits of (c_xx, c_yy) at rho = 1 and -1."""
+    kernel = activation.kernel_of_correlation
+    between = _of_arrays(kernel, OWN, CORRELATION, OTHER)
+    return between, *(_of_arrays(kernel.subs(CORRELATION, sign), OWN, OTHER) for sign in (1, -1))
+
+
+def _of_arrays(kernel: Expr, *symbols: Symbol) -> Callable[..., Array]:
+    compiled = compile_expressions("kernel", {"kernel": kernel}, symbols)
+
+    def of_numbers(*numbers):
+        return jnp.asarray(compiled.call_from(dict(zip(symbols, numbers, strict=True)))["kernel"], dtype=jnp.float64)
+
+    return jnp.vectorize(of_numbers)

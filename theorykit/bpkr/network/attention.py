@@ -1,9 +1,9 @@
-"""Attention: a softmax over keys, computed from the bare input in every layer, with masks; Eq. (3)."""
+"""Attention, with masks, and path features: what each path through heads reads; Eqs. (3) and (7)."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import Literal, get_args
+from collections.abc import Callable, Sequence
+from typing import Any, Literal, get_args
 
 import equinox as eqx
 import jax
@@ -18,59 +18,88 @@ from ...checks import (
     check_aligned,
     checked_choice,
     checked_sequence,
-    counted,
     finite_array,
-    in_order_of_names,
-    is_traced,
     numeric_array,
     on_host,
     require,
     shown,
 )
-from ...compilation import jit_and_keep
+from ...compilation import jit, jit_and_keep
 from ...settings import usual_settings
-from ...symbolic.documents.display import DisplayMixin
-from ...symbolic.documents.document import Block, Table, Text, verbatim
-from ...symbolic.documents.values import number
+from ..features.implicit import ImplicitFeatures, PathFeatures, rules_for
+from ..specification import layer_functions
+from ..specification.architecture import Architecture, checked_architecture
 
 Layout = Literal["keys-first", "torch"]
-"""The order of the last two axes of attention and masks: (keys, queries), or (queries, keys) as in PyTorch."""
 Mask = Literal["causal"] | ArrayLike
-"""Which keys a query can attend to; see `attention`."""
 Attention = Float[Array, "examples heads keys queries"]
-"""The attention of one layer, which sums to one over keys for each query."""
+Readout = Literal["first", "last", "mean", "all"]
+"""The token that is read: first, last, the mean of all, or all with separate weights."""
 
-# Treat lower numbers as -inf. To forbid attention, libraries add the lowest number of their precision, such as -6e4.
+
+class AttentionWarning(UserWarning):
+    """Warns of attention that may be unintended."""
+
+
+# Libraries forbid attention by the lowest number of their precision, such as -6e4.
 _LOWEST = -1e4
+# Attention to padding, and deviation of a softmax from one, in maps of half precision.
+_LEAK = 1e-6
+_ONE = 1e-2
 
 
-class Heads(DisplayMixin, eqx.Module):
-    """The fixed parameters of the attention heads in all layers, made by `heads`.
+def _layers(name: str) -> Any:
+    axes = "heads G" if name.endswith("bias") else "heads G features"
 
-    - `key_query`: products K^T Q (heads, features, features) of every layer that has heads, or None.
-    - `query`, `key`: matrices (heads, G, features) of every layer that has heads, or None.
-    - `query_bias`, `key_bias`: (heads, G), added to queries and keys, or None.
+    def convert(layers):
+        if layers is None:
+            return None
+        layers = checked_sequence(name, layers, "arrays, one per layer that has heads")
+        return tuple(finite_array(f"{name}[{i}]", layer, axes) for i, layer in enumerate(layers))
+
+    return eqx.field(default=None, converter=convert)
+
+
+class Heads(eqx.Module):
+    """The heads of all layers, given by `key_query`, or by `query` and `key`.
+
+    Scores are x_s^T K^T Q x_t for `key_query`, so that K^T Q includes the factor 1/features of
+    Eq. (3), as in the random heads of `Model`; and q . k / sqrt(G) for `query` and `key`.
+
+    Args:
+        key_query: K^T Q (heads, features, features) per layer that has heads, keys on the left.
+        query, key: (heads, G, features) per layer that has heads.
+        query_bias, key_bias: (heads, G), added to queries and keys.
     """
 
-    key_query: tuple[Float[Array, "_ features features"], ...] | None = None
-    query: tuple[Float[Array, "_ _ features"], ...] | None = None
-    key: tuple[Float[Array, "_ _ features"], ...] | None = None
-    query_bias: tuple[Float[Array, "_ _"], ...] | None = None
-    key_bias: tuple[Float[Array, "_ _"], ...] | None = None
+    key_query: Any = _layers("key_query")
+    query: Any = _layers("query")
+    key: Any = _layers("key")
+    query_bias: Any = _layers("query_bias")
+    key_bias: Any = _layers("key_bias")
 
-    def _view(self) -> Iterator[Block]:
-        yield Text(f"**Heads** of {counted(len(self.counts), 'layer')}")
-        yield Table(tuple(array_rows(self)), ("array", "shape", "root mean square"))
+    def __check_init__(self):
+        given = {name: layers for name, layers in vars(self).items() if layers is not None}
+        is_product = set(given) == {"key_query"}
+        if not is_product and ("key_query" in given or not {"query", "key"} <= set(given)):
+            raise ValueError("give either key_query, or both query and key")
+        first = self.key_query if is_product else self.query
+        features = first[0].shape[2] if first else 0
+        shapes = [(len(each), features if is_product else each.shape[1], features) for each in first]
+        for name, layers in given.items():
+            wanted = [shape[:2] if name.endswith("bias") else shape for shape in shapes]
+            if (found := [layer.shape for layer in layers]) != wanted:
+                raise ValueError(f"{name} must have the shapes {wanted}, got {found}")
 
     @property
     def counts(self) -> tuple[int, ...]:
         """Number of heads of each layer that has heads."""
-        return tuple(len(layer) for layer in self.key_query or self.query or ())
+        return tuple(map(len, self.key_query or self.query or ()))
 
     @property
     def input_features(self) -> int:
-        """Number of features of the tokens on which the heads act."""
-        return (self.key_query or self.query)[0].shape[-1]
+        """Number of features of the tokens."""
+        return (self.key_query or self.query)[0].shape[2]
 
     @usual_settings()
     def __call__(
@@ -81,100 +110,35 @@ class Heads(DisplayMixin, eqx.Module):
         real_tokens: ArrayLike | None = None,
         layout: Layout | None = None,
     ) -> tuple[Attention, ...]:
-        """Compute the attention of every layer. Arguments and result are those of `bpkr.attention`."""
+        """Compute the attention of every layer, as `bpkr.attention` does."""
         check_aligned(inputs=inputs, mask=mask, real_tokens=real_tokens)
         inputs = finite_array("inputs", inputs, "examples tokens features")
         if self.counts and inputs.shape[2] != self.input_features:
-            raise ValueError(
-                f"heads for {counted(self.input_features, 'feature')} do not fit inputs of shape {inputs.shape}"
-            )
-        real = None if real_tokens is None else checked_real_tokens("real_tokens", real_tokens, *inputs.shape[:2])
-        return _attention(self, inputs, _added_scores(mask, real, *inputs.shape[:2], self.counts, layout))
+            raise ValueError(f"inputs must have the {self.input_features} features of heads, got shape {inputs.shape}")
+        real = checked_real_tokens(real_tokens, *inputs.shape[:2])
+        return _attention(self, inputs, _added_scores(mask, real, inputs.shape, self.counts, layout))
 
-    def unchecked(
-        self,
-        inputs: Float[Array, "examples tokens features"],
-        added: Float[Array, "examples heads keys queries"] | None = None,
-    ) -> tuple[Attention, ...]:
-        """Compute the attention of every layer without checks, for compiled loops. Scores are `added` to its own."""
+    def unchecked(self, inputs: Array, added: Array | None = None) -> tuple[Attention, ...]:
+        """Compute attention without checks. Masks are `added` to scores."""
         if self.key_query is not None:
-            scores = [jnp.einsum("psi,hij,ptj->phst", inputs, product, inputs) for product in self.key_query]
+            scores = [jnp.einsum("psi,hij,ptj->phst", inputs, each, inputs) for each in self.key_query]
         else:
-            scores = []
-            for i, (query, key) in enumerate(zip(self.query, self.key, strict=True)):
-                queries, keys = (jnp.einsum("hgi,pti->phgt", matrix, inputs) for matrix in (query, key))
-                if self.query_bias is not None:
-                    queries = queries + self.query_bias[i][:, :, None]
-                if self.key_bias is not None:
-                    keys = keys + self.key_bias[i][:, :, None]
-                scores.append(jnp.einsum("phgs,phgt->phst", keys, queries) / jnp.sqrt(query.shape[1]))
+            scores, none = [], [jnp.zeros((1, 1))] * len(self.query)
+            biases = self.query_bias or none, self.key_bias or none
+            for query, key, of_query, of_key in zip(self.query, self.key, *biases, strict=True):
+                queries = jnp.einsum("hgi,pti->phgt", query, inputs) + of_query[..., None]
+                keys = jnp.einsum("hgi,pti->phgt", key, inputs) + of_key[..., None]
+                scores.append(jnp.einsum("phgs,phgt->phst", keys, queries) / np.sqrt(query.shape[1]))
         if added is not None:
             scores = [layer + added for layer in scores]
-        # jax.nn.softmax subtracts the largest score, so that large scores do not overflow.
         return tuple(jax.nn.softmax(layer, axis=2) for layer in scores)  # Eq. (3)
 
 
 @jit_and_keep
-def _attention(heads: Heads, inputs: Array, added: Array | None) -> tuple[Attention, ...]:
+def _attention(heads, inputs, added):
     return heads.unchecked(inputs, added)
 
 
-def array_rows(module: eqx.Module) -> Iterator[tuple[str, str, str]]:
-    """Yield the name, shape and root mean square of every array of `module`, as rows of a table."""
-    for path, leaf in jax.tree_util.tree_leaves_with_path(module):
-        shape = " x ".join(map(str, np.shape(leaf))) or "number"
-        yield verbatim(jax.tree_util.keystr(path)[1:]), shape, number(np.sqrt(np.mean(np.square(leaf))), 4)
-
-
-def heads(
-    *,
-    key_query: Sequence[ArrayLike] | None = None,
-    query: Sequence[ArrayLike] | None = None,
-    key: Sequence[ArrayLike] | None = None,
-    query_bias: Sequence[ArrayLike] | None = None,
-    key_bias: Sequence[ArrayLike] | None = None,
-) -> Heads:
-    """Make the heads of all layers, from `key_query`, or from both `query` and `key`.
-
-    Args:
-        key_query: K^T Q (heads, features, features) per layer that has heads, with the key index on the left.
-        query, key: (heads, G, features) per layer that has heads. Scores are divided by sqrt(G).
-        query_bias, key_bias: (heads, G) per layer, added to queries and keys.
-
-    Example:
-        >>> import numpy as np
-        >>> import theorykit
-        >>> from theorykit import bpkr
-        >>> theorykit.enable_float64()
-        >>> rng = np.random.default_rng(0)
-        >>> heads = bpkr.heads(key_query=[rng.normal(size=(2, 3, 3))])
-        >>> [layer.shape for layer in heads(rng.normal(size=(6, 4, 3)))]  # (examples, heads, keys, queries)
-        [(6, 2, 4, 4)]
-    """
-    given = {"key_query": key_query, "query": query, "key": key, "query_bias": query_bias, "key_bias": key_bias}
-    given = {name: layers for name, layers in given.items() if layers is not None}
-    if set(given) != {"key_query"} and not {"query", "key"} <= set(given) <= {"query", "key", "query_bias", "key_bias"}:
-        raise ValueError(
-            "give either key_query=[...], or both query=[...] and key=[...], with or without query_bias and key_bias"
-        )
-    found = {}
-    for name, layers in given.items():
-        axes = "heads G" if name.endswith("bias") else "heads G features"
-        layers = checked_sequence(name, layers, "arrays, one per layer that has heads")
-        found[name] = tuple(finite_array(f"{name}[{i}]", layer, axes) for i, layer in enumerate(layers))
-    first = found.get("query", found.get("key_query"))
-    for name, layers in found.items():
-        if len(layers) != len(first):
-            raise ValueError(f"{name} must have {counted(len(first), 'layer')}, as query, got {len(layers)}")
-        for i, layer in enumerate(layers):
-            features = first[0].shape[2]
-            shape = len(first[i]), features if name == "key_query" else first[i].shape[1], features
-            if layer.shape != shape[: layer.ndim]:
-                raise ValueError(f"{name}[{i}] must have shape {shape[: layer.ndim]}, got {layer.shape}")
-    return Heads(**found)
-
-
-@usual_settings()
 def attention(
     inputs: ArrayLike,
     *,
@@ -183,119 +147,196 @@ def attention(
     layout: Layout | None = None,
     **parameters: Sequence[ArrayLike],
 ) -> tuple[Attention, ...]:
-    """Compute the attention of every layer on `inputs` (examples, tokens, features), Eq. (3).
+    """Compute the attention of every layer, Eq. (3).
 
     Args:
         inputs: (examples, tokens, features).
-        mask: which keys a query can attend to, in every layer. Without it, a query attends to all keys.
+        mask: the keys to which a query can attend, by default all.
 
-            - `"causal"`: no keys after the query itself.
-            - booleans (keys, queries), or (examples, heads, keys, queries) with size 1 for axes along which the mask is
-              constant: True if attention is allowed.
-            - floats of these shapes, which are added to the scores. -inf, or any number at or below -10000, forbids
-              attention.
-        real_tokens: which tokens are not padding, as booleans (examples, tokens), or as the number (examples,) of real
-            tokens, counted from the first. No token attends to padding, except that padding without another key
-            attends to itself.
-        layout: with "torch" the last two axes of masks are (queries, keys), as in PyTorch and transformers. A mask that
-            lets queries attend only to later tokens raises an error, because it looks like a causal mask in the other
-            order; "keys-first" accepts it.
-        parameters: `key_query`, or `query` and `key` and their biases, as in `bpkr.heads`.
+            - `"causal"`: no keys after the query.
+            - booleans (keys, queries), or (examples, heads, keys, queries) with size 1 for axes
+              along which the mask is constant: True if attention is allowed.
+            - floats of these shapes, added to scores. -10000 or less forbids attention.
+        real_tokens: tokens that are not padding, as booleans (examples, tokens), or as their
+            number (examples,) from the first. Nothing attends to padding, except that padding
+            without another key attends to itself.
+        layout: "torch" if the last two axes of masks are (queries, keys). Only "keys-first"
+            accepts a mask that looks like a causal mask in the other order.
+        parameters: `key_query`, or `query`, `key` and their biases, as in `bpkr.Heads`.
 
     Returns:
-        One array (examples, heads, keys, queries) per layer that has heads. It sums to one over keys.
+        One array (examples, heads, keys, queries) per layer that has heads; sums over keys are one.
 
     Raises:
-        ValueError: an array does not fit, or a query has no key to attend to.
+        ValueError: an array does not fit, or a query has no key.
 
     Example:
         >>> import numpy as np
         >>> import theorykit
         >>> from theorykit import bpkr
         >>> theorykit.enable_float64()
-        >>> rng = np.random.default_rng(0)
-        >>> inputs = rng.normal(size=(6, 4, 3))  # (examples, tokens, features)
-        >>> (attention,) = bpkr.attention(inputs, key_query=[rng.normal(size=(2, 3, 3))], mask="causal")
-        >>> attention.shape
-        (6, 2, 4, 4)
+        >>> inputs, product = np.ones((6, 4, 3)), np.ones((2, 3, 3))
+        >>> [layer.shape for layer in bpkr.attention(inputs, key_query=[product])]
+        [(6, 2, 4, 4)]
     """
-    return heads(**parameters)(inputs, mask, real_tokens=real_tokens, layout=layout)
+    return Heads(**parameters)(inputs, mask, real_tokens=real_tokens, layout=layout)
 
 
-def checked_real_tokens(name: str, value: ArrayLike, examples: int, tokens: int) -> Bool[Array, "examples tokens"]:
-    """Find the real tokens from their number (examples,), counted from the first, or booleans (examples, tokens)."""
-    array = numeric_array(name, in_order_of_names(name, value, "examples tokens"))
-    if array.shape not in ((examples,), (examples, tokens)):
+@usual_settings()
+def path_features(
+    inputs: ArrayLike,
+    attention: Sequence[ArrayLike],
+    architecture: Architecture,
+    readout: Readout | None = None,
+    *,
+    real_tokens: ArrayLike | None = None,
+    layout: Layout | None = None,
+) -> PathFeatures:
+    """Compute path features phi (examples, paths, features), Eq. (7).
+
+    For attention, phi^pi = s_0 xi^pi / sqrt(N_0 H_1 ... H_L) with the attended input xi^pi, and
+    K = sum U_1^{pi pi'} phi^pi . phi^pi'. Paths are ordered as in `Architecture.path_branches`.
+    For a nonlinear embedding, the result holds kernels instead of features.
+
+    Args:
+        inputs: (examples, tokens, features).
+        attention: one array (examples, heads, keys, queries), or (heads, keys, queries) for all
+            examples, per layer that has heads. It may be any fixed numbers: recorded maps,
+            gates, powers of an adjacency matrix, shifts.
+        architecture: the architecture.
+        readout: the token that is read, by default "last", or "all" if the architecture has
+            several `read_tokens`.
+        real_tokens: tokens that are not padding, as in `bpkr.attention`. No others are read.
+        layout: "torch" if the last two axes of attention are (queries, keys). Only "keys-first"
+            accepts attention that looks like a softmax in the other order.
+
+    """
+    parts = attention if isinstance(attention, (list, tuple)) else ()
+    maps = {f"attention[{i}]": layer for i, layer in enumerate(parts)}
+    check_aligned(inputs=inputs, **maps, real_tokens=real_tokens)
+    inputs = finite_array("inputs", inputs, "examples tokens features")
+    checked_architecture(architecture)
+    real = checked_real_tokens(real_tokens, *inputs.shape[:2])
+    read = readout_weights(chosen_readout(architecture, readout, inputs.shape[1]), inputs.shape[1], real)
+    layers = _checked_attention(attention, inputs.shape, architecture, layout, real)
+    # Numbers are arrays, so that one compilation serves all values.
+    found = unchecked_path_features(inputs, layers, architecture.with_arrays(), read)
+    if architecture.is_linear:
+        return found
+    tokens = jnp.sqrt(architecture.prior_variances[0] / inputs.shape[2]) * inputs
+    above = architecture.prior_variances[1 : len(architecture.activations)]
+    variances = jnp.asarray(above, dtype=jnp.float64).reshape(-1)
+    rules = rules_for(architecture.activations, variances, tokens)
+    return ImplicitFeatures(tokens, found, variances, architecture.activations, rules)
+
+
+@jit_and_keep
+def unchecked_path_features(
+    inputs: Float[Array, "examples tokens features"],
+    attention: tuple[Float[Array, "... _ keys queries"], ...],
+    architecture: Architecture,
+    read: Float[Array, "... tokens read"],
+) -> Array:
+    """Compute path features without checks. `read` is from `readout_weights`.
+
+    With nonlinear hidden units, return how paths read tokens (examples, tokens, paths).
+    """
+    numbers = architecture.layer_numbers()
+
+    def of_example(tokens, mixings, reading):
+        for form in reversed(architecture.forms):
+            reading = layer_functions.reading(form, numbers, reading, mixings.get(form.symbols.index))
+        if not architecture.is_linear:
+            return reading
+        return jnp.sqrt(architecture.prior_variances[0] / inputs.shape[2]) * (reading.T @ tokens)
+
+    return over_examples(of_example, architecture, inputs, attention, read)
+
+
+def over_examples(
+    of_example: Callable[..., Array], architecture: Architecture, inputs: Array, attention: Sequence[Array], read: Array
+) -> Array:
+    """Map of_example(tokens, mixings, read) over examples; compute shared parts once.
+
+    `mixings` has Omega_l, the heads stacked vertically, by the number of the layer.
+    """
+    indices = [form.symbols.index for form, count in zip(architecture.forms, architecture.heads, strict=True) if count]
+    stacked = [layer.reshape(*layer.shape[:-3], -1, layer.shape[-1]) for layer in attention]
+    mixings = dict(zip(indices, stacked, strict=True))
+    axes = {index: 0 if mixing.ndim == 3 else None for index, mixing in mixings.items()}
+    return jax.vmap(of_example, in_axes=(0, axes, 0 if read.ndim == 3 else None))(inputs, mixings, read)
+
+
+@jit
+def readout_weights(
+    readout: Readout, tokens: int, real: Bool[Array, "examples tokens"] | None = None
+) -> Float[Array, "... tokens read"]:
+    """Return the weights of tokens, in one column, or one per token for "all".
+
+    With `real` tokens, there is one matrix per example.
+    """
+    real = jnp.ones(tokens, dtype=bool) if real is None else real
+    if readout == "all":
+        return jnp.eye(tokens) * real[..., None] / np.sqrt(tokens)
+    if readout == "first":
+        return jax.nn.one_hot(jnp.argmax(real, axis=-1), tokens)[..., None]
+    if readout == "last":
+        return jax.nn.one_hot(tokens - 1 - jnp.argmax(real[..., ::-1], axis=-1), tokens)[..., None]
+    return (real / jnp.sum(real, axis=-1, keepdims=True))[..., None]
+
+
+def chosen_readout(architecture: Architecture, readout: Any, tokens: int) -> Readout:
+    """Return `readout` or its default, which must fit the architecture."""
+    if readout is None:
+        readout = "all" if architecture.read_tokens > 1 else "last"
+    checked_choice("readout", readout, get_args(Readout))
+    needed = tokens if readout == "all" else 1
+    if architecture.read_tokens != needed:
         raise ValueError(
-            f"{name} must be the number of real tokens of each example ({examples},), or booleans "
-            f"({examples}, {tokens}) that mark real tokens, got {shown(value)}"
+            f"readout={readout!r} of {tokens} tokens needs an architecture with read_tokens={needed}, "
+            f"got read_tokens={architecture.read_tokens}"
         )
+    return readout
+
+
+def checked_real_tokens(value: Any, examples: int, tokens: int) -> Bool[Array, "examples tokens"] | None:
+    """Return which tokens are real, if `real_tokens` are given."""
+    if value is None:
+        return None
+    array = numeric_array("real_tokens", value, "examples tokens" if np.ndim(value) == 2 else "examples")
+    if array.shape not in ((examples,), (examples, tokens)):
+        raise ValueError(f"real_tokens must have shape ({examples},) or ({examples}, {tokens}), got {array.shape}")
     if array.ndim == 1:
-        fit = (array >= 1) & (array <= tokens) & (array % 1 == 0)
-        message = f"must be a whole number from 1 to the {tokens} tokens of inputs"
+        is_valid = (array >= 1) & (array <= tokens) & (array % 1 == 0)
+        message = f"real_tokens must be whole numbers from 1 to {tokens}"
     else:
-        fit = ((array == 0) | (array == 1)).all(axis=1) & (array != 0).any(axis=1)
-        message = "must be True or False for each token, and True for at least one"
+        is_valid = ((array == 0) | (array == 1)).all(axis=1) & (array != 0).any(axis=1)
+        message = "real_tokens must be booleans, one of them True for each example"
 
-    def known() -> str:
-        index = int(np.argmin(fit))
-        return f"{name}[{index}] {message}, got {array[index]}"
+    def known():
+        example = np.argmin(is_valid)
+        return f"{message}, got {array[example]} for example {example}"
 
-    array = jnp.asarray(require(array, [Requirement(f"each entry of {name} {message}", fit, known)]))
+    array = jnp.asarray(require(array, [Requirement(message, is_valid, known)]))
     return jnp.arange(tokens) < array[:, None] if array.ndim == 1 else array != 0
 
 
-def _added_scores(
-    mask: Mask | None, real: Array | None, examples: int, tokens: int, counts: Sequence[int], layout: Layout | None
-) -> Float[Array, "examples heads keys queries"] | None:
-    """Return the terms that masks add to the scores, -inf if attention is forbidden. Constant axes have length 1."""
-    if layout is not None:
-        checked_choice("layout", layout, get_args(Layout))
+def _added_scores(mask, real, shape, counts, layout) -> Array | None:
+    """Return the terms that masks add to scores, with length 1 along constant axes."""
+    examples, tokens, _ = shape
+    axes = _axes(layout)
     if mask is None and real is None:
         return None
-    if mask is None:
-        added = jnp.zeros((1, 1, tokens, tokens))
-    elif isinstance(mask, str):
-        checked_choice("mask", mask, ["causal"])
-        added = jnp.where(np.tri(tokens).T, 0.0, -jnp.inf)[None, None]
-    else:
-        added = _scores_of_array(mask, examples, tokens, counts, layout)
-    if real is not None:
-        added = jnp.where(real[:, None, :, None], added, -jnp.inf)
-    alone = jnp.all(jnp.isneginf(added), axis=2, keepdims=True)
-    if real is not None:
-        # No real token attends to padding, so its attention does not matter, but its softmax must not be NaN.
-        is_padding = ~real[:, None, None, :]
-        added = jnp.where(alone & is_padding & np.eye(tokens, dtype=bool), 0.0, added)
-        alone = alone & ~is_padding
-    alone = on_host(alone)
-    message = (
-        'without any key to attend to; mark padding with real_tokens, and pass layout="torch" if the axes of the mask '
-        "are (queries, keys)"
-    )
-
-    def known() -> str:
-        example, head, _, query = map(int, np.argwhere(alone)[0])
-        return f"mask leaves query {query} of example {example}, head {head}, counted from 0, {message}"
-
-    return require(added, [Requirement(f"mask leaves a query {message}", ~alone, known)])
-
-
-def _scores_of_array(
-    mask: ArrayLike, examples: int, tokens: int, counts: Sequence[int], layout: Layout | None
-) -> Float[Array, "examples heads keys queries"]:
-    order, other = ("queries keys", "keys-first") if layout == "torch" else ("keys queries", "torch")
-    mask = in_order_of_names("mask", mask, f"examples heads {order}" if np.ndim(mask) == 4 else order)
-    dtype, array = (mask if is_traced(mask) else np.asarray(mask)).dtype, numeric_array("mask", mask)
+    if mask is None or isinstance(mask, str):
+        is_causal = mask is not None and checked_choice("mask", mask, ["causal"])
+        mask, layout = np.tri(tokens, k=0 if is_causal else tokens, dtype=bool).T, "keys-first"
+    array = numeric_array("mask", mask, f"examples heads {axes}" if np.ndim(mask) == 4 else axes)
     array = array[None, None] if array.ndim == 2 else array
     for count in counts or (1,):
         whole = (examples, count, tokens, tokens)
-        if array.ndim != 4 or any(size not in (1, full) for size, full in zip(array.shape, whole, strict=True)):
-            raise ValueError(
-                f'mask must be "causal", or have shape {whole[2:]}, or {whole} with size 1 for constant axes, with '
-                f"{order.replace(' ', ' before ')}, got {shown(mask)}; pass numbers of real tokens as real_tokens"
-            )
-    module = array_module(array)
+        if any(size not in (1, most) for size, most in zip(array.shape, whole, strict=True)):
+            raise ValueError(f"mask must have shape {whole[2:]}, or {whole} or 1 for each size, got {shown(mask)}")
+    dtype, module = jnp.asarray(mask).dtype, array_module(array)
     if jnp.issubdtype(dtype, jnp.bool_):
         added = module.where(array != 0, 0.0, -np.inf)
     elif jnp.issubdtype(dtype, jnp.floating):
@@ -303,16 +344,66 @@ def _scores_of_array(
         array = require(array, [Requirement(message, array < np.inf)])
         added = module.where(array <= _LOWEST, -np.inf, array)
     else:
-        raise TypeError(f"mask must be booleans, or floats that are added to the scores, got {shown(mask)}")
+        raise TypeError(f"mask must be booleans, or floats to add to scores, got {shown(mask)}")
     added = jnp.swapaxes(added, 2, 3) if layout == "torch" else added
-    if layout == "keys-first" or added.shape[3] == 1:
-        return jnp.asarray(added)
-    # A causal mask with its axes in the other order lets queries attend only to later tokens.
-    allowed, is_earlier = on_host(jnp.any(added > -jnp.inf, axis=(0, 1))), np.tri(tokens, k=-1).T > 0
-    is_valid = (allowed & is_earlier).any() | ~(allowed & is_earlier.T).any()
-    message = (
-        "mask allows queries to attend to later tokens, but not to earlier ones: its axes are in the other order, or "
-        f'True marks forbidden keys. Pass layout="{other}", or the inverse mask. If the mask is correct, pass it as '
-        '(keys, queries) with layout="keys-first"'
-    )
-    return jnp.asarray(require(added, [Requirement(message, is_valid)]))
+    if layout != "keys-first" and added.shape[3] > 1:
+        allowed = on_host(jnp.any(added > -jnp.inf, axis=(0, 1)))
+        earlier, later = np.tri(tokens, k=-1).T > 0, np.tri(tokens, k=-1) > 0
+        message = (
+            "mask allows queries to attend to later tokens, but not to earlier ones: pass its inverse, "
+            'layout="torch" for (queries, keys), or layout="keys-first" if this is intended'
+        )
+        is_valid = (allowed & earlier).any() | ~(allowed & later).any()
+        added = require(added, [Requirement(message, is_valid)])
+    needs_key = np.True_
+    if real is not None:
+        added = jnp.where(real[:, None, :, None], added, -jnp.inf)
+        needs_key = real[:, None, None, :]
+    alone = jnp.all(jnp.isneginf(added), axis=2, keepdims=True)
+    # Nothing attends to padding, but its own softmax must not be NaN.
+    itself = alone & ~needs_key & np.eye(tokens, dtype=bool)
+    message = "mask leaves a query without any key; mark padding with real_tokens"
+    return require(jnp.where(itself, 0.0, added), [Requirement(message, on_host(~(alone & needs_key)))])
+
+
+def _checked_attention(attention, shape, architecture, layout, real) -> tuple[Array, ...]:
+    axes = _axes(layout)
+    attention = checked_sequence("attention", attention, "arrays, one per layer that has heads")
+    counts = tuple(heads for heads in architecture.heads if heads)
+    if len(attention) != len(counts):
+        raise ValueError(
+            f"attention must have {len(counts)} arrays, one per layer that has heads, got {len(attention)}"
+        )
+    layers = []
+    for i, (layer, heads) in enumerate(zip(attention, counts, strict=True)):
+        name, shared = f"attention[{i}]", (heads, shape[1], shape[1])
+        layer = finite_array(name, layer, f"examples heads {axes}" if np.ndim(layer) == 4 else f"heads {axes}")
+        if layer.shape not in ((shape[0], *shared), shared):
+            raise ValueError(f"{name} must have shape {(shape[0], *shared)} or {shared}, got {layer.shape}")
+        layer = jnp.swapaxes(layer, -1, -2) if layout == "torch" else layer
+        is_transposed, leak = map(on_host, _judge(layer, real))
+        transposed = (
+            f"{name} is transposed: it sums to one over queries, not over keys; "
+            'layout="torch" is for (queries, keys), and layout="keys-first" accepts any attention'
+        )
+        padding = f"{name}: real tokens attend to padding; pass real_tokens to bpkr.attention"
+        is_valid = True if layout == "keys-first" else ~is_transposed
+        layers.append(require(layer, [Requirement(transposed, is_valid), Requirement(padding, leak <= _LEAK)]))
+    return tuple(layers)
+
+
+@jit
+def _judge(layer, real) -> tuple[Array, Array]:
+    """Return whether only sums over queries are one, and the largest attention to padding."""
+    over_keys, over_queries = (jnp.max(jnp.abs(jnp.sum(layer, axis=axis) - 1)) <= _ONE for axis in (-2, -1))
+    is_transposed = over_queries & ~over_keys & (jnp.min(layer) >= 0)
+    if real is None:
+        return is_transposed, jnp.zeros(())
+    is_leak = ~real[:, None, :, None] & real[:, None, None, :]
+    return is_transposed, jnp.max(jnp.where(is_leak, jnp.abs(layer), 0.0))
+
+
+def _axes(layout) -> str:
+    if layout is not None:
+        checked_choice("layout", layout, get_args(Layout))
+    return "queries keys" if layout == "torch" else "keys queries"

@@ -1,47 +1,58 @@
-"""The finite network, layer by layer and as a sum over paths; Eqs. (1)-(6)."""
+"""The finite network, layer by layer and as a sum over paths, and without some of its heads; Eqs. (1)-(6).
+
+Pruning: head_scores -> rank_heads -> removable_heads -> without_heads -> a smaller Network.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import Any
+import dataclasses
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 
-from ...checks import Count, Key, checked_arguments, checked_sequence, finite_array
+from ...checks import Count, Key, checked_arguments, checked_array, checked_sequence, finite_array, refuse_traced
 from ...precision import require_float64
-from ...symbolic.documents.display import DisplayMixin
-from ...symbolic.documents.document import Block, Table, Text, verbatim
 from ..data.data import checked_features
 from ..order_parameters.order_parameters import OrderParameters, from_overlaps
 from ..specification import layer_functions
 from ..specification.activations import apply_to
 from ..specification.architecture import Architecture, nonlinear_layers, require_finite_widths
-from ..specification.layers import activation_of
-from .attention import Heads, Layout, Mask, array_rows, checked_real_tokens
-from .paths import Readout, chosen_readout, over_examples, readout_weights
+from ..specification.layers import Attention, Skip, activation_of
+from .attention import (
+    Heads,
+    Layout,
+    Mask,
+    Readout,
+    checked_real_tokens,
+    chosen_readout,
+    over_examples,
+    readout_weights,
+)
+
+Weights = Float[Array, "_ _"]
 
 
-class Network(DisplayMixin, eqx.Module):
-    """A deep network with linear values, whose attention is a function of the bare input in every layer.
+class Network(eqx.Module):
+    """A deep network whose attention depends on the bare input alone.
 
-    The embedding, and dense layers directly above it, can have nonlinear activation functions.
-
-    - `architecture`: layers, widths and prior variances. Its temperature is not used.
+    - `architecture`: layers, widths and prior variances.
     - `embedding`: V^0 (N_1, N_0).
-    - `weights`: V_l (N_{l+1}, blocks N_l) of each layer, the weight blocks side by side, with N_{L+1} = N_a.
-    - `readout_weights`: a (outputs, N_a). If every token is read, there is one row per (token, output).
-    - `heads`: the attention parameters of all layers that have heads.
+    - `weights`: V_l (N_{l+1}, blocks N_l) of each layer.
+    - `readout_weights`: a (outputs, N_a). If every token is read, a row per (token, output).
+    - `heads`: the heads of all layers.
     - `readout`: the token that is read.
     """
 
     architecture: Architecture
-    embedding: Float[Array, "_ _"]
-    weights: tuple[Float[Array, "_ _"], ...]
-    readout_weights: Float[Array, "_ _"]
+    embedding: Weights
+    weights: tuple[Weights, ...]
+    readout_weights: Weights
     heads: Heads
     readout: Readout = eqx.field(static=True)
 
@@ -50,46 +61,31 @@ class Network(DisplayMixin, eqx.Module):
     def of_weights(
         cls, architecture: Architecture, weights: Any, heads: Heads, *, readout: Readout | None = None
     ) -> Network:
-        """Make a network from given weights.
-
-        Args:
-            architecture: layers, widths and prior variances.
-            weights: the arrays of the embedding, of every layer, and of the readout, in the shapes of `Network`.
-            heads: the attention parameters of all layers that have heads.
-            readout: the token that is read, as in `sample_network`.
+        """Make a network from the `weights` of embedding, layers and readout.
 
         Raises:
-            ValueError: a shape or the heads do not fit the architecture.
+            ValueError: a shape does not fit the architecture.
         """
         readout = chosen_readout(architecture, readout, architecture.read_tokens)
-        weights = checked_sequence("weights", weights, "arrays: embedding, layers, readout", architecture.depth + 2)
+        weights = checked_sequence("weights", weights, "arrays", architecture.depth + 2)
         weights = [finite_array(f"weights[{i}]", value, "rows columns") for i, value in enumerate(weights)]
-        embedding, *layers, last = weights
-        features, counts = embedding.shape[1], tuple(count for count in architecture.heads if count)
+        features, counts = weights[0].shape[1], tuple(count for count in architecture.heads if count)
         if heads.counts != counts or (counts and heads.input_features != features):
-            raise ValueError(
-                f"heads must be {counts} per layer on {features} features, as architecture and weights[0] need, got "
-                f"{heads.counts}"
-            )
+            raise ValueError(f"heads must be {counts} per layer on {features} features, got {heads.counts}")
         shapes, needed = tuple(array.shape for array in weights), weight_shapes(architecture, features)
         if shapes != needed:
             raise ValueError(f"weights must have the shapes {needed} of the architecture, got {shapes}")
+        embedding, *layers, last = weights
         return cls(architecture.with_arrays(), embedding, tuple(layers), last, heads, readout)
-
-    def _view(self) -> Iterator[Block]:
-        activation, numbers = verbatim(self.architecture.embedding.name), f"{self.parameter_count:,} parameters"
-        yield Text(f"**Network** with embedding {activation} and readout {verbatim(self.readout)}, {numbers}")
-        rows = [row for row in array_rows(self) if not row[0].startswith("architecture")]
-        yield Table(tuple(rows), ("array", "shape", "root mean square"))
 
     @property
     def widths(self) -> tuple[int, ...]:
         """(N_1, ..., N_L, N_a)."""
-        return (len(self.embedding), *(len(weights) for weights in self.weights))
+        return (len(self.embedding), *map(len, self.weights))
 
     @property
     def parameter_count(self) -> int:
-        """Number of parameters: embedding, all weights, readout, and the heads' queries and keys."""
+        """Number of weights, with queries and keys."""
         parameters = (self.embedding, self.weights, self.readout_weights, self.heads)
         return sum(leaf.size for leaf in jax.tree.leaves(parameters))
 
@@ -101,34 +97,22 @@ class Network(DisplayMixin, eqx.Module):
         real_tokens: ArrayLike | None = None,
         layout: Layout | None = None,
     ) -> Float[Array, "examples *outputs"]:
-        """Compute the output f(x) of every example, layer by layer.
+        """Compute the outputs (examples,), or (examples, outputs) if there are several.
 
-        Args:
-            inputs: (examples, tokens, features).
-            mask, real_tokens, layout: as in `bpkr.attention`. Only real tokens are read.
-
-        Returns:
-            The outputs (examples,), or (examples, outputs) if there are several.
+        Arguments are those of `bpkr.attention`. Only real tokens are read.
         """
         inputs = finite_array("inputs", inputs, "examples tokens features")
-        examples, tokens, _ = inputs.shape
-        needed = self.architecture.read_tokens if self.readout == "all" else tokens
-        if inputs.shape[1:] != (needed, self.embedding.shape[1]):
-            raise ValueError(
-                f"inputs must have shape (examples, {needed}, {self.embedding.shape[1]}), as embedding and readout "
-                f"take them, got {inputs.shape}"
-            )
-        real = None if real_tokens is None else checked_real_tokens("real_tokens", real_tokens, examples, tokens)
-        attention = self.heads(inputs, mask, real_tokens=real, layout=layout)
+        tokens = inputs.shape[1]
+        if self.readout == "all" and tokens != self.architecture.read_tokens:
+            raise ValueError(f"inputs must have {self.architecture.read_tokens} tokens, got shape {inputs.shape}")
+        if inputs.shape[2] != self.embedding.shape[1]:
+            raise ValueError(f"inputs must have {self.embedding.shape[1]} features, got shape {inputs.shape}")
+        attention = self.heads(inputs, mask, real_tokens=real_tokens, layout=layout)
+        real = checked_real_tokens(real_tokens, *inputs.shape[:2])
         return self.unchecked(inputs, attention, readout_weights(self.readout, tokens, real))
 
-    def unchecked(
-        self,
-        inputs: Float[Array, "examples tokens features"],
-        attention: Sequence[Float[Array, "examples _ keys queries"]],
-        read: Float[Array, "... tokens read"],
-    ) -> Float[Array, "examples *outputs"]:
-        """Compute the output without checks, for compiled loops. `read` is from `readout_weights`."""
+    def unchecked(self, inputs: Array, attention: Sequence[Array], read: Array) -> Array:
+        """Compute outputs without checks. `read` is from `readout_weights`."""
         architecture = self.architecture
         numbers = architecture.layer_numbers()
 
@@ -145,10 +129,10 @@ class Network(DisplayMixin, eqx.Module):
         return outputs[:, 0] if architecture.outputs == 1 else outputs
 
     def path_outputs(self, features: ArrayLike) -> Float[Array, "examples paths *outputs"]:
-        """Return the contribution of each path to the output, the terms of the sum in Eq. (5), given path features."""
+        """Return the term of each path in the output, Eq. (5), given path features."""
         architecture = self.architecture
         if not architecture.is_linear:
-            raise ValueError("the network has nonlinear hidden units, so its output is not a sum over path features")
+            raise ValueError("the network has nonlinear hidden units, so its output is not a sum over paths")
         features = checked_features(architecture, features)
         if features.shape[2] != self.embedding.shape[1]:
             raise ValueError(f"features must have {self.embedding.shape[1]} columns, got shape {features.shape}")
@@ -162,26 +146,14 @@ class Network(DisplayMixin, eqx.Module):
 def sample_network(
     architecture: Architecture, heads: Heads, *, input_features: Count, readout: Readout | None = None, key: Key
 ) -> Network:
-    """Draw the weights of a network from their Gaussian prior, except for the queries and keys, which are given.
+    """Draw all weights, except queries and keys, from their Gaussian prior.
 
     Args:
         architecture: layers, widths and prior variances.
-        heads: the attention parameters of all layers that have heads.
+        heads: the heads of all layers.
         input_features: number of features of a token.
-        readout: the token that is read; by default the last, or every token if the architecture reads several.
+        readout: the token that is read, as in `bpkr.path_features`.
         key: JAX random key.
-
-    Example:
-        >>> import jax
-        >>> import numpy as np
-        >>> import theorykit
-        >>> from theorykit import bpkr
-        >>> theorykit.enable_float64()
-        >>> heads = bpkr.heads(key_query=[np.random.default_rng(0).normal(size=(2, 3, 3))])
-        >>> arch = bpkr.Architecture(layers=(2,), widths=10, temperature=0.1)
-        >>> network = bpkr.sample_network(arch, heads, input_features=3, key=jax.random.key(0))
-        >>> network.embedding.shape, network.weights[0].shape  # (width, features), (width, heads x width below)
-        ((10, 3), (10, 20))
     """
     require_float64()
     shapes = weight_shapes(architecture, input_features)
@@ -191,12 +163,9 @@ def sample_network(
 
 
 def network_of_whitened(
-    architecture: Architecture, white: Sequence[Float[Array, "_ _"]], heads: Heads, *, readout: Readout | None = None
+    architecture: Architecture, white: Sequence[Weights], heads: Heads, *, readout: Readout | None = None
 ) -> Network:
-    """Make the network with whitened weights `white`, which have the shapes of `weight_shapes`.
-
-    Independent standard normal numbers give a network drawn from the prior.
-    """
+    """Make a network from weights that are standard normal under the prior."""
     first, *_, last = map(jnp.sqrt, architecture.prior_variances)
     embedding, *layers, readout_weights = white
     weights = (first * embedding, *colour_layers(architecture, layers), last * readout_weights)
@@ -211,8 +180,8 @@ def weight_shapes(architecture: Architecture, input_features: int) -> tuple[tupl
     return (widths[0], input_features), *blocks, (architecture.overlap_sizes[-1], widths[-1])
 
 
-def colour_layers(architecture: Architecture, layers: Sequence[Float[Array, "_ _"]]) -> tuple[Float[Array, "_ _"], ...]:
-    """Return V_1, ..., V_L with their prior covariance, given uncorrelated weight blocks of unit variance."""
+def colour_layers(architecture: Architecture, layers: Sequence[Weights]) -> tuple[Weights, ...]:
+    """Return V_1, ..., V_L with their prior covariance, given standard normal numbers."""
     numbers, coloured = architecture.layer_numbers(), []
     for form, white in zip(architecture.forms, layers, strict=True):
         root = layer_functions.covariance_root(form, numbers)
@@ -222,37 +191,33 @@ def colour_layers(architecture: Architecture, layers: Sequence[Float[Array, "_ _
 
 
 def checked_whole_widths(architecture: Architecture) -> tuple[int, ...]:
-    """Return (N_1, ..., N_L, N_a) as integers; raise `ValueError` if one is not a whole number of hidden units."""
+    """Return (N_1, ..., N_L, N_a), which must be whole numbers."""
     require_finite_widths(architecture, "a network")
     widths = tuple(int(width) for width in architecture.widths)
     if any(width != given for width, given in zip(widths, architecture.widths, strict=True)):
-        raise ValueError(f"widths of a network must be whole numbers of hidden units, got widths={architecture.widths}")
+        raise ValueError(f"widths of a network must be whole numbers, got widths={architecture.widths}")
     return widths
 
 
 @checked_arguments
-def path_weights(network: Network) -> tuple[Float[Array, "_ _"], ...]:
-    """Return (w^(1), ..., w^(L+1)), Eq. (6): the effective weights (n_l, N_l) of the partial paths, the readout last.
+def path_weights(network: Network) -> tuple[Weights, ...]:
+    """Return (w^(1), ..., w^(L+1)), Eq. (6): weights (n_l, N_l) of partial paths, then the readout.
 
-    With several outputs, a row is a (partial path, output) pair, and the output varies fastest.
+    With several outputs, a row is a (partial path, output) pair; the output varies fastest.
 
     Raises:
-        ValueError: a dense layer is nonlinear, so path weights through it are not defined.
+        ValueError: a dense layer is nonlinear.
     """
     architecture = network.architecture
     if nonlinear_layers(architecture.layers):
-        raise ValueError("the network has a nonlinear dense layer, and path weights through it are not defined")
+        raise ValueError("the network has a nonlinear dense layer, so its paths have no weights")
     numbers = architecture.layer_numbers()
     return layer_functions.all_path_weights(architecture.forms, numbers, network.weights, network.readout_weights)
 
 
-def read_paths(
-    first: Float[Array, "rows width"],
-    embedding: Float[Array, "width features"],
-    features: Float[Array, "examples paths features"],
-) -> Float[Array, "examples outputs"]:
+def read_paths(first: Weights, embedding: Weights, features: Array) -> Float[Array, "examples outputs"]:
     """Compute the output from w^(1), V^0 at unit variance, and path features, Eq. (5)."""
-    # Apply the embedding to the path weights and not to every example, so that the features need one product.
+    # Apply the embedding to the path weights and not to every example.
     weights = _path_readings(first, embedding, features.shape[1])
     flat = weights.transpose(0, 2, 1).reshape(-1, weights.shape[1])
     return features.reshape(len(features), -1) @ flat  # Eq. (5)
@@ -263,14 +228,95 @@ def _path_readings(first, embedding, paths: int) -> Float[Array, "paths outputs 
 
 
 def empirical_order_parameters(network: Network) -> OrderParameters:
-    """Compute the order parameters of given weights, sampled or trained: U_l = w^(l) w^(l)T / N_l, Eq. (13).
-
-    If a layer has fewer hidden units than partial paths, its order parameter is singular and `evaluate` raises an
-    error.
-    """
+    """Return U_l = w^(l) w^(l)T / N_l of sampled or trained weights, Eq. (13)."""
     return overlaps(path_weights(network))
 
 
-def overlaps(weights: Sequence[Float[Array, "_ _"]]) -> OrderParameters:
-    """Return the order parameters of the path weights (w^(1), ..., w^(L+1)), Eq. (13)."""
+def overlaps(weights: Sequence[Weights]) -> OrderParameters:
+    """Return the order parameters of the path weights, Eq. (13)."""
     return from_overlaps(weight @ weight.T / weight.shape[1] for weight in weights)  # Eq. (13)
+
+
+class Head(NamedTuple):
+    """An attention head: the numbers of its layer, and of the head in it, from 1."""
+
+    layer: int
+    head: int
+
+    def __str__(self) -> str:
+        return f"layer {self.layer}, head {self.head}"
+
+
+def rank_heads(scores: Sequence[ArrayLike]) -> list[Head]:
+    """Rank all heads, the least important first, by `scores`: one array (H_l,) per layer.
+
+    >>> import numpy as np
+    >>> from theorykit import bpkr
+    >>> bpkr.rank_heads([np.array([1.0, 0.2]), np.array([0.7])])
+    [Head(layer=1, head=2), Head(layer=2, head=1), Head(layer=1, head=1)]
+    """
+    refuse_traced("rank_heads", scores, reason="returns a list whose order depends on values", anywhere=False)
+    ranked = []
+    for layer, of_layer in enumerate(scores, 1):
+        values = checked_array(f"scores[{layer - 1}]", of_layer, "heads") if np.size(of_layer) else ()
+        ranked += [(score, Head(layer, head)) for head, score in enumerate(values, 1)]
+    return [head for _, head in sorted(ranked)]
+
+
+def removable_heads(order: Iterable[Head], head_counts: Sequence[int]) -> list[Head]:
+    """Return the heads that can be removed in this order such that every layer keeps one.
+
+    Args:
+        order: heads, as from `rank_heads`.
+        head_counts: (H_1, ..., H_L), as in `Architecture.heads`.
+    """
+    remaining, removable = list(head_counts), []
+    for head in _checked_heads("order", order, head_counts):
+        if remaining[head.layer - 1] > 1:
+            remaining[head.layer - 1] -= 1
+            removable.append(head)
+    return removable
+
+
+@checked_arguments
+def without_heads(network: Network, removed: Iterable[Head]) -> Network:
+    """Return a smaller network with the output that zero weights of `removed` heads give.
+
+    A layer that keeps H' of H heads divides by sqrt(H') instead of sqrt(H), so its blocks are
+    multiplied by sqrt(H' / H). Source: Sec. 4.2 of arXiv 2405.15926.
+
+    Raises:
+        ValueError: a head is unknown or repeated, or its layer loses all heads or is custom.
+    """
+    architecture = network.architecture
+    removed = _checked_heads("removed", removed, architecture.heads)
+    layers, weights, kept = list(architecture.layers), list(network.weights), []
+    for i, (layer, count) in enumerate(zip(architecture.layers, architecture.heads, strict=True)):
+        keep = np.array([Head(i + 1, head) not in removed for head in range(1, count + 1)], dtype=bool)
+        kept += [keep] * bool(count)
+        if np.all(keep):
+            continue
+        inner, left = layer.layer if isinstance(layer, Skip) else layer, int(np.sum(keep))
+        if type(inner) is not Attention or not left:
+            raise ValueError(
+                f"removed has {count - left} of {count} heads of layer {i + 1}, a {type(inner).__name__}: only "
+                "Attention, with or without a skip, can lose heads, and it must keep one"
+            )
+        layers[i] = Attention(left) if inner is layer else Skip(Attention(left), layer.gain)
+        weights[i] = np.sqrt(left / count) * weights[i][:, np.repeat(keep, weights[i].shape[1] // count)]
+    parameters = {
+        name: arrays and tuple(array[keep] for array, keep in zip(arrays, kept, strict=True))
+        for name, arrays in vars(network.heads).items()
+    }
+    smaller = dataclasses.replace(architecture, layers=layers)
+    weights = (network.embedding, *weights, network.readout_weights)
+    return Network.of_weights(smaller, weights, Heads(**parameters), readout=network.readout)
+
+
+def _checked_heads(name: str, heads: Iterable[Head], counts: Sequence[int]) -> list[Head]:
+    heads = list(heads)
+    known = {(layer, head) for layer, count in enumerate(counts, 1) for head in range(1, count + 1)}
+    for i, head in enumerate(heads):
+        if head not in known or head in heads[:i]:
+            raise ValueError(f"{name} has {head!r}, which is repeated or not one of the {tuple(counts)} heads")
+    return heads

@@ -1,4 +1,4 @@
-"""Unconstrained coordinates of the order parameters: whitened Bartlett factors, layer by layer from the readout.
+"""Bartlett coordinates of the order parameters, their affine-invariant metric, and their law at finite width.
 
 Every order parameter is U_l = C_l C_l^T. Given C_{l+1}, the weight blocks of layer l have the prior covariance
 W_l W_l^T = covariance (x) U_{l+1}, with W_l = chol(covariance) (x) C_{l+1}. The factors are
@@ -7,44 +7,48 @@ W_l W_l^T = covariance (x) U_{l+1}, with W_l = chol(covariance) (x) C_{l+1}. The
     layer               C_l = W_l B_l
     skip connection     C_l = [gain C_{l+1}, 0; W_l R_l, W_l B_l]
 
-B and R are the Bartlett factors of the prior law of U_l at finite width: B is lower trapezoidal with a positive
-diagonal, and R is rectangular. The coordinates of a level are the triangle of B, with the logarithm of its diagonal,
-then the rows of B below the triangle, then R. Across a skip connection the leading block of U_l is always gain^2
-U_{l+1}.
+with a rectangular R and a lower trapezoidal B, whose diagonal is positive. Coordinates are, from the readout to U_1,
+the triangle of B with the logarithm of its diagonal, the rows of B below the triangle, and R.
 
-Solvers use square B, so that every real vector gives consistent positive definite order parameters. The zero vector
-gives the Gaussian-process limit, at which the curvature of the entropy is the same for every prior. Triangular factors
-form a group, and `moved` multiplies by group elements: B -> B T, R -> R + B r. About every point, the affine-invariant
-metric is of order one in these steps, which it is not in the coordinates.
+Solvers use square B. Every real vector is then a point, and zero is the Gaussian-process limit. A step multiplies,
+B -> B T and R -> R + B r, so that its metric is of order one about every point.
+
+Under the prior of the weights, N_l^(1/2) R and the entries of N_l^(1/2) B below the diagonal are standard normal, and
+N_l B_ii^2 is chi^2 distributed: B is an LQ factor of normal numbers (Bartlett). If a layer has fewer units than partial
+paths, B has fewer columns than rows, and U_l is singular.
 """
 
-import itertools
+import math
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
 
+import equinox as eqx
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.scipy.linalg import solve_triangular
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, PRNGKeyArray
 
+from ...checks import checked_key, is_traced
+from ...precision import require_float64
 from ...saddle.domains import entries_of_factor, filled_factor
-from ...saddle.problem import Coordinates
+from ...saddle.problem import Coordinates, Tangent
+from ...settings import usual_settings
 from ..specification import layer_functions
-from ..specification.architecture import Architecture
+from ..specification.architecture import Architecture, check_fits, checked_architecture, require_finite_widths
 from ..specification.layer_form import LayerForm
 from .order_parameters import OrderParameters, from_overlaps, to_overlaps
 
-# (B, R) of one order parameter.
-Part = tuple[Float[Array, "_ _"], Float[Array, "_ _"]]
+Number = Float[Array, ""]
+Matrix = Float[Array, "_ _"]
 
 
 class Level(NamedTuple):
     """Sizes of the Bartlett factors of one order parameter.
 
-    - `rows`: number of rows of B and R.
-    - `columns`: number of columns of B.
-    - `crossing`: number of columns of R, which is the rank of the next order parameter; 0 without a skip connection.
+    B has `rows` and `columns`. R has as many rows, and `crossing` columns, the rank of the next order parameter; none
+    without a skip connection.
     """
 
     rows: int
@@ -68,59 +72,79 @@ class Level(NamedTuple):
 
     @property
     def diagonal(self) -> np.ndarray:
-        """Places of the diagonal of B among the coordinates; `filled_factor` folds the triangle into a square."""
+        """Places of the diagonal of B, whose triangle `filled_factor` folds into a square."""
         places = np.arange(self.triangle)
         return np.concatenate([places[self.columns :], places[::-1]])[:: self.columns + 1]
 
+    @property
+    def own(self) -> np.ndarray:
+        """Matrix of ones, with zeros in the block of U_l that is U_{l+1}."""
+        nested = np.arange(self.crossing + self.rows) < self.crossing
+        return 1.0 - np.outer(nested, nested)
 
-def levels_of(architecture: Architecture) -> tuple[Level, ...]:
-    """Return the sizes of square Bartlett factors, for the readout and layers L, ..., 1."""
-    return _levels(architecture.forms, architecture.overlap_sizes)
+
+def levels_of(architecture: Architecture, widths: tuple[float, ...] | None = None) -> tuple[Level, ...]:
+    """Return the sizes for the readout and layers L, ..., 1: of square B, or of those at `widths`."""
+    return _levels(architecture.forms, architecture.branches, architecture.overlap_sizes[-1], widths)
 
 
 # Functions of arrays need the sizes at every call.
 @lru_cache
-def _levels(forms: tuple[LayerForm, ...], overlap_sizes: tuple[int, ...]) -> tuple[Level, ...]:
-    *sizes, outer = overlap_sizes
-    levels = [Level(outer, outer, 0)]
-    for form, size in zip(reversed(forms), reversed(sizes), strict=True):
-        crossing = outer if form.has_skip else 0
-        levels.append(Level(size - crossing, size - crossing, crossing))
-        outer = size
+def _levels(forms: tuple[LayerForm, ...], branches: tuple[int, ...], outer: int, widths: Any) -> tuple[Level, ...]:
+    *widths, last = widths or (math.inf,) * (len(forms) + 1)
+    levels = [Level(outer, int(min(outer, last)), 0)]
+    for form, each, width in zip(reversed(forms), reversed(branches), reversed(widths), strict=True):
+        rank = levels[-1].rank
+        rows, crossing = (each - form.has_skip) * rank, form.has_skip * rank
+        levels.append(Level(rows, int(min(rows, width - crossing)), crossing))
     return tuple(levels)
 
 
-def parts_of(levels: Iterable[Level], coordinates: Coordinates) -> list[Part]:
+@lru_cache
+def _count(levels: tuple[Level, ...]) -> int:
+    return sum(level.coordinates for level in levels)
+
+
+def dimension(architecture: Architecture) -> int:
+    """Return the number of coordinates, which is also the number of components of a tangent."""
+    return _count(levels_of(architecture))
+
+
+def gp_coordinates(architecture: Architecture) -> Coordinates:
+    """Return the coordinates of the Gaussian-process limit, which are zero."""
+    return jnp.zeros(dimension(architecture))
+
+
+def _parts_of(levels: Iterable[Level], coordinates: Coordinates) -> list[tuple[Matrix, Matrix]]:
     """Return (B, R) of the readout and of layers L, ..., 1."""
-    start, parts = 0, []
+    parts = []
     for level in levels:
-        end = start + level.coordinates
-        triangle, below, crossing = jnp.split(
-            coordinates[start:end],
-            [level.triangle, level.coordinates - level.rows * level.crossing],
-        )
+        below = (level.rows - level.columns) * level.columns
+        ends = np.cumsum([level.triangle, below, level.rows * level.crossing])
+        triangle, trapezoid, crossing, coordinates = jnp.split(coordinates, ends)
         blocks = filled_factor(triangle, level.columns)
-        if level.rows > level.columns:
-            blocks = jnp.concatenate([blocks, below.reshape(level.rows - level.columns, level.columns)])
+        if below:
+            blocks = jnp.concatenate([blocks, trapezoid.reshape(-1, level.columns)])
         parts.append((blocks, crossing.reshape(level.rows, level.crossing)))
-        start = end
     return parts
 
 
-def factors_of(
-    architecture: Architecture, parts: Sequence[Part], units: Iterable[Any] | None = None
-) -> list[Float[Array, "_ _"]]:
-    """Return [C_1, ..., C_{L+1}] from (B, R) of the readout and of layers L, ..., 1.
+def _parts(architecture: Architecture, coordinates: Coordinates, step: Coordinates | None = None) -> list:
+    """Return (B, R) at `coordinates`, or after a `step` from there."""
+    levels = levels_of(architecture)
+    parts = _parts_of(levels, coordinates)
+    if step is None:
+        return parts
+    pairs = zip(parts, _parts_of(levels, step), strict=True)
+    return [(blocks @ turn, crossing + blocks @ shift) for (blocks, crossing), (turn, shift) in pairs]
 
-    B B^T and R R^T are divided by `units`, one number per order parameter, by default 1.
-    """
-    numbers = architecture.layer_numbers()
-    (readout, _), *layers = parts
-    first, *others = itertools.repeat(1.0, len(parts)) if units is None else units
-    factors = [jnp.sqrt(architecture.prior_variances[-1] / first) * readout]
-    for form, (blocks, crossing), unit in zip(reversed(architecture.forms), layers, others, strict=True):
+
+def _factors_of(architecture: Architecture, parts: Sequence[tuple[Matrix, Matrix]]) -> list[Matrix]:
+    numbers, ((readout, _), *layers) = architecture.layer_numbers(), parts
+    factors = [jnp.sqrt(architecture.prior_variances[-1]) * readout]
+    for form, (blocks, crossing) in zip(reversed(architecture.forms), layers, strict=True):
         outer = factors[0]
-        whitening = jnp.kron(layer_functions.covariance_root(form, numbers), outer) / jnp.sqrt(unit)
+        whitening = jnp.kron(layer_functions.covariance_root(form, numbers), outer)
         factor = whitening @ blocks
         if form.has_skip:
             above = jnp.pad(layer_functions.gain(form, numbers) * outer, ((0, 0), (0, blocks.shape[1])))
@@ -129,35 +153,20 @@ def factors_of(
     return factors
 
 
-def of_factors(factors: Iterable[Float[Array, "_ _"]]) -> OrderParameters:
-    """Return the order parameters U_l = C_l C_l^T for [C_1, ..., C_{L+1}]."""
-    return from_overlaps(factor @ factor.T for factor in factors)
-
-
-def factors_at(architecture: Architecture, coordinates: Coordinates) -> list[Float[Array, "_ _"]]:
-    """Return the Cholesky factors [C_1, ..., C_{L+1}] of the order parameters at `coordinates`."""
-    return factors_of(architecture, parts_of(levels_of(architecture), coordinates))
-
-
-def factors_after(architecture: Architecture, coordinates: Coordinates, step: Coordinates) -> list[Float[Array, "_ _"]]:
-    """Return [C_1, ..., C_{L+1}] after a `step` from `coordinates`; see `moved`."""
-    return factors_of(architecture, _parts_after(architecture, coordinates, step))
-
-
-def _parts_after(architecture: Architecture, coordinates: Coordinates, step: Coordinates) -> list[Part]:
-    here, there = (parts_of(levels_of(architecture), each) for each in (coordinates, step))
-    pairs = zip(here, there, strict=True)
-    return [(blocks @ turn, crossing + blocks @ shift) for (blocks, crossing), (turn, shift) in pairs]
+def factors_at(architecture: Architecture, coordinates: Coordinates, step: Coordinates | None = None) -> list[Matrix]:
+    """Return the Cholesky factors [C_1, ..., C_{L+1}] at `coordinates`, or after a `step` from there."""
+    return _factors_of(architecture, _parts(architecture, coordinates, step))
 
 
 def moved(architecture: Architecture, coordinates: Coordinates, step: Coordinates) -> Coordinates:
-    """Return the coordinates after a step from the point at `coordinates`: B becomes B T, R becomes R + B r.
+    """Return the coordinates after a step, which holds T and r in the places of B and R. Zero is no step."""
+    parts = _parts(architecture, coordinates, step)
+    return jnp.concatenate([piece for blocks, r in parts for piece in (entries_of_factor(blocks), r.ravel())])
 
-    `step` holds T and r in the layout of B and R. The zero vector leaves the coordinates unchanged.
-    """
-    parts = _parts_after(architecture, coordinates, step)
-    pieces = [(entries_of_factor(blocks), crossing.ravel()) for blocks, crossing in parts]
-    return jnp.concatenate([piece for pair in pieces for piece in pair])
+
+def of_factors(factors: Iterable[Matrix]) -> OrderParameters:
+    """Return the order parameters U_l = C_l C_l^T for [C_1, ..., C_{L+1}]."""
+    return from_overlaps(factor @ factor.T for factor in factors)
 
 
 def to_order_parameters(architecture: Architecture, coordinates: Coordinates) -> OrderParameters:
@@ -180,13 +189,10 @@ def from_order_parameters(architecture: Architecture, order_parameters: OrderPar
     return jnp.concatenate(pieces)
 
 
-def log_volume(architecture: Architecture, coordinates: Coordinates) -> Float[Array, ""]:
-    """Return log |dU/dtheta| up to a constant; it converts densities of order parameters to densities of coordinates.
-
-    The free entries of U_l are on and above its diagonal, except in a block that is another order parameter.
-    """
-    parts, total = parts_of(levels_of(architecture), coordinates), jnp.zeros(())
-    for (blocks, crossing), factor in zip(parts, reversed(factors_of(architecture, parts)), strict=True):
+def log_volume(architecture: Architecture, coordinates: Coordinates) -> Number:
+    """Return log |dU/dtheta| of the free entries, on and above the diagonals, up to a constant."""
+    parts, total = _parts(architecture, coordinates), jnp.zeros(())
+    for (blocks, crossing), factor in zip(parts, reversed(_factors_of(architecture, parts)), strict=True):
         rows, nested = crossing.shape
         of_factor, of_blocks = jnp.log(jnp.diagonal(factor)), jnp.log(jnp.diagonal(blocks))
         # diag(C_l) = diag(W_l) diag(B).
@@ -196,15 +202,149 @@ def log_volume(architecture: Architecture, coordinates: Coordinates) -> Float[Ar
     return total
 
 
-def log_volume_of_steps(architecture: Architecture, coordinates: Coordinates) -> Float[Array, ""]:
-    """Return log |dtheta/dstep| at a zero step of `moved`: each free entry in row i of B T, B r has a factor B_ii."""
+def log_volume_of_steps(architecture: Architecture, coordinates: Coordinates) -> Number:
+    """Return log |dtheta/dstep| at a zero step: each free entry in row i of B T, B r has a factor B_ii."""
     total = jnp.zeros(())
-    for blocks, crossing in parts_of(levels_of(architecture), coordinates):
+    for blocks, crossing in _parts(architecture, coordinates):
         rows, nested = crossing.shape
         total += jnp.sum((np.arange(rows) + nested) * jnp.log(jnp.diagonal(blocks)))
     return total
 
 
-def gp_coordinates(architecture: Architecture) -> Coordinates:
-    """Return the coordinates of the Gaussian-process limit, which are zero."""
-    return jnp.zeros(sum([level.coordinates for level in levels_of(architecture)]))
+# A tangent dU_l = C_l dW_l C_l^T has the length |dW_l|. Changes of a block of U_l that is U_{l+1} count in U_{l+1}.
+
+
+def gradient_length(architecture: Architecture, factors: Sequence[Matrix], gradient: OrderParameters) -> Number:
+    """Return the length |C^T (dS/dU) C| of a gradient, over all U = C C^T of `factors` [C_1, ..., C_{L+1}]."""
+    square, inherited = jnp.zeros(()), jnp.zeros(())
+    for level, factor, slope in zip(reversed(levels_of(architecture)), factors, to_overlaps(gradient), strict=True):
+        whitened = factor.T @ slope @ factor + inherited
+        inherited = whitened[: level.crossing, : level.crossing] if level.crossing else jnp.zeros(())
+        square += jnp.sum((whitened * level.own) ** 2)
+    return jnp.sqrt(square)
+
+
+def metric(architecture: Architecture, factors: Sequence[Matrix], changes: Sequence[Array]) -> Matrix:
+    """Return the inner products of `changes` of the `factors` [C_1, ..., C_{L+1}], stacked along axis 0."""
+    products = jnp.zeros(())
+    for level, factor, change in zip(reversed(levels_of(architecture)), factors, changes, strict=True):
+        # C^-1 A for every change A, side by side.
+        side_by_side = change.swapaxes(0, 1).reshape(len(factor), -1)
+        white = solve_triangular(factor, side_by_side, lower=True).reshape(len(factor), -1, len(factor)).swapaxes(0, 1)
+        flat = ((white + white.swapaxes(1, 2)) * level.own).reshape(len(white), -1)
+        products = products + flat @ flat.T
+    return products
+
+
+def displaced(architecture: Architecture, order_parameters: OrderParameters, tangent: Tangent) -> OrderParameters:
+    """Return C_l (I + dW_l) C_l^T; `tangent` holds the orthonormal components of all dW_l."""
+    found, inner = [], None
+    for level, point in zip(levels_of(architecture), reversed(to_overlaps(order_parameters)), strict=True):
+        rows, columns = np.nonzero(np.triu(level.own))
+        components, tangent = jnp.split(jnp.asarray(tangent), [len(rows)])
+        weight = np.where(rows == columns, 0.5, 0.5**0.5)
+        upper = jnp.zeros(point.shape).at[rows, columns].set(weight * components)
+        change = upper + upper.T
+        if level.crossing:
+            change = change.at[: level.crossing, : level.crossing].set(inner)
+        factor = jnp.linalg.cholesky(point)
+        found.insert(0, point + factor @ change @ factor.T)
+        inner = change
+    return from_overlaps(found)
+
+
+class FiniteWidthLaw(eqx.Module):
+    """The law of (U_1, ..., U_L, u) under the prior of the weights; `finite_width_law` makes it.
+
+    Its coordinates are those of N_l^(1/2) B and N_l^(1/2) R, but log(1 + exp(t)) is the diagonal.
+    """
+
+    architecture: Architecture
+    levels: tuple[Level, ...] = eqx.field(static=True)  # from the readout to U_1
+
+    @property
+    def dimension(self) -> int:
+        """Number of coordinates."""
+        return _count(self.levels)
+
+    @property
+    def is_regular(self) -> bool:
+        """Whether every order parameter is invertible."""
+        return all(level.columns == level.rows for level in self.levels)
+
+    @property
+    def is_singular(self) -> bool:
+        """Whether U_1 is singular."""
+        return self.levels[-1].rank < self.architecture.overlap_sizes[0]
+
+    @property
+    def diagonal(self) -> np.ndarray:
+        """Places of the diagonal entries of all B among the coordinates."""
+        starts = np.cumsum([0, *(level.coordinates for level in self.levels[:-1])])
+        return np.concatenate([start + level.diagonal for start, level in zip(starts, self.levels, strict=True)])
+
+    @property
+    def degrees(self) -> Float[Array, " diagonal"]:
+        """Degrees of freedom of the squared diagonal entries of all B."""
+        widths = zip(reversed(self.architecture.widths), self.levels, strict=True)
+        return jnp.concatenate([width - level.crossing - np.arange(level.columns) for width, level in widths])
+
+    @usual_settings()
+    def log_prior(self, coordinates: Coordinates) -> Number:
+        """Return the normalised log density of the coordinates."""
+        coordinates, degrees = self._checked(coordinates), self.degrees
+        t = coordinates[self.diagonal]
+        diagonal = jax.nn.softplus(t)
+        chi = (degrees - 1) * jnp.log(diagonal) - diagonal**2 / 2 - (degrees / 2 - 1) * np.log(2.0)
+        chi += jax.nn.log_sigmoid(t) - jax.scipy.special.gammaln(degrees / 2)  # dB/dt
+        normal = jnp.delete(coordinates, self.diagonal, assume_unique_indices=True)
+        return jnp.sum(chi) - jnp.sum(normal**2 + np.log(2 * np.pi)) / 2
+
+    @usual_settings()
+    def sample(self, key: PRNGKeyArray) -> Coordinates:
+        """Draw coordinates from the prior."""
+        require_float64()
+        chi_key, normal_key = jax.random.split(checked_key("key", key))
+        diagonal = jnp.sqrt(2 * jax.random.gamma(chi_key, self.degrees / 2))
+        normal = jax.random.normal(normal_key, (self.dimension,))
+        return normal.at[self.diagonal].set(from_positive(diagonal))
+
+    @usual_settings()
+    def order_parameters(self, coordinates: Coordinates) -> OrderParameters:
+        """Return the order parameters at `coordinates`, singular if a layer is too narrow."""
+        coordinates = self._checked(coordinates)
+        logarithms = jnp.log(jax.nn.softplus(coordinates[self.diagonal]))
+        parts = _parts_of(self.levels, coordinates.at[self.diagonal].set(logarithms))
+        pairs = zip(parts, map(jnp.sqrt, reversed(self.architecture.widths)), strict=True)
+        return of_factors(_factors_of(self.architecture, [(b / root, r / root) for (b, r), root in pairs]))
+
+    def _checked(self, coordinates: Coordinates) -> Coordinates:
+        require_float64()
+        if jnp.shape(coordinates) != (self.dimension,):
+            raise ValueError(f"coordinates must have shape {(self.dimension,)}, got {jnp.shape(coordinates)}")
+        return jnp.asarray(coordinates)
+
+
+def finite_width_law(architecture: Architecture) -> FiniteWidthLaw:
+    """Return the exact law of the order parameters at the widths of `architecture`.
+
+    A layer can have any real width of at least its number of partial paths. Smaller widths must be whole numbers.
+
+    Raises:
+        ValueError: a width is smaller than the number of partial paths and not a whole number, or is traced.
+    """
+    require_finite_widths(checked_architecture(architecture), "the law of the order parameters")
+    if is_traced(architecture.widths):
+        raise ValueError("widths must not be traced: they determine whether an order parameter is singular")
+    widths = tuple(map(float, architecture.widths))
+    law = FiniteWidthLaw(architecture, levels_of(architecture, widths))
+    check_fits(architecture, "one set of coordinates", law.dimension)
+    for level, width in zip(law.levels, reversed(widths), strict=True):
+        if level.columns < level.rows and not width.is_integer():
+            raise ValueError(f"widths below the number of partial paths must be whole numbers, got {width}")
+    return law
+
+
+def from_positive(diagonal: Float[Array, "..."]) -> Float[Array, "..."]:
+    """Return the coordinate t of a diagonal entry B_ii = log(1 + exp(t))."""
+    return diagonal + jnp.log(-jnp.expm1(-diagonal))

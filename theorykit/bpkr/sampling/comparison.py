@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -18,17 +19,11 @@ from ...progress import Progress
 from ...workers import Workers, check_executor
 from ..data.classes import are_classes, class_accuracy
 from ..evaluation.problem import as_problem
-from ..order_parameters.finite_width_law import finite_width_law
+from ..order_parameters.coordinates import finite_width_law
 from ..sweeps.datasets import label
-from .results import accuracy_estimate, entry_estimates, output_estimates
-from .sample import check_can_be_sampled, sample_order_parameters, sample_weights, sample_weights_by_gibbs
+from .sample import Sampler, check_can_be_sampled, entry_estimates, of_posterior_mean, output_estimates, sample
 
 Approach = Literal["saddle", "one_over_n", "exact", "gibbs", "nuts", "infinite_width"]
-_SAMPLERS: Mapping[str, Callable[..., xr.DataTree]] = {
-    "exact": sample_order_parameters,
-    "gibbs": sample_weights_by_gibbs,
-    "nuts": sample_weights,
-}
 
 
 @checked_arguments
@@ -43,72 +38,59 @@ def compare(
     executor: Workers = None,
     progress: bool = True,
 ) -> xr.Dataset:
-    """Compute order parameters and predictions by every approach, for one architecture and data set.
+    """Compute order parameters and predictions by every approach.
 
     Args:
-        problem: the architecture with its data, or the architecture alone.
-        data: the data, if `problem` is an architecture.
-        key: JAX random key.
+        problem, data, key, executor, progress: as in `sample`.
         approaches: some of
 
             - `saddle`: the minimum of the action.
-            - `one_over_n`: fluctuations about the minimum, to next order in 1/N. If a layer has fewer units than
-              partial paths, all numbers are NaN and `diagnosis` has the reason.
-            - `exact`: samples from the exact posterior of the order parameters, the reference for all other approaches.
-            - `gibbs`, `nuts`: samples of the weights of the finite network.
-            - `infinite_width`: the Gaussian process of infinitely wide layers; with a richness, the limit with learned
-              features, and variances to leading order in the width.
-        options: keywords of the samplers by approach, such as
-            {"gibbs": {"schedule": Schedule(chains=4, warmup=1000, draws=10_000)}}. "saddle" has keywords of
-            `bpkr.solve`.
+            - `one_over_n`: the next order in 1/N; NaN if a layer has fewer units than partial
+              paths.
+            - `exact`, `gibbs`, `nuts`: the samplers of `sample`.
+            - `infinite_width`: the Gaussian process of infinitely wide layers; with a richness,
+              the limit with learned features, and variances to leading order in the width.
+        options: keywords of `sample` or `bpkr.solve` by approach, such as
+            {"gibbs": {"schedule": Schedule(chains=4, warmup=1000, draws=10_000)}}.
         folder: each sampler saves its draws in a subfolder, and resumes from it.
-        executor: runs the chains of a sampler in parallel; see `bpkr.sweeps.sweep`.
-        progress: show a bar.
 
     Returns:
         A dataset along an axis `approach`:
 
         - `U_l`, `u`: the order parameters.
-        - `mean`, `variance`: of the output on test examples; with classes also `accuracy`, that of `mean`.
-        - `U_l_error` and so on: the Monte Carlo error of each of these, zero for theory.
-        - `U_l_deviation` and so on: see `deviations`; only if `exact` is one of the approaches.
-        - `mixed`, `diagnosis`, `seconds`: of each approach.
+        - `mean`, `variance`: of test outputs; with classes also `accuracy`, that of `mean`.
+        - `U_l_error` and so on: Monte Carlo errors, zero for theory.
+        - `U_l_deviation` and so on: see `deviations`; only with the approach `exact`.
+        - `mixed`, `diagnosis`, `seconds`.
     """
     check_executor(executor)
     refuse_traced("compare", problem, data, key)
-    problem = as_problem(problem, data)
+    problem, options = as_problem(problem, data), options or {}
     if not approaches or len(set(approaches)) < len(approaches):
         raise ValueError(f"approaches must be one or more, each once, got {approaches}")
     # Raise errors of all approaches before the first sampler starts.
-    options = options or {}
     for approach, keywords in options.items():
-        inspect.signature(_SAMPLERS.get(approach, bpkr.solve)).bind_partial(problem, **keywords)
-    for approach in approaches:
-        if approach in _SAMPLERS:
-            check_can_be_sampled(approach, problem.architecture)
-    saddle, found = None, []
-    cost = problem.description
-    with Progress("comparison", len(approaches), "approach", shown=progress, cost=cost, alike=False) as report:
-        if {"saddle", "one_over_n"} & set(approaches):
-            saddle = bpkr.solve(problem, **options.get("saddle", {}))
+        inspect.signature(bpkr.solve if approach == "saddle" else sample).bind_partial(problem, **keywords)
+    samplers = [approach for approach in approaches if approach in get_args(Sampler)]
+    for sampler in samplers:
+        check_can_be_sampled(sampler, problem.architecture)
+    found = []
+    total = len(approaches)
+    with Progress("comparison", total, "approach", shown=progress, cost=problem.description, alike=False) as report:
+        needs_saddle = {"saddle", "one_over_n"} & set(approaches)
+        saddle = bpkr.solve(problem, **options.get("saddle", {})) if needs_saddle else None
         for approach in approaches:
-            if approach in _SAMPLERS:
-                tree = _SAMPLERS[approach](
+            if approach in samplers:
+                tree = sample(
                     problem,
+                    sampler=approach,
                     key=random.fold_in(key, get_args(Approach).index(approach)),
-                    folder=None if folder is None else folder / approach,
+                    folder=folder and folder / approach,
                     executor=executor,
                     progress=progress,
                     **options.get(approach, {}),
                 )
-                parts, posterior = [entry_estimates(tree)], tree["posterior"].to_dataset()
-                if problem.data.test_features is not None:
-                    parts.append(output_estimates(posterior))
-                    if are_classes(problem.data.test_labels):
-                        accuracy, error = accuracy_estimate(posterior, problem.data.test_labels)
-                        parts.append(xr.Dataset({"accuracy": accuracy, "accuracy_error": error}))
-                parts.append(xr.Dataset({name: tree.attrs[name] for name in ("mixed", "diagnosis", "seconds")}))
-                found.append(xr.merge(parts))
+                found.append(_of_draws(tree, problem.data))
             else:
                 found.append(_of_theory(approach, problem, saddle))
             report.update()
@@ -118,38 +100,45 @@ def compare(
 
 @checked_arguments
 def deviations(result: xr.Dataset, reference: str = "exact") -> xr.Dataset:
-    """Return the difference between each approach and a reference, in units of its standard error.
+    """Return `U_l_deviation` and so on: differences from a reference, in standard errors.
 
     Args:
         result: from `compare`.
         reference: the approach to which the others are compared.
-
-    Returns:
-        `U_l_deviation` and so on along `approach`. A nonzero difference without any error is NaN.
     """
     checked_choice("reference", reference, map(str, result["approach"].values))
     found, there = {}, result.sel(approach=reference)
     for name in (str(name) for name in result.data_vars if f"{name}_error" in result):
         error = np.hypot(result[f"{name}_error"], there[f"{name}_error"])
-        # The reference itself, and entries that a skip connection fixes, have no error.
+        # The reference, and entries that a skip connection fixes, have no error.
         difference = result[name] - there[name]
         found[f"{name}_deviation"] = xr.where(difference == 0, 0.0, difference / error.where(error > 0))
     return xr.Dataset(found)
 
 
+def _of_draws(tree: xr.DataTree, data: bpkr.Data) -> xr.Dataset:
+    found, posterior = entry_estimates(tree), tree["posterior"].to_dataset()
+    if data.test_features is not None:
+        found = found.merge(output_estimates(posterior))
+        if are_classes(data.test_labels):
+            means = posterior["mean" if "mean" in posterior else "sampled_output"].values
+            accuracy, error = of_posterior_mean(means, partial(class_accuracy, labels=data.test_labels))
+            found = found.assign(accuracy=float(accuracy), accuracy_error=float(error))
+    return found.assign({name: tree.attrs[name] for name in ("mixed", "diagnosis", "seconds")})
+
+
 def _of_theory(approach: str, problem: bpkr.Problem, saddle: bpkr.Saddle | None) -> xr.Dataset:
     architecture, data, prediction = problem.architecture, problem.data, None
-    if approach == "infinite_width" and architecture.richness is not None:
-        wide = bpkr.Problem(architecture.at_infinite_width(), data)
-        saddle = bpkr.solve(wide)
-        if data.test_features is not None:
-            limit = bpkr.predict(wide, saddle.order_parameters)
-            prediction = replace(limit, variance=limit.variance / architecture.widths[0])
-    elif approach == "infinite_width":
+    if approach == "infinite_width":
         saddle = None
-    if saddle is None:
-        point, mixed, diagnosis = bpkr.gp_limit(architecture), 1, ""
-    else:
+        if architecture.richness is not None:
+            wide = bpkr.Problem(architecture.at_infinite_width(), data)
+            saddle = bpkr.solve(wide)
+            if data.test_features is not None:
+                limit = bpkr.predict(wide, saddle.order_parameters)
+                prediction = replace(limit, variance=limit.variance / architecture.widths[0])
+    point, mixed, diagnosis = bpkr.gp_limit(architecture), 1, ""
+    if saddle is not None:
         point, mixed, diagnosis = saddle.order_parameters, int(saddle.converged), saddle.diagnosis
     is_corrected = finite_width_law(architecture).is_regular
     if approach == "one_over_n" and is_corrected:

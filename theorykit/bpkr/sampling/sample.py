@@ -1,239 +1,239 @@
-"""Three samplers of the posterior for an architecture and data, and networks from their draws."""
+"""Sample the posterior of order parameters or weights, judge the draws with ArviZ, and estimate means."""
 
 from __future__ import annotations
 
-import json
-import math
+import warnings
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
+from typing import Annotated, Literal
 
-import jax.numpy as jnp
+import numpy as np
 import xarray as xr
-from jaxtyping import PRNGKeyArray
+from jax.typing import ArrayLike
+from jaxtyping import Float
 
 from ... import bpkr, store
-from ...checks import Key, checked_arguments, checked_whole_number, refuse_traced
-from ...extras import needed
+from ...checks import Key, checked_arguments, checked_number, counted, refuse_traced
+from ...extras import Lazy, needed
 from ...workers import Workers, check_executor
 from ..evaluation.problem import as_problem
-from ..network.attention import Heads
-from ..network.network import checked_whole_widths, network_of_whitened, weight_shapes
-from ..order_parameters.finite_width_law import finite_width_law
+from ..network.network import checked_whole_widths, weight_shapes
+from ..order_parameters.coordinates import finite_width_law
 from ..specification.architecture import require_finite_widths
-from .chains import run_chains
-from .gibbs import Gibbs
-from .no_u_turn import NoUTurnSampler
-from .posterior import OrderParameterPosterior, WeightPosterior, split_weights
-from .results import label_draws
-from .settings import DEFAULT_SCHEDULES, NoUTurn, Schedule
+from ..sweeps.datasets import label
+from .chains import DEFAULT_SCHEDULES, Schedule, run_chains
+from .posteriors import Gibbs, NoUTurn, OrderParameterPosterior, WeightPosterior
 
-# Part of the settings of a run. Increase it if the draws of a sampler change for the same arguments.
-_VERSION = 8
+arviz_stats = Lazy("arviz_stats", "the diagnosis of draws")
+
+# Split R-hat and effective sample size per chain: A. Vehtari et al., Bayesian Analysis 16 (2021).
+R_HAT = 1.01
+ESS_PER_CHAIN = 100
+# Smallest BFMI: M. Betancourt, arXiv 1604.00695.
+BFMI = 0.3
+# With fewer draws per chain, the diagnostics of ArviZ are NaN.
+_FEWEST_DRAWS = 4
+# Smallest number of parts that the jackknife leaves out in turn.
+_JACKKNIFE = 20
+# Part of the settings of a run. Increase it if draws change for the same arguments.
+_VERSION = 9
 _NAMES = {"exact": "NUTS on the order parameters", "gibbs": "block Gibbs on the weights", "nuts": "NUTS on the weights"}
-_NO_U_TURN = NoUTurn()
+Sampler = Literal["exact", "gibbs", "nuts"]
+_Rate = Annotated[float, partial(checked_number, above=0.0, below=1.0)]
+
+
+class MixingWarning(UserWarning):
+    """Warns of chains that did not mix, or are too short to judge."""
 
 
 @checked_arguments
-def sample_order_parameters(
+def sample(
     problem: bpkr.Problem | bpkr.Architecture,
     data: bpkr.Data | None = None,
     *,
+    sampler: Sampler = "exact",
     key: Key,
-    schedule: Schedule = DEFAULT_SCHEDULES["exact"],
-    no_u_turn: NoUTurn = _NO_U_TURN,
+    schedule: Schedule | None = None,
+    target_accept: _Rate = 0.8,
     folder: Path | str | None = None,
     executor: Workers = None,
     progress: bool = True,
 ) -> xr.DataTree:
-    """Draw from the exact posterior of the order parameters at the widths of the architecture, however small, by NUTS.
-
-    Layers may have fewer units than partial paths, in which case order parameters are singular. For nonlinear hidden
-    units the posterior is not exact, because the likelihood given the order parameters assumes Gaussian equivalence;
-    the attribute `ansatz` states this.
+    """Draw from the posterior at the widths of the architecture, however small.
 
     Args:
         problem: the architecture with its data, or the architecture alone.
         data: the data, if `problem` is an architecture.
+        sampler: one of
+
+            - `exact`: NUTS on the order parameters, with all weights integrated out. Layers
+              may have fewer units than partial paths. For nonlinear hidden units, this rests on
+              Gaussian equivalence, as the attribute `ansatz` states.
+            - `nuts`: NUTS on all weights but queries and keys, Eq. (8), as in the paper. It is
+              slow at low temperatures.
+            - `gibbs`: exact block Gibbs on these weights. It mixes slowly if labels are nearly
+              interpolated.
         key: JAX random key.
         schedule: number of chains, warm-up steps and draws.
-        no_u_turn: settings of NUTS.
-        folder: where draws are saved. A stopped run, or a run that needs more draws, resumes from here.
+        target_accept: the acceptance rate to which NUTS adapts its step size.
+        folder: where draws are saved. A stopped run, or one for more draws, resumes from here.
         executor: runs chains in parallel with the same results; see `bpkr.sweeps.sweep`.
         progress: show a bar.
 
     Returns:
-        A tree with these parts:
+        A tree:
 
-        - `posterior` (chain, draw, ...): U_l, u and, for test examples, `mean` and `variance` of the output given the
-          order parameters. The posterior mean of `mean` is exactly the mean output of the network.
-        - `sample_stats` (chain, draw): statistics of the sampler, such as `diverging`, `energy` and `n_steps`.
-        - `summary`: for every variable of `posterior`, along `statistic`, its mean and standard deviation, the standard
-          error of the mean, bulk and tail effective sample size, and split R-hat.
-        - attributes: `mixed` (0 or 1), `diagnosis` and `problem` in words, `seconds` of drawing, and `settings`.
+        - `posterior` (chain, draw, ...): U_l and u; for test examples also `mean` and
+          `variance` of the output given these, or `sampled_output` of the network.
+        - `sample_stats` (chain, draw): such as `diverging`, `energy` and `n_steps`.
+        - `summary`: ArviZ's summary along `statistic`: `mean`, `mcse_mean`, `r_hat` and so on.
+        - attributes: `mixed` (0 or 1), `diagnosis`, `problem`, `sampler`, and `seconds` of
+          drawing.
+
+    Raises:
+        ValueError: the posterior has no density that the sampler can use.
 
     Warns:
         MixingWarning: the chains did not mix.
     """
-    if schedule.keep_weights:
-        raise ValueError("schedule has keep_weights=True, but no weights are drawn here; use sample_weights")
-    problem = as_problem(problem, data)
-    tree = _run("exact", problem, schedule, no_u_turn, key, folder, executor, progress)
-    if problem.ansatz:
-        tree.attrs["ansatz"] = problem.ansatz
-    return tree
-
-
-@checked_arguments
-def sample_weights(
-    problem: bpkr.Problem | bpkr.Architecture,
-    data: bpkr.Data | None = None,
-    *,
-    key: Key,
-    schedule: Schedule = DEFAULT_SCHEDULES["nuts"],
-    no_u_turn: NoUTurn = _NO_U_TURN,
-    folder: Path | str | None = None,
-    executor: Workers = None,
-    progress: bool = True,
-) -> xr.DataTree:
-    """Draw all weights, except queries and keys, from the posterior of Eq. (8) by NUTS, as in the paper.
-
-    Arguments and result are as in `sample_order_parameters`, except that U_l and u are computed from the weights,
-    Eq. (13), and that `sampled_output` is the output of the network on test examples. With `keep_weights` in the
-    schedule, `network_of` makes networks from draws. This sampler is slow: at a low temperature the posterior of the
-    weights is far from isotropic, and a draw takes up to 2^max_tree_depth gradients.
-    """
-    return _run("nuts", as_problem(problem, data), schedule, no_u_turn, key, folder, executor, progress)
-
-
-@checked_arguments
-def sample_weights_by_gibbs(
-    problem: bpkr.Problem | bpkr.Architecture,
-    data: bpkr.Data | None = None,
-    *,
-    key: Key,
-    schedule: Schedule = DEFAULT_SCHEDULES["gibbs"],
-    folder: Path | str | None = None,
-    executor: Workers = None,
-    progress: bool = True,
-) -> xr.DataTree:
-    """Draw the weights as `sample_weights` does, but by exact block Gibbs: each block from its Gaussian conditional.
-
-    A draw is one sweep over all blocks, without step size or rejection. Mixing is fast at temperatures comparable to
-    the kernel, and slow if the labels are nearly interpolated.
-    """
-    return _run("gibbs", as_problem(problem, data), schedule, None, key, folder, executor, progress)
-
-
-def check_can_be_sampled(approach: str, architecture: bpkr.Architecture) -> None:
-    """Raise `ValueError` if the posterior has no density that the sampler of `approach` can use."""
-    require_finite_widths(architecture, "sampling")
-    is_cold = float(architecture.temperature) == 0
-    if approach == "exact":
-        if is_cold and finite_width_law(architecture).is_singular:
-            raise ValueError(
-                f"temperature=0 with widths={tuple(map(float, architecture.widths))}: a layer with fewer units than "
-                "partial paths makes the kernel singular; use a positive temperature"
-            )
-        return
-    if approach == "gibbs" and not architecture.is_linear:
-        raise ValueError(
-            "the hidden units of the architecture are nonlinear, but block Gibbs needs a network that is linear in "
-            "each block of weights; use sample_weights, the approach 'nuts'"
-        )
-    checked_whole_widths(architecture)
-    if is_cold:
-        raise ValueError(
-            "temperature=0 restricts the posterior of the weights to networks that interpolate the labels, so it has "
-            "no density; sample the order parameters, or use a positive temperature"
-        )
-
-
-def sampler_of(
-    approach: str, problem: bpkr.Problem, schedule: Schedule, no_u_turn: NoUTurn | None = None
-) -> NoUTurnSampler | Gibbs:
-    """Create the sampler of an approach. A sampler cannot be pickled, so every process creates one."""
-    architecture, data = problem.architecture, problem.data
-    tests = data.features[:0] if data.test_features is None else data.test_features
-    if approach == "exact":
-        law = finite_width_law(architecture)
-        posterior = OrderParameterPosterior(law, problem.canonical, tests)
-    else:
-        labels = architecture.root_power * data.labels.reshape(len(data.labels), -1)
-        shapes = weight_shapes(architecture, data.features.shape[2])
-        posterior = WeightPosterior(architecture, data.features, labels, tests, shapes, schedule.keep_weights)
-    return Gibbs(posterior) if approach == "gibbs" else NoUTurnSampler(posterior, no_u_turn, schedule.warmup)
-
-
-def _run(
-    approach: str,
-    problem: bpkr.Problem,
-    schedule: Schedule,
-    no_u_turn: NoUTurn | None,
-    key: PRNGKeyArray,
-    folder: Path | None,
-    executor: Workers,
-    progress: bool,
-) -> xr.DataTree:
-    refuse_traced("a sampler", problem, key)
+    refuse_traced("sample", problem, data, key)
     check_executor(executor)
     needed("arviz_stats", "sampling")
+    problem = as_problem(problem, data)
     problem.require_labels()
-    check_can_be_sampled(approach, problem.architecture)
+    check_can_be_sampled(sampler, problem.architecture)
+    schedule = DEFAULT_SCHEDULES[sampler] if schedule is None else schedule
     settings = store.settings_of(
         "sampling",
         _VERSION,
-        sampler=_NAMES[approach],
-        keep_weights=schedule.keep_weights,
-        no_u_turn=no_u_turn,
+        sampler=sampler,
+        target_accept=target_accept,
         architecture=problem.architecture,
         features=problem.data.features,
         labels=problem.data.labels,
         test_features=problem.data.test_features,
-        # Leave out `draws`, because a run can be continued for more draws.
+        # A run can be continued for more draws, so leave out `draws`.
         chains=schedule.chains,
         warmup=schedule.warmup,
         key=key,
     )
-    settings = {**settings, "sampler": _NAMES[approach]}
-    # Workers may run in another directory, so make the path absolute.
+    # Workers may run in another directory.
     folder = None if folder is None else folder.absolute()
-    make = partial(sampler_of, approach, problem, schedule, no_u_turn)
+    make = partial(sampler_of, sampler, problem, schedule.warmup, target_accept)
     drawn = run_chains(make, schedule, key=key, settings=settings, folder=folder, executor=executor, progress=progress)
-    tree = label_draws(problem.architecture, drawn, settings)
-    tree.attrs["problem"] = problem.description
+    tree = label_draws(problem.architecture, drawn)
+    tree.attrs |= {"sampler": _NAMES[sampler], "problem": problem.description}
+    if sampler == "exact" and problem.ansatz:
+        tree.attrs["ansatz"] = problem.ansatz
+    if not tree.attrs["mixed"]:
+        warnings.warn(f"{_NAMES[sampler]}: {tree.attrs['diagnosis']}", MixingWarning, stacklevel=3)
     return tree
 
 
-@checked_arguments
-def network_of(
-    architecture: bpkr.Architecture,
-    tree: xr.DataTree,
-    heads: Heads,
-    *,
-    chain: int,
-    draw: int,
-    readout: bpkr.Readout | None = None,
-) -> bpkr.Network:
-    """Return the network of one draw from `sample_weights` or `sample_weights_by_gibbs`, with `keep_weights`.
+def check_can_be_sampled(sampler: str, architecture: bpkr.Architecture) -> None:
+    """Raise `ValueError` if the posterior has no density that the sampler can use."""
+    require_finite_widths(architecture, "sampling")
+    is_cold = float(architecture.temperature) == 0
+    if sampler == "exact":
+        if is_cold and finite_width_law(architecture).is_singular:
+            raise ValueError(
+                "temperature=0, but a layer has fewer units than partial paths, so that the kernel is singular"
+            )
+        return
+    if sampler == "gibbs" and not architecture.is_linear:
+        raise ValueError("the architecture has nonlinear hidden units, but block Gibbs needs linear ones; use 'nuts'")
+    checked_whole_widths(architecture)
+    if is_cold:
+        raise ValueError("temperature=0, but then the posterior of the weights has no density; use 'exact'")
 
-    Args:
-        architecture: the architecture that was sampled.
-        tree: the result of the sampler.
-        heads: the heads that gave the features in sampling, which draws do not contain.
-        chain, draw: number of the chain and of the draw, counted from 0.
-        readout: the readout that gave the features in sampling.
+
+def sampler_of(sampler: str, problem: bpkr.Problem, warmup: int, target_accept: float = 0.8) -> NoUTurn | Gibbs:
+    """Create a sampler. It cannot be pickled, so every process creates one."""
+    architecture, data = problem.architecture, problem.data
+    tests = data.features[:0] if data.test_features is None else data.test_features
+    if sampler == "exact":
+        posterior = OrderParameterPosterior(finite_width_law(architecture), problem.canonical, tests)
+    else:
+        labels = architecture.root_power * data.labels.reshape(len(data.labels), -1)
+        shapes = weight_shapes(architecture, data.features.shape[2])
+        posterior = WeightPosterior(architecture, data.features, labels, tests, shapes)
+    return Gibbs(posterior) if sampler == "gibbs" else NoUTurn(posterior, target_accept, warmup)
+
+
+def label_draws(architecture: bpkr.Architecture, drawn: Mapping[str, np.ndarray]) -> xr.DataTree:
+    """Return the tree that `sample` describes."""
+    known = ("u", "mean", "variance", "sampled_output", *(f"U_{layer}" for layer in range(1, architecture.depth + 1)))
+    seconds = {name: float(drawn[name]) for name in ("seconds", "warmup_seconds")}
+    axes = {axis: ((axis,), np.arange(size)) for axis, size in zip(("chain", "draw"), drawn["u"].shape, strict=False)}
+    posterior = {name: values for name, values in drawn.items() if name in known}
+    stats = {name: (tuple(axes), drawn[name]) for name in drawn if name not in (*known, *seconds)}
+    posterior = label(architecture, None, along=tuple(axes), **axes, **posterior)
+    with np.errstate(invalid="ignore", divide="ignore"):  # R-hat of a constant is NaN.
+        summary = arviz_stats.summary(posterior, fmt="xarray", round_to="none").rename(summary="statistic")
+    parts = {"posterior": posterior, "sample_stats": xr.Dataset({**stats, **axes}), "summary": summary}
+    tree = xr.DataTree.from_dict(parts)
+    complaints = _complaints(tree)
+    tree.attrs = {"mixed": int(not complaints), "diagnosis": "; ".join(complaints) or "mixed", **seconds}
+    return tree
+
+
+def _complaints(tree: xr.DataTree) -> list[str]:
+    """List the reasons not to trust the draws."""
+    chains, draws = (tree["posterior"].sizes[axis] for axis in ("chain", "draw"))
+    if draws < _FEWEST_DRAWS:
+        return [f"{counted(draws, 'draw')} per chain, but diagnostics need at least {_FEWEST_DRAWS}"]
+    summary, stats = tree["summary"].to_dataset(), tree["sample_stats"]
+    if not summary.sel(statistic="sd").max().to_array().max() > 0:
+        return ["all draws are equal: the chains do not move"]
+    found = ["a single chain cannot show whether chains agree"] if chains == 1 else []
+    r_hat = summary.sel(statistic="r_hat").max().to_array()
+    if r_hat.max() > R_HAT:
+        found.append(f"split R-hat of {r_hat.idxmax().item()} is {r_hat.max():.3f}, above {R_HAT}")
+    for statistic in ("ess_bulk", "ess_tail"):
+        size = summary.sel(statistic=statistic).min().to_array()
+        if size.min() < ESS_PER_CHAIN * chains:
+            found.append(f"{statistic} of {size.idxmin().item()} is {size.min():.0f}, below {ESS_PER_CHAIN} per chain")
+    if "diverging" in stats and (diverging := int(stats["diverging"].sum())):
+        found.append(f"{diverging} of {chains * draws} transitions diverged: raise target_accept")
+    if "energy" in stats and (lowest := float(arviz_stats.bfmi(tree)["energy"].min())) < BFMI:
+        found.append(f"BFMI is {lowest:.2f}, below {BFMI}: the energy is explored too slowly")
+    return found
+
+
+def entry_estimates(tree: xr.DataTree) -> xr.Dataset:
+    """Return the posterior mean of every order parameter, with `U_l_error` and so on."""
+    summary = tree["summary"].to_dataset()
+    summary = summary[[name for name in summary.data_vars if name == "u" or name.startswith("U_")]]
+    errors = summary.sel(statistic="mcse_mean", drop=True)
+    errors = errors.rename({name: f"{name}_error" for name in errors.data_vars})
+    return summary.sel(statistic="mean", drop=True).merge(errors).drop_attrs()
+
+
+def output_estimates(posterior: xr.Dataset) -> xr.Dataset:
+    """Return `mean` and `variance` of test outputs with errors, by the law of total variance."""
+    means = posterior["mean" if "mean" in posterior else "sampled_output"]
+    spread = (means - means.mean(("chain", "draw"))) ** 2 + posterior.get("variance", 0.0)
+    series = xr.Dataset({"mean": means, "variance": spread})
+    errors = arviz_stats.mcse(series, method="mean").rename(mean="mean_error", variance="variance_error")
+    return series.mean(("chain", "draw")).merge(errors).drop_attrs()
+
+
+def of_posterior_mean(
+    draws: Float[np.ndarray, "chains draws *axes"], function: Callable[[np.ndarray], ArrayLike]
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return `function` of the mean over all draws, and its standard error by a jackknife.
+
+    The jackknife leaves out contiguous parts, which are longer than the correlation time if
+    chains mix.
     """
-    posterior = tree["posterior"].to_dataset()
-    if "weights" not in posterior:
-        raise ValueError("tree has no weights; run sample_weights with keep_weights=True in the schedule")
-    there = json.loads(tree.attrs["settings"])
-    here = store.describe(architecture=architecture.with_arrays())
-    if any(there.get(name) != value for name, value in here.items()):
-        raise ValueError("tree has draws from another architecture")
-    for name, number in (("chain", chain), ("draw", draw)):
-        checked_whole_number(name, number, least=0, most=posterior.sizes[name] - 1)
-    white = posterior["weights"].sel(chain=chain, draw=draw).values
-    # The entries that do not belong to the other weights belong to the embedding.
-    embedding, *others = weight_shapes(architecture, 1)
-    shapes = weight_shapes(architecture, (white.size - sum(map(math.prod, others))) // embedding[0])
-    return network_of_whitened(architecture, split_weights(jnp.asarray(white), shapes), heads, readout=readout)
+    chains, length, *axes = draws.shape
+    count = min(-(-_JACKKNIFE // chains), length)
+    whole = draws[:, : length - length % count]
+    means = whole.reshape(chains * count, -1, *axes).mean(axis=1)
+    parts = len(means)
+    others = (means.sum(axis=0) - means) / (parts - 1)
+    values = np.stack([np.asarray(function(mean)) for mean in others])
+    # Equal values have no error, but their mean may differ from them by rounding.
+    error = np.sqrt((parts - 1) * np.var(values - values[0], axis=0))
+    return np.asarray(function(draws.mean(axis=(0, 1)))), error

@@ -1,8 +1,7 @@
-"""Activation functions phi of hidden units, and the mean and covariance of their values.
+"""Functions phi of hidden units, and the mean and covariance of their values.
 
-Under the prior, hidden units of a wide layer are Gaussian with a covariance c. After a function phi their kernel is
-E[phi(g) phi(g')]. `symbolic.gaussian_average` derives the closed forms (Cho and Saul, 2009; Williams, 1998). Functions
-without a closed form use quadrature.
+Under the prior, hidden units g of a wide layer are Gaussian. Their kernel after phi is E[phi(g) phi(g')], in closed
+form (Cho and Saul, 2009; Williams, 1998) or an average for quadrature.
 """
 
 import hashlib
@@ -15,22 +14,20 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import mpmath
 import sympy as sp
 from jaxtyping import Array, Float
 from sympy import Add, Expr, Max, Min, Mul, Pow, S, Symbol, asin, erf, exp, expand, sqrt
 from sympy.matrices.expressions.matexpr import MatrixExpr
 
-from ...checks import check_fields, shown
+from ...checks import shown
 from ...codegen import CompiledFunction, compile_expressions
 from ...symbolic import GaussianAverage, gaussian_average
-from ...symbolic.functions import many_digits
 from ...symbolic.matrix_functions import kernel_matrix
 from ...symbolic.numeric import NumericFunction
 
 UNIT = Symbol("h", real=True)
 OWN, BETWEEN, OTHER = Symbol("c_xx", positive=True), Symbol("c_xy", real=True), Symbol("c_yy", positive=True)
-"""Variance of a hidden unit's value at one token, covariance between two tokens, and variance at the other token."""
+"""Variance of a hidden unit at one token, covariance between two tokens, and variance at the other token."""
 CORRELATION = Symbol("rho", real=True)
 """Correlation of a hidden unit's values at two tokens."""
 
@@ -38,7 +35,7 @@ _NORMALS = Symbol("z", real=True), Symbol("z_other", real=True)
 
 
 def stable_name(form: Any) -> str | None:
-    """Return a name of a dataclass of expressions, the same in every process, or None if they contain Python code."""
+    """Return a name of a dataclass of expressions that lasts across processes; None if they contain Python code."""
 
     def parts(value: Any) -> Any:
         if is_dataclass(value):
@@ -56,20 +53,17 @@ def stable_name(form: Any) -> str | None:
 
 @dataclass(frozen=True, repr=False)
 class Activation:
-    """A function phi of hidden units, as an expression in the symbol `UNIT`; make one with `as_activation`."""
+    """A function phi of hidden units, as an expression in the symbol `UNIT`."""
 
     name: str
     function: Expr
-
-    def __post_init__(self):
-        check_fields(self)
 
     def __repr__(self):
         return repr(self.name)
 
     @property
     def name_of_program(self) -> str | None:
-        """Return a name of the function for `compilation.jit_and_keep`, or None if it contains Python code."""
+        """Return `stable_name`, for `compilation.jit_and_keep`."""
         return stable_name(self)
 
     @property
@@ -80,23 +74,8 @@ class Activation:
     # Equal functions share the cached results below.
     @property
     @lru_cache  # noqa: B019
-    def kernel(self) -> Expr:
-        """E[phi(g) phi(g')] of a Gaussian pair whose covariance is `OWN`, `BETWEEN` and `OTHER`."""
-        # Rounding can make the argument of a root negative or that of asin exceed one. The argument of asin is a
-        # correlation, as in c_xy / sqrt(c_xx c_yy).
-        cut = _exact_kernel(self.function).replace(
-            lambda node: _is_root_of_sum(node) and node.exp > 0 and not node.base.is_nonnegative,
-            lambda root: sqrt(Max(0, root.base)),
-        )
-        return cut.replace(
-            lambda node: isinstance(node, asin) and not node.args[0].has(Max, Min),
-            lambda sine: asin(Max(-1, Min(1, sine.args[0]))),
-        )
-
-    @property
-    @lru_cache  # noqa: B019
     def kernel_of_correlation(self) -> Expr | None:
-        """`kernel` in terms of `OWN`, `CORRELATION` and `OTHER`, robust to rounding; None if it has no closed form."""
+        """E[phi(g) phi(g')], from `OWN`, `CORRELATION` and `OTHER` without cancellation; None if not in closed form."""
         kernel = _exact_kernel(self.function)
         if kernel.has(GaussianAverage):
             return None
@@ -107,25 +86,9 @@ class Activation:
     @lru_cache  # noqa: B019
     def mean(self) -> Expr:
         """E[phi(g)] of a Gaussian variable with variance `OWN`."""
+        is_odd = expand(self.function + self.function.subs(UNIT, -UNIT)) == 0
         one, _ = _NORMALS
-        return S.Zero if self.parity < 0 else gaussian_average(self.function.subs(UNIT, sqrt(OWN) * one), one)
-
-    @property
-    @lru_cache  # noqa: B019
-    def parity(self) -> int:
-        """1 if phi is even, -1 if it is odd, 0 if it is neither or no symmetry was found."""
-        # Compare values to thirty digits, because algebraic simplification does not find every symmetry.
-        value = many_digits(UNIT, self.function)
-        with mpmath.workdps(30):
-            try:
-                points = [mpmath.mpf(10) ** (mpmath.mpf(k) / 24) for k in range(-96, 60)]
-                pairs = [(value(-at), value(at)) for at in points]
-            except (ArithmeticError, TypeError, ValueError):  # poles and undefined values raise an error later
-                return 0
-            for parity in (1, -1):
-                if all(abs(left - parity * right) <= abs(right) * 1e-20 for left, right in pairs):
-                    return parity
-        return 0
+        return S.Zero if is_odd else gaussian_average(self.function.subs(UNIT, sqrt(OWN) * one), one)
 
 
 def apply_to(activation: Activation, hidden: Float[Array, "..."]) -> Float[Array, "..."]:
@@ -144,9 +107,18 @@ def _compiled(activation: Activation) -> CompiledFunction:
 
 def kernel_of_covariance(activation: Activation, covariance: MatrixExpr) -> MatrixExpr:
     """Return E[phi(g_s) phi(g_t)] for Gaussian variables g with this covariance."""
+    # Rounding can make the argument of a root negative or that of asin, a correlation, exceed one.
+    cut = _exact_kernel(activation.function).replace(
+        lambda node: _is_root_of_sum(node) and node.exp > 0 and not node.base.is_nonnegative,
+        lambda root: sqrt(Max(0, root.base)),
+    )
+    cut = cut.replace(
+        lambda node: isinstance(node, asin) and not node.args[0].has(Max, Min),
+        lambda sine: asin(Max(-1, Min(1, sine.args[0]))),
+    )
 
     def kernel(own: Expr, between: Expr, other: Expr) -> Expr:
-        return activation.kernel.xreplace({OWN: own, BETWEEN: between, OTHER: other})
+        return cut.xreplace({OWN: own, BETWEEN: between, OTHER: other})
 
     return kernel_matrix(kernel, covariance)
 
@@ -216,22 +188,19 @@ NAMED: Mapping[str, Activation] = {
 
 
 def as_activation(value: Any, where: str = "activation") -> Activation:
-    """Convert a name, a SymPy expression, or a callable that maps a symbol to an expression to an `Activation`."""
+    """Return the `Activation` of a name, an expression in one symbol, or a function of a symbol."""
     if isinstance(value, Activation):
         return value
     if isinstance(value, str) and value in NAMED:
         return NAMED[value]
     expression = value
     if isinstance(value, Expr) and len(value.free_symbols) == 1:
-        expression = value.xreplace({next(iter(value.free_symbols)): UNIT})
+        expression = value.xreplace(dict.fromkeys(value.free_symbols, UNIT))
     elif callable(value):
-        # A function of other arguments than symbols raises an error of any type.
-        with suppress(Exception):
+        with suppress(Exception):  # A function that does not take a symbol raises any error.
             expression = value(UNIT)
     if not isinstance(expression, Expr) or expression.is_Matrix or expression.free_symbols != {UNIT}:
-        raise ValueError(
-            f"{where} must be one of {', '.join(map(repr, NAMED))}, or a SymPy function of one number, such as "
-            f"sympy.tanh or lambda h: h**3, got {shown(value)}"
-        )
+        known = ", ".join(map(repr, NAMED))
+        raise ValueError(f"{where} must be one of {known}, or a SymPy function of one number, got {shown(value)}")
     named = (each for each in NAMED.values() if each.function == expression)
     return next(named, None) or Activation(str(expression), expression)

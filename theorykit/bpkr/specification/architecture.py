@@ -1,13 +1,9 @@
-"""The architecture of a deep network, built from the layers in `layers`. The action follows from the architecture.
-
-Stage 0 of `Architecture -> derive -> Action -> compile -> bind -> solve -> predict`.
-"""
+"""The architecture of a deep network, built from the layers in `layers`. Its action follows from it."""
 
 from __future__ import annotations
 
 import itertools
 import math
-from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
@@ -18,17 +14,17 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
-from sympy import Expr, Identity, Symbol
+from sympy import Expr, Identity
 
 from ... import memory
 from ...checks import (
     Requirement,
     array_module,
-    check_is_number,
     checked_instance,
     checked_number,
     checked_sequence,
     checked_whole_number,
+    counted,
     finite_entries,
     has_entries,
     is_traced,
@@ -40,55 +36,45 @@ from ...codegen import interpret
 from ...precision import require_float64
 from ...symbolic.atoms import split_coefficient
 from ...symbolic.documents.display import DisplayMixin
-from ...symbolic.documents.document import Block
+from ...symbolic.documents.document import Block, Table, Text, verbatim
+from ...symbolic.documents.values import number
 from .activations import IDENTITY, Activation, as_activation
-from .layer_form import TOKENS, LayerForm, NetworkForm, layer_form, width_symbol
+from .layer_form import LayerForm, NetworkForm, layer_form, width_symbol
 from .layer_functions import branch_heads, count
-from .layers import AbstractLayer, Dense, LayerSymbols, activation_of, as_layer
-from .view import architecture_view
+from .layers import TOKENS, AbstractLayer, Dense, LayerSymbols, Skip, activation_of, as_layer
 
-# With fewer labels per hidden unit than this, the terms that the ansatz drops are as large as the terms that it keeps.
-_FEW = 0.2
 # Powers of widths and of the richness outside these ranges overflow or underflow double precision.
-_SMALLEST_WIDTH, _LARGEST_WIDTH, _LARGEST_RICHNESS = 1e-100, 1e100, 1e50
-# Names of symbols that have another meaning in an action or its derivation.
+_WIDTHS = {"least": 1e-100, "most": 1e100}
+_MOST_RICHNESS = 1e50
+# Names of other symbols of an action or its derivation.
 _TAKEN = frozenset({"H", "N", "Omega", "Q", "R", "U", "V", "X", "Z", "q", "sigma2", "w"})
 
 
 class Architecture(DisplayMixin, eqx.Module):
     """Layers, widths, prior variances and temperature of a deep network; Eqs. (1)-(4) and (8).
 
-    An architecture is frozen data and a JAX pytree: kinds of layers, heads and outputs are static, and the numbers are
-    leaves. You can differentiate or vmap over widths, variances, temperature, and parameters of layers.
+    A frozen JAX pytree. Its leaves are widths, variances, temperature, richness, and parameters of layers: you can
+    differentiate or vmap over them.
 
-    - `layers`: the layers from the input side. A whole number stands for a layer of that many attention heads. Without
-      layers, the readout reads the embedding.
-    - `widths`: (N_1, ..., N_L, N_a), from the input side, or one number for all. The widths before and after a skip
-      connection must be equal. With a `richness`, `math.inf` is the limit of infinite width, in which features are
-      learned.
+    - `layers`: the layers from the input side. A whole number is a layer of that many attention heads. Without layers,
+      the readout reads the embedding.
+    - `widths`: (N_1, ..., N_L, N_a), or one number for all. `math.inf` is the limit of infinite width with a richness.
     - `prior_variances`: (sigma_0^2, sigma_1^2, ..., sigma_L^2, sigma_a^2), or one number for all.
-    - `temperature`: variance T of the labels' noise in Eq. (8). T = 0 (interpolation) needs an invertible kernel, which
-      is checked with the data.
+    - `temperature`: variance T of the labels' noise in Eq. (8). T = 0 (interpolation) needs an invertible kernel.
     - `outputs`: number of outputs C per example.
-    - `read_tokens`: number of tokens with separate readout weights. With 1, the readout reads one token, or the mean
-      over tokens.
-    - `richness`: the richness gamma_0 of the mean-field parameterisation, also called mu-P; None for the standard
-      parameterisation. With N = N_1, the prior variance sigma_a^2 of the readout and the temperature are divided by
-      N gamma_0^2. The likelihood exp(-N gamma_0^2 |f - y|^2 / (2 T)) sharpens with the width (a cold posterior), so
-      features are learned even at infinite width.
-    - `width_ratios`: the ratios of infinite widths, by default equal widths; the attribute contains N_l / N_1. Finite
-      widths have their own ratios, and the attribute is None.
-    - `embedding`: the function phi of the embedded tokens, phi(V_0 x): "identity", "erf", "relu", "quadratic", or a
-      custom function such as `sympy.tanh`. With a nonlinear function the theory is an ansatz, Gaussian equivalence,
-      which is good for numbers of examples proportional to the widths; see `Action.ansatz`.
+    - `read_tokens`: number of tokens with separate readout weights. With 1, the readout reads one token, or the mean.
+    - `richness`: gamma_0 of the mean-field parameterisation (mu-P); None for the standard one. It divides sigma_a^2 and
+      T by N_1 gamma_0^2, so that the likelihood sharpens with the width (a cold posterior).
+    - `width_ratios`: ratios of infinite widths, by default one. The attribute contains N_l / N_1, or None.
+    - `embedding`: the function phi of the embedded tokens, phi(V_0 x): "identity", "erf", "relu", "quadratic", or your
+      own, such as `sympy.tanh`. If it is nonlinear, the theory is an ansatz; see `Action.ansatz`.
 
-    The constructor derives these attributes:
+    Derived attributes:
 
     - `heads`: (H_1, ..., H_L); 0 for a layer without attention.
-    - `branches`: the number of branches of each layer: its weight blocks, plus its skip connection.
-    - `overlap_sizes`: (n_1, ..., n_{L+1}). n_l is the number of partial paths from layer l to the readout, times the
-      outputs, times the tokens that are read.
-    - `paths`: the number of attention paths, the product of all `branches` times the number of tokens that are read.
+    - `branches`: the number of weight blocks and skip connections of each layer.
+    - `overlap_sizes`: (n_1, ..., n_{L+1}): partial paths from each layer, times outputs and tokens that are read.
+    - `paths`: the number of attention paths, to all tokens that are read.
 
     Example:
         >>> from theorykit import bpkr
@@ -126,43 +112,47 @@ class Architecture(DisplayMixin, eqx.Module):
         width_ratios: ArrayLike | Sequence[ArrayLike] | None = None,
     ):
         layers = checked_sequence("layers", layers, "layers, such as (2, 3) for two layers of 2 and 3 heads")
-        layers = tuple(as_layer(layer, f"layers[{i}]") for i, layer in enumerate(layers))
-        for i in range(nonlinear_layers(layers)):
-            if not isinstance(layers[i], Dense):
-                raise ValueError(
-                    f"layers[{i}] must be dense, because a layer above it is nonlinear and tokens must not mix below "
-                    f"it, got {type(layers[i]).__name__}"
-                )
-        forms = _forms(jax.tree.structure(layers))
-        variances = _one_per_layer("prior_variances", prior_variances, len(layers) + 2)
-        self.prior_variances = tuple(
-            _number(f"prior_variances[{i}]", variance, above=0.0) for i, variance in enumerate(variances)
-        )
+        layers = tuple(as_layer(f"layers[{i}]", layer) for i, layer in enumerate(layers))
+        for i, layer in enumerate(layers[: nonlinear_layers(layers)]):
+            if not isinstance(layer, Dense):
+                raise ValueError(f"layers[{i}] must be Dense below a nonlinear layer, got {type(layer).__name__}")
+        forms, depth = _forms(jax.tree.structure(layers)), len(layers)
+        variances = enumerate(_entries("prior_variances", prior_variances, depth + 2))
+        self.prior_variances = tuple(_number(f"prior_variances[{i}]", each, above=0.0) for i, each in variances)
         self.layers = tuple(map(_checked_layer, layers, forms, self.prior_variances[1:-1]))
         self.embedding = as_activation(embedding, "embedding")
         self.temperature = _number("temperature", temperature, least=0.0)
-        self.widths, self.width_ratios = _widths_and_ratios(forms, widths, width_ratios, richness)
+        self.outputs = checked_whole_number("outputs", outputs, least=1)
+        self.read_tokens = checked_whole_number("read_tokens", read_tokens, least=1)
+
+        widths = _entries("widths", widths, depth + 1)
+        is_infinite = richness is not None and all(isinstance(each, float) and each == math.inf for each in widths)
+        if is_infinite:
+            ratios = _widths("width_ratios", 1.0 if width_ratios is None else width_ratios, forms)
+            self.widths, self.width_ratios = widths, (1.0, *(ratio / ratios[0] for ratio in ratios[1:]))
+        elif width_ratios is None:
+            self.widths, self.width_ratios = _widths("widths", widths, forms), None
+        else:
+            raise ValueError("width_ratios must be None unless widths are math.inf and there is a richness")
         self.richness = None
         if richness is not None:
             if not self.is_linear:
                 raise ValueError("richness must be None for nonlinear hidden units, whose mean-field limit is unknown")
             # At infinite width, a richness of zero is the Gaussian process.
-            least = {"least": 0.0} if self.is_infinite else {"above": 0.0}
-            self.richness = _number("richness", richness, **least, most=_LARGEST_RICHNESS)
-        self.outputs = checked_whole_number("outputs", outputs, least=1)
-        self.read_tokens = checked_whole_number("read_tokens", read_tokens, least=1)
+            least = {"least": 0.0} if is_infinite else {"above": 0.0}
+            self.richness = _number("richness", richness, **least, most=_MOST_RICHNESS)
+
         self.heads = tuple(layer.heads for layer in layers)
         counts = self.head_counts()
         self.branches = tuple(count(form.branches, counts) for form in forms)
         self.paths = math.prod(self.branches) * self.read_tokens
         read = self.outputs * self.read_tokens
-        self.overlap_sizes = tuple(read * math.prod(self.branches[layer:]) for layer in range(len(layers) + 1))
+        self.overlap_sizes = tuple(read * math.prod(self.branches[layer:]) for layer in range(depth + 1))
 
     def with_arrays(self) -> Architecture:
         """Convert every number to a float64 array, so that functions are compiled once per structure."""
         require_float64()
-        # For concrete numbers NumPy is ten times faster.
-        return jax.tree.map(lambda number: (jnp if is_traced(number) else np).asarray(number, dtype=np.float64), self)
+        return jax.tree.map(lambda leaf: array_module(leaf).asarray(leaf, dtype=np.float64), self)
 
     @property
     def depth(self) -> int:
@@ -177,14 +167,13 @@ class Architecture(DisplayMixin, eqx.Module):
     @property
     def form(self) -> NetworkForm:
         """The structure of the network, which determines the action."""
-        activations = () if self.is_linear else self.activations
+        activations, several = () if self.is_linear else self.activations, self.outputs > 1
         has_richness = self.richness is not None
-        several, every_token = self.outputs > 1, self.read_tokens > 1
-        return NetworkForm(self.forms, several, every_token, activations, has_richness, self.is_infinite)
+        return NetworkForm(self.forms, several, self.read_tokens > 1, activations, has_richness, self.is_infinite)
 
     @property
     def activations(self) -> tuple[Activation, ...]:
-        """The functions phi of the embedding and of the dense layers above it, up to the last nonlinear layer."""
+        """The functions phi of the embedding and of the layers up to the last nonlinear one."""
         return (self.embedding, *map(activation_of, self.layers[: nonlinear_layers(self.layers)]))
 
     @property
@@ -199,26 +188,26 @@ class Architecture(DisplayMixin, eqx.Module):
 
     @property
     def has_sharp_outputs(self) -> bool:
-        """Whether outputs have no variance: at infinite width with a positive richness, where it falls as 1/N_1."""
+        """Whether the variance of outputs falls as 1/N_1 to zero: at infinite width, with a positive richness."""
         return self.is_infinite and bool(self.richness > 0)
 
     @property
     def relative_widths(self) -> tuple[Any, ...]:
-        """The widths in units in which the action is of order one per unit: at infinite width N_l / N_1."""
-        return self.widths if self.width_ratios is None else self.width_ratios
+        """The widths, or N_l / N_1 at infinite width, where the action is per N_1."""
+        return self.width_ratios if self.is_infinite else self.widths
 
     @property
     def root_power(self) -> Any:
-        """N_1^(1/2) gamma_0 with a richness, and 1 without: labels are multiplied by it, outputs divided."""
+        """N_1^(1/2) gamma_0 with a richness, else 1: labels are multiplied by it, outputs divided."""
         return 1.0 if self.richness is None else self.relative_widths[0] ** 0.5 * self.richness
 
     @property
     def label_noise(self) -> Any:
-        """Variance of the labels' noise: T, divided by N_1 gamma_0^2 with a richness, and so zero at infinite width."""
+        """Variance of the labels' noise: T / root_power^2, and zero at infinite width."""
         return 0.0 if self.is_infinite else self.temperature / self.root_power**2
 
     def at_infinite_width(self) -> Architecture:
-        """Return this architecture at infinite width, with the same ratios of widths. It must have a richness."""
+        """Return this architecture, which has a richness, at infinite width with the same ratios of widths."""
         return replace(self, widths=math.inf, width_ratios=self.relative_widths)
 
     @property
@@ -227,26 +216,23 @@ class Architecture(DisplayMixin, eqx.Module):
         return self.overlap_sizes[:-1]
 
     def path_branches(self) -> tuple[tuple[int, ...], ...]:
-        """Return the branches that each path takes, one per layer, counted from 1, in the order of the path axis.
+        """Return the branches (one per layer, from 1, a skip connection first) of each path, repeated for each token.
 
-        The branch of the first layer varies slowest. A skip connection is the first branch of its layer. If several
-        tokens are read, paths to different tokens may take the same branches.
+        The branch of the first layer varies slowest, as on the path axis of features.
         """
         check_fits(self, "the list of them", 8 * self.paths)
-        branches = itertools.product(*(range(1, branches + 1) for branches in self.branches))
-        return tuple(path for path in branches for _ in range(self.read_tokens))
+        paths = itertools.product(*(range(1, branches + 1) for branches in self.branches))
+        return tuple(path for path in paths for _ in range(self.read_tokens))
 
     def branch_heads(self, layer: int) -> np.ndarray:
-        """Return which heads each branch of a layer passes, as booleans (branches, heads). Layers count from 1."""
+        """Return which heads each branch of a layer, from 1, passes, as booleans (branches, heads)."""
         layer = checked_whole_number("layer", layer, least=1, most=self.depth) - 1
         return branch_heads(self.forms[layer], self.heads[layer])
 
     def path_labels(self, first_layer: int = 1) -> tuple[str, ...]:
-        """Return a short name for each path: "201" passes head 2, a skip connection, and head 1.
+        """Return a name for each partial path from `first_layer`: "201" passes head 2, a skip connection, and head 1.
 
-        "-" is a layer without attention, or a network without layers. "1+2" is a weight block that heads 1 and 2 share.
-        If the readout has separate weights per token, ":3" marks a path to the third token. With `first_layer` above 1,
-        partial paths that start at this layer are named.
+        "-" is a layer without attention, "1+2" a block of two heads, and ":3" a path to the third token.
         """
         first_layer = checked_whole_number("first_layer", first_layer, least=1, most=max(self.depth, 1))
         check_fits(self, "the list of them", 8 * self.paths)
@@ -256,72 +242,92 @@ class Architecture(DisplayMixin, eqx.Module):
             labels = ["+".join(str(head + 1) for head in np.flatnonzero(heads)) or "-" for heads in passes]
             if self.forms[layer - 1].has_skip:
                 labels[0] = "0"
-            # Letters distinguish blocks that pass the same heads.
-            counts, letters = Counter(labels), defaultdict(lambda: map(chr, itertools.count(ord("a"))))
-            layers.append([label + next(letters[label]) if counts[label] > 1 else label for label in labels])
+            if len(set(labels)) < len(labels):  # Letters distinguish blocks of the same heads.
+                labels = [f"{label}{chr(ord('a') + i)}" for i, label in enumerate(labels)]
+            layers.append(labels)
         separator = "" if all(len(label) == 1 for labels in layers for label in labels) else "."
         names = tuple(separator.join(path) or "-" for path in itertools.product(*layers))
-        if self.read_tokens == 1:
-            return names
-        return tuple(f"{name}:{token}" for name in names for token in range(1, self.read_tokens + 1))
+        tokens = [""] if self.read_tokens == 1 else [f":{token}" for token in range(1, self.read_tokens + 1)]
+        return tuple(name + token for name in names for token in tokens)
 
     def _view(self) -> Iterator[Block]:
-        yield from architecture_view(self)
+        yield Text(f"**Architecture**: {architecture_line(self)}")
+        rows = (
+            ("functions of units", ", ".join(verbatim(activation.name) for activation in self.activations)),
+            ("layers", ", ".join(map(_kind, self.layers)) or "none"),
+            ("widths", widths_in_words(self)),
+            ("prior variances", ", ".join(map(number, self.prior_variances))),
+            ("read tokens", number(self.read_tokens)),
+        )
+        yield Table(rows)
 
     def head_counts(self) -> Mapping[str, int]:
-        """Return the value of the symbol H_l by name, for every layer that has heads."""
+        """Return the values of H_l by name, for every layer that has heads."""
         return {form.symbols.heads.name: each for form, each in zip(self.forms, self.heads, strict=True) if each}
 
     def size_values(self) -> Mapping[str, int]:
-        """Return the value of every size symbol of the action by name: head counts, outputs C, and tokens read."""
+        """Return the value of every size of the action by name: head counts, outputs, and tokens read."""
         return {**self.head_counts(), "C": self.outputs, TOKENS.name: self.read_tokens}
 
     def layer_numbers(self) -> Mapping[str, Any]:
-        """Return by name the value of every symbol in the layers' expressions, except arrays of weights or data."""
-        variances = zip(self.forms, self.prior_variances[1:-1], strict=True)
-        numbers = {symbol.name: width for symbol, width in zip(self.form.widths, self.relative_widths, strict=True)}
-        numbers |= {form.symbols.variance.name: variance for form, variance in variances}
-        numbers |= self.head_counts()
-        for layer, form in zip(self.layers, self.forms, strict=True):
+        """Return the value of every symbol of the layers by name, except arrays of weights or data."""
+        widths = zip(self.form.widths, self.relative_widths, strict=True)
+        numbers = {symbol.name: width for symbol, width in widths} | self.head_counts()
+        for layer, form, variance in zip(self.layers, self.forms, self.prior_variances[1:-1], strict=True):
+            numbers[form.symbols.variance.name] = variance
             for symbol, value in layer.parameters(form.symbols).items():
                 numbers[symbol.name] = jnp.asarray(value, dtype=jnp.float64) if symbol.is_Matrix else value
         return numbers
 
 
+def _kind(layer: AbstractLayer) -> str:
+    inner = _kind(layer.layer) if isinstance(layer, Skip) else layer.heads or ""
+    return verbatim(f"{type(layer).__name__}({inner})")
+
+
 def checked_architecture(value: Any) -> Architecture:
     """Return `value` after checking that it is an architecture."""
-    return checked_instance(
-        "architecture", value, Architecture, "such as bpkr.Architecture((2, 2), 100, temperature=0.1)"
-    )
+    return checked_instance("architecture", value, Architecture)
 
 
 def require_finite_widths(architecture: Architecture, what: str) -> None:
-    """Raise `ValueError` if the widths are infinite, with the words for what needs finite widths."""
+    """Raise `ValueError` if the widths are infinite."""
     if architecture.is_infinite:
         raise ValueError(f"{what} needs finite widths, got widths=inf")
 
 
-def ansatz_of(architecture: Architecture, labels: int) -> str:
-    """Describe the ansatz for nonlinear units, or the parameterisation with a richness; empty if there is neither."""
+def architecture_line(architecture: Architecture) -> str:
+    """Describe layers, paths, temperature and outputs in words."""
+    richness = "" if architecture.richness is None else f", richness {number(architecture.richness)}"
+    return (
+        f"{counted(architecture.depth, 'layer')}, {counted(architecture.paths, 'path')}, "
+        f"temperature {number(architecture.temperature)}, {counted(architecture.outputs, 'output')}{richness}"
+    )
+
+
+def widths_in_words(architecture: Architecture) -> str:
+    """List the widths, or the ratios of infinite widths."""
+    widths = ", ".join(map(number, architecture.relative_widths))
+    return f"infinite, in the ratios {widths}" if architecture.is_infinite else widths
+
+
+def ansatz_of(architecture: Architecture) -> str:
+    """Describe the ansatz for nonlinear units, or the parameterisation with a richness; else return ""."""
     if architecture.richness is not None:
         if not is_traced(architecture.richness) and architecture.richness == 0:
             return "Richness 0 at infinite width: the Gaussian process; action and log evidence are per width N_1"
-        said = (
+        per_width = "; at infinite width they are multiplied by N_1, and action and log evidence are per N_1"
+        return (
             "Mean-field parameterisation: the likelihood exp(-N_1 gamma_0^2 |f - y|^2 / (2 T)) sharpens with the width "
             "N_1 (a cold posterior), so variances of outputs are of order 1/N_1"
-        )
-        at_infinite_width = "; at infinite width they are multiplied by N_1, and action and log evidence are per N_1"
-        return said + at_infinite_width * architecture.is_infinite
+        ) + per_width * architecture.is_infinite
     if architecture.is_linear:
         return ""
     functions = ", ".join(activation.name for activation in architecture.activations)
-    said = (
+    return (
         f"Gaussian equivalence: hidden units after {functions} are replaced by linear units of the same covariance, "
         "which is accurate if the number of labels is proportional to the widths"
     )
-    if not is_traced(architecture.widths) and labels < _FEW * (widest := max(map(float, architecture.widths))):
-        said += f"; {labels} labels are too few for {widest:.6g} hidden units"
-    return said
 
 
 def counted_paths(architecture: Architecture) -> str:
@@ -331,7 +337,7 @@ def counted_paths(architecture: Architecture) -> str:
 
 
 def check_fits(architecture: Architecture, what: str, numbers: int) -> None:
-    """Raise an error if `what`, which consists of so many float64 numbers, does not fit in the memory."""
+    """Raise an error if `what`, so many float64 numbers, does not fit in memory."""
     memory.check_fits(f"the architecture is too large: {counted_paths(architecture)} paths, and {what},", 8 * numbers)
 
 
@@ -341,7 +347,7 @@ def nonlinear_layers(layers: tuple[AbstractLayer, ...]) -> int:
 
 
 class _Placeholder:
-    """Placeholder for a parameter of a layer, for which expressions must use a symbol."""
+    """Stands for the value of a parameter, in place of which expressions must use a symbol."""
 
     def _sympy_(self):
         raise ValueError(
@@ -359,10 +365,9 @@ def _forms(structure: jax.tree_util.PyTreeDef) -> tuple[LayerForm, ...]:
         # A skip connection needs equal widths, so try them first.
         form = layer_form(layer, LayerSymbols(index, width, width))
         if not form.has_skip:
-            next_width = width_symbol(str(index + 1) if index < len(layers) else "a")
-            form = layer_form(layer, LayerSymbols(index, width, next_width))
+            width, before = width_symbol(str(index + 1) if index < len(layers) else "a"), width
+            form = layer_form(layer, LayerSymbols(index, before, width))
         forms.append(form)
-        width = form.symbols.next_width
     return tuple(forms)
 
 
@@ -372,89 +377,64 @@ def _number(name: str, value: Any, **bounds: float) -> Any:
     return checked.item() if isinstance(checked, np.generic) else checked
 
 
-def _one_per_layer(name: str, values: Any, length: int) -> tuple:
+def _entries(name: str, values: Any, length: int) -> tuple:
     """Return `length` values; one number stands for all."""
     if isinstance(values, (str, bytes)) or not has_entries(values):
         return (values,) * length
     return checked_sequence(name, values, "numbers, or be one number", length)
 
 
-def _widths_and_ratios(forms: Sequence[LayerForm], widths: Any, ratios: Any, richness: Any) -> tuple[tuple, Any]:
-    """Return finite widths without ratios, or infinite widths with the ratios N_l / N_1."""
-    length = len(forms) + 1
-    widths = _one_per_layer("widths", widths, length)
-    if richness is not None and all(isinstance(width, (float, np.floating)) and width == math.inf for width in widths):
-        ratios = _one_per_layer("width_ratios", 1.0 if ratios is None else ratios, length)
-        first, *others = _checked_widths(forms, "width_ratios", ratios)
-        return (math.inf,) * length, (1.0, *(ratio / first for ratio in others))
-    if ratios is not None:
-        raise ValueError(f"width_ratios must be None at finite widths or without a richness, got {shown(ratios)}")
-    return _checked_widths(forms, "widths", widths), None
-
-
-def _checked_widths(forms: Sequence[LayerForm], name: str, widths: tuple) -> tuple:
-    bounds = {"least": _SMALLEST_WIDTH, "most": _LARGEST_WIDTH}
-    checked = [_number(f"{name}[{i}]", width, **bounds) for i, width in enumerate(widths)]
+def _widths(name: str, widths: Any, forms: Sequence[LayerForm]) -> tuple:
+    """Return (N_1, ..., N_a), which must be equal before and after skip connections."""
+    widths = enumerate(_entries(name, widths, len(forms) + 1))
+    checked = [_number(f"{name}[{i}]", width, **_WIDTHS) for i, width in widths]
     for i, form in enumerate(forms):
         before, after = checked[i : i + 2]
         if form.has_skip and after is not before:
             message = f"layer {i + 1} has a skip connection, which needs equal widths before and after it"
-            got = "" if is_traced(before, after) else f"; got {name}[{i}]={before} and {name}[{i + 1}]={after}"
+            known = f"{message}; got {name}[{i}]={shown(before)} and {name}[{i + 1}]={shown(after)}"
             after = jnp.asarray(after) if is_traced(before, after) else after
-            checked[i + 1] = require(after, [Requirement(message + got, after == before)])
+            checked[i + 1] = require(after, [Requirement(message, after == before, lambda known=known: known)])
     return tuple(checked)
 
 
 def _checked_layer(kind: AbstractLayer, form: LayerForm, variance: Any) -> AbstractLayer:
-    """Return `kind` after checking that the theory covers its heads, parameters and prior.
-
-    Traced parameters are checked when the compiled function runs.
-    """
+    """Return `kind` after checking parameters and prior; traced parameters when the compiled function runs."""
     symbols, layer = form.symbols, f"layer {form.symbols.index} ({type(kind).__name__})"
-    heads, attends = kind.heads, form.forward.has(form.symbols.attention)
-    if attends != (checked_whole_number(f"heads of {layer}", heads, least=0) > 0):
-        raise ValueError(f"{layer} has heads={heads}, but {'' if attends else 'no '}attention in its forward map")
-    # Path weights are Gaussian given the next layer only if the prior does not depend on sizes that diverge.
-    sizes = {symbols.width, symbols.next_width, symbols.tokens} & form.covariance.atoms(Symbol)
-    if sizes:
-        found = ", ".join(sorted(map(str, sizes)))
-        raise ValueError(f"{layer}: `prior` must not depend on sizes, such as {found}; divide by them in `forward`")
-    counts, values = {symbols.heads.name: heads} if heads else {}, kind.parameters(symbols)
+    counts, values = {symbols.heads.name: kind.heads} if kind.heads else {}, kind.parameters(symbols)
     if missing := sorted(symbol.name for symbol in form.parameters - set(values)):
         raise ValueError(f"`parameters` of {layer} must name every symbol, but has no value for {', '.join(missing)}")
-    requirements: list[Requirement] = []
+    requirements = []
     for symbol, value in values.items():
         name = f"parameter {symbol.name} of {layer}"
         if symbol.name.removesuffix(f"_{symbols.index}") in _TAKEN:
             raise ValueError(f"{layer} has a parameter called {symbol.name}, which has another meaning; rename it")
-        if symbol.is_Matrix:
-            matrix, size = numeric_array(name, value), count(symbol.shape[0], counts)
-            if matrix.shape != (size, size):
-                raise ValueError(f"{name} must have shape {(size, size)}, got {matrix.shape}")
-            requirements += _is_positive_definite(name, matrix)
-        else:
-            check_is_number(name, value)
-            holds = array_module(value).isfinite(value) & (value > 0)
-            requirements.append(Requirement(f"{name} must be finite and positive, got {shown(value)}", holds))
+        array, shape = numeric_array(name, value), tuple(count(side, counts) for side in getattr(symbol, "shape", ()))
+        if array.shape != shape:
+            raise ValueError(f"{name} must have shape {shape}, got {array.shape}")
+        requirements += _is_positive(name, array)
     kind = require(kind, requirements)
     if not is_traced(variance, *values.values()):
-        given = {symbols.variance: variance, **values}.items()
-        numbers = {symbol.name: np.asarray(value) if symbol.is_Matrix else float(value) for symbol, value in given}
-        numbers |= counts
         scale, matrix = split_coefficient(form.covariance)
         # The identity is not formed, because there can be very many blocks.
-        is_diagonal = isinstance(matrix, Identity)
-        covariance = np.full((1, 1), interpret(scale, numbers)) if is_diagonal else interpret(form.covariance, numbers)
-        require(None, _is_positive_definite(f"the covariance that `prior` of {layer} returns", covariance))
+        covariance = scale * Identity(1) if isinstance(matrix, Identity) else form.covariance
+        given = {symbols.variance: variance, **values}.items()
+        numbers = {symbol.name: np.asarray(value, dtype=float) for symbol, value in given} | counts
+        name = f"the covariance that `prior` of {layer} returns"
+        require(None, _is_positive(name, interpret(covariance, numbers)))
     return kind
 
 
-def _is_positive_definite(name: str, matrix: Any) -> Iterator[Requirement]:
+def _is_positive(name: str, matrix: Any) -> Iterator[Requirement]:
+    """Yield the requirements for a positive number, or a positive definite matrix."""
     module = array_module(matrix)
+    if matrix.ndim == 0:
+        message, holds = f"{name} must be finite and positive", module.isfinite(matrix) & (matrix > 0)
+        yield Requirement(message, holds, lambda: f"{message}, got {float(matrix)}")
+        return
     yield finite_entries(name, matrix)
     symmetric = module.max(module.abs(matrix - matrix.T)) <= 1e-8 * module.max(module.abs(matrix))
     yield Requirement(f"{name} must be symmetric", symmetric)
     smallest, largest = module.linalg.eigvalsh(matrix)[np.array([0, -1])]
-    message, rounding = f"{name} is not positive definite", len(matrix) * np.finfo(np.float64).eps
-    got = f"{message}: eigenvalues {{:.3g}} to {{:.3g}}".format
-    yield Requirement(message, smallest > rounding * largest, lambda: got(smallest, largest))
+    rounding = len(matrix) * np.finfo(np.float64).eps
+    yield Requirement(f"{name} is not positive definite", smallest > rounding * largest)

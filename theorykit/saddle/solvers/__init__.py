@@ -1,1 +1,1 @@
-"""Solvers that minimise an action or make it stationary: Newton's method, sweeps, and shared algebra."""
+"""Solvers that minimise an action or make it stationary by Newton's method."""

@@ -15,9 +15,8 @@ import jax.numpy as jnp
 import optimistix as optx
 from jaxtyping import Array, Bool, Float, Int
 
-from ...checks import checked_function, checked_number, checked_whole_number
+from ...checks import checked_function, checked_number
 from ..problem import AbstractSaddleProblem, Coordinates, Point, reach_of
-from .anderson import AndersonMemory
 from .quadratic_model import QuadraticModel
 
 # Name of the option that limits the steps of a minimisation, a number or an array.
@@ -32,17 +31,6 @@ _RADIUS = 10.0
 _NARROWEST = 1e-8
 # Largest radius of the trust region.
 _WIDEST = 1e8
-# Number of sweeps before the first Newton step, and of sweeps that are combined there.
-_FIRST_SWEEPS = 4
-# Number of sweeps after a failed Newton step.
-_SWEEPS = 2
-# Initial fraction of the convex part of the data term that sweeps bound if they run until convergence. This value was
-# the fastest on many problems.
-_SHARE = 0.25
-# The same fraction for sweeps before Newton's method. This value was the fastest on many problems.
-_NEWTON_SHARE = 0.8
-# Newton's method is faster if a sweep changes every coordinate by less than this.
-_NEAR = 0.04
 # Initial radius of the trust region for min-max points.
 _FIRST_RADIUS = 1.0
 # The iteration towards a min-max point is trapped if the radius falls below this.
@@ -169,46 +157,6 @@ class AbstractSaddleSolver(optx.AbstractMinimiser):
         return progress.point.coordinates, aux, stats
 
 
-def end_of(problem: AbstractSaddleProblem, found: optx.Solution) -> dict[str, Any]:
-    """Return the end `point` of an Optimistix minimiser. Minimisers of this module add counts and the `model` there."""
-    if "point" in found.stats:
-        return found.stats
-    return {"point": problem.at(found.value), "evaluations": jnp.array(0), "curvatures": jnp.array(0)}
-
-
-class _Sweeps(eqx.Module):
-    """Majorise-minimise sweeps, combined by Anderson acceleration.
-
-    If a combination raises the action, a plain sweep replaces it, the memory is cleared, and the share is doubled.
-
-    - `share`: fraction of the convex part of the data term that a sweep bounds.
-    - `memory`: memory of Anderson acceleration.
-    - `plain`: whether the last sweep was plain, so that only rounding can have made it fail.
-    """
-
-    share: Float[Array, ""]
-    memory: AndersonMemory
-    plain: Bool[Array, ""]
-
-    @classmethod
-    def combined(cls, share: float, memory: int, coordinates: int) -> "_Sweeps":
-        # Without memory, sweeps are not combined. Bound the whole convex part, so that the action never rises.
-        return cls(jnp.array(share if memory else 1.0), AndersonMemory.empty(memory, coordinates), jnp.array(False))
-
-    def after(self, accepted: Bool[Array, ""]) -> tuple["_Sweeps", Array]:
-        """Return the sweeps after a point that was `accepted` or rejected, and the share that the next sweep bounds."""
-        share = jnp.where(accepted, self.share, jnp.minimum(2 * self.share, 1.0))
-        return _Sweeps(share, self.memory, ~accepted), jnp.where(accepted, share, 1.0)
-
-    def ahead(self, here: Point, swept: Coordinates) -> tuple[Coordinates, "_Sweeps"]:
-        """Return the next point instead of `swept`, the end of a sweep from `here`, and the updated sweeps."""
-        # If the share is too small, the bound has no minimum. The end of the sweep is then not finite and is rejected.
-        combines = ~self.plain & jnp.all(jnp.isfinite(swept))
-        ahead, memory = self.memory.next_point(here.coordinates, jnp.where(combines, swept, here.coordinates))
-        nothing = jax.tree.map(jnp.zeros_like, memory)
-        return jnp.where(combines, ahead, swept), replace(self, memory=chosen(combines, memory, nothing))
-
-
 class _NewtonState(eqx.Module):
     progress: Progress
     proposal: Coordinates
@@ -216,17 +164,16 @@ class _NewtonState(eqx.Module):
     radius: Float[Array, ""]
     length: Float[Array, ""]
     lowered: Float[Array, ""]
-    left: Int[Array, ""]
-    sweeps: _Sweeps
+    sweeping: Bool[Array, ""]
+    sweeps: Any
 
 
 class Newton(AbstractSaddleSolver):
-    """Newton's method with exact curvature in a trust region, and majorise-minimise sweeps if they do better.
+    """Newton's method with exact curvature in a trust region.
 
     The minimum of the quadratic model within the region is found exactly, so negative eigenvalues of the Hessian lead
-    away from saddle points. Sweeps, combined as in `AcceleratedSweeps`, run at the start and after a failed step. If
-    the network has a skip connection, sweeps have no closed form, and only the region shrinks. The Hessian is also
-    formed at the end point, as evidence.
+    away from saddle points. The Hessian is also formed at the end point, as evidence. A subclass may take other steps
+    at times, see `swept`.
 
     - `atol`: tolerance on the gradient norm per scale, in the affine-invariant metric.
     - `near`: if given, the point counts as found only if the next Newton step is at most `near` times the largest
@@ -236,10 +183,15 @@ class Newton(AbstractSaddleSolver):
     near: float | None = eqx.field(static=True, default=None, converter=_checked_near)
 
     def start(self, problem, coordinates, progress):
-        left, size = jnp.array(_FIRST_SWEEPS if problem.has_sweeps else 0), len(coordinates)
-        model, zero = QuadraticModel(coordinates, coordinates, jnp.zeros((size, size))), jnp.array(0.0)
-        sweeps = _Sweeps.combined(_NEWTON_SHARE, _FIRST_SWEEPS, size)
-        return _NewtonState(progress, coordinates, model, jnp.array(_RADIUS), zero, zero, left, sweeps)
+        size, zero, no = len(coordinates), jnp.array(0.0), jnp.array(False)
+        model = QuadraticModel(coordinates, coordinates, jnp.zeros((size, size)))
+        return _NewtonState(progress, coordinates, model, jnp.array(_RADIUS), zero, zero, no, None)
+
+    def swept(
+        self, problem: AbstractSaddleProblem, here: Point, accepted: Array, state: Any
+    ) -> tuple[Bool[Array, ""], Coordinates, Any]:
+        """Return whether another step replaces Newton's from `here`, its end, and the next `state.sweeps`."""
+        return jnp.array(False), here.coordinates, state.sweeps
 
     def step(self, fn, y, args, options, state, tags):
         problem = args
@@ -254,72 +206,22 @@ class Newton(AbstractSaddleSolver):
         narrower, as_predicted = lowered < state.lowered / 4, lowered > 3 * state.lowered / 4
         wider = as_predicted & (state.length > 0.9 * state.radius)
         radius = jnp.where(~accepted | narrower, state.length / 4, jnp.where(wider, 2 * state.radius, state.radius))
-        was_newton = (state.left == 0) & (state.progress.evaluations > 0)
+        was_newton = ~state.sweeping & (state.progress.evaluations > 0)
         radius = jnp.where(was_newton, jnp.minimum(radius, _WIDEST), state.radius)
 
         promising = (radius < state.radius) & (radius > _NARROWEST) & (state.lowered > state.progress.rounding)
         progress = state.progress.moved(point, accepted, promising)
         here = progress.point
-        left, swept, sweeps = state.left, here.coordinates, state.sweeps
-        if problem.has_sweeps:
-            started, sweeping = state.progress.evaluations > 0, state.left > 0
-            failed = jnp.where(sweeping, jnp.where(sweeps.plain, 0, left), _SWEEPS)
-            left = jnp.where(accepted, jnp.where(started, jnp.maximum(left - 1, 0), left), failed)
-
-            def sweep():
-                sweeps, share = state.sweeps.after(accepted)
-                end = problem.majorise(here, share)
-                return end, *sweeps.ahead(here, end)
-
-            # Switch to Newton's method if the minimum is near.
-            end, swept, sweeps = jax.lax.cond(
-                left > 0, sweep, lambda: (here.coordinates, here.coordinates, state.sweeps)
-            )
-            near = accepted & (jnp.max(jnp.abs(end - here.coordinates)) < _NEAR)
-            left = jnp.where(near, 0, left)
-        newton = (left == 0) | self._is_finished(replace(state, progress=progress))
+        sweeping, swept, sweeps = self.swept(problem, here, accepted, state)
+        newton = ~sweeping | self._is_finished(replace(state, progress=progress))
         # After a failed step, the point and its model stay the same.
-        renewed = newton & (accepted | (state.left > 0))
+        renewed = newton & (accepted | state.sweeping)
         model = jax.lax.cond(renewed, lambda: QuadraticModel.of(problem.expansion(here)), lambda: state.model)
         step, length, lowered = model.least_within(radius)
         ahead = jnp.where(newton, problem.moved(here.coordinates, step), swept)
         progress = replace(progress, curvatures=progress.curvatures + jnp.where(renewed, 1, 0))
-        return here.coordinates, _NewtonState(progress, ahead, model, radius, length, lowered, left, sweeps), None
-
-
-class _SweepState(eqx.Module):
-    progress: Progress
-    proposal: Coordinates
-    sweeps: _Sweeps
-
-
-class AcceleratedSweeps(AbstractSaddleSolver):
-    """Majorise-minimise sweeps with Anderson acceleration, for very many paths. No Hessian is ever formed.
-
-    - `atol`: tolerance on the gradient norm per scale, in the affine-invariant metric.
-    - `memory`: number of sweeps that are combined. With 0, sweeps are not combined: they never raise the action, and
-      converge linearly. If a combination raises the action, a plain sweep replaces it, and the memory is cleared.
-    """
-
-    memory: int = eqx.field(static=True, default=10)
-
-    def __check_init__(self):
-        checked_whole_number("memory", self.memory, least=0)
-
-    def start(self, problem, coordinates, progress):
-        if not problem.has_sweeps:
-            raise ValueError(
-                "sweeps have no closed form with a skip connection; use Newton, or a minimiser of Optimistix"
-            )
-        return _SweepState(progress, coordinates, _Sweeps.combined(_SHARE, self.memory, len(coordinates)))
-
-    def step(self, fn, y, args, options, state, tags):
-        point = args.at(state.proposal)
-        accepted = state.progress.accepts(point)
-        progress, (sweeps, share) = state.progress.moved(point, accepted), state.sweeps.after(accepted)
-        here = progress.point
-        ahead, sweeps = sweeps.ahead(here, args.majorise(here, share))
-        return here.coordinates, _SweepState(progress, ahead, sweeps), None
+        state = _NewtonState(progress, ahead, model, radius, length, lowered, sweeping, sweeps)
+        return here.coordinates, state, None
 
 
 class _IndexState(eqx.Module):

@@ -74,10 +74,6 @@ class QuadraticModel(eqx.Module):
         along = QuadraticModel(slopes, sizes, self.directions)._shifted(jnp.min(sizes) > floor, floor, radius)
         return along, jnp.linalg.norm(along)
 
-    def remaining(self) -> Float[Array, ""]:
-        """Return how much a Newton step would lower the model if negative curvatures had their absolute values."""
-        return jnp.sum(self.slopes**2 / jnp.abs(self.curvatures)) / 2
-
     def newton_length(self) -> Float[Array, ""]:
         """Return the length of the Newton step towards the model's stationary point."""
         return jnp.linalg.norm(self.along_newton())

@@ -301,7 +301,7 @@ def test_a_network_of_other_heads_does_not_go_on_from_this_one(result, folder):
 @pytest.mark.slow
 def test_heads_of_ones_own_serve_as_well(folder, tmp_path):
     rng = np.random.default_rng(0)
-    heads = bpkr.heads(key_query=[0.1 * rng.normal(size=(2, 64, 64)), np.zeros((1, 64, 64))])
+    heads = bpkr.Heads(key_query=[0.1 * rng.normal(size=(2, 64, 64)), np.zeros((1, 64, 64))])
     few = replace(SETTINGS, seeds=1, widths=(20,))
     found = stages.theory_of_heads(heads, few, sources(SETTINGS, folder), tmp_path)
     assert found["U_1"].sizes["path_1"] == 2

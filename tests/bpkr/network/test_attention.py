@@ -1,4 +1,7 @@
-"""Masks, padding and readout positions: against attention among the real tokens alone, and with bad input."""
+"""Attention and path features: against Eqs. (3) and (7) written out, with masks and padding, and with bad input."""
+
+import itertools
+import math
 
 import jax
 import jax.numpy as jnp
@@ -8,10 +11,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from theorykit import bpkr
-from theorykit.testing import random_inputs
-from theorykit.testing.problems import EXAMPLES, INPUT_FEATURES, TOKENS
 
-from ..cases import READOUTS, SEEDS, TWO_LAYERS, assert_close, changed, random_key_queries, refused
+from .. import cases
+from ..cases import (
+    READOUTS,
+    SEEDS,
+    TWO_LAYERS,
+    assert_close,
+    changed,
+    explicit_branches,
+    random_key_queries,
+    refused,
+)
+from ..problems import EXAMPLES, INPUT_FEATURES, TOKENS, random_inputs
 
 G = 3
 ARCHITECTURE = TWO_LAYERS.architecture()
@@ -127,7 +139,7 @@ def test_padding_changes_nothing(seed, readout):
 def test_the_masked_network_is_the_sum_over_its_paths(seed, readout):
     rng = np.random.default_rng(seed)
     inputs, parameters, real = jnp.array(random_inputs(rng)), random_projections(rng), np.flip(REAL, axis=1)
-    heads = bpkr.heads(**parameters)
+    heads = bpkr.Heads(**parameters)
     network = bpkr.sample_network(
         ARCHITECTURE, heads, input_features=INPUT_FEATURES, readout=readout, key=jax.random.key(seed)
     )
@@ -145,23 +157,11 @@ def test_the_masked_network_is_the_sum_over_its_paths(seed, readout):
     assert_close(network(inputs, real_tokens=LENGTHS), expected, 1e-12)
 
 
-def test_a_position_is_read_in_each_example():
+def test_attention_to_padding_is_refused():
     rng = np.random.default_rng(0)
     inputs, parameters = random_inputs(rng), random_projections(rng)
-    attention = bpkr.attention(inputs, **parameters, real_tokens=LENGTHS)
     with refused("attention[0]: real tokens attend to padding"):
         bpkr.path_features(inputs, bpkr.attention(inputs, **parameters), ARCHITECTURE, real_tokens=LENGTHS)
-
-    def features(readout):
-        return bpkr.path_features(inputs, attention, ARCHITECTURE, readout, real_tokens=LENGTHS)
-
-    np.testing.assert_array_equal(features(LENGTHS - 1), features("last"))
-    np.testing.assert_array_equal(features(np.zeros(EXAMPLES, dtype=int)), features("first"))
-    with refused("readout[1] must be the number of a real token, from 0 to 3, got 1"):
-        features(np.ones(EXAMPLES, dtype=int))
-    for position in (TOKENS, -1, 0.5):
-        with refused(f"readout[0] must be the number of a real token, from 0 to 3, got {position:g}"):
-            bpkr.path_features(inputs, attention, ARCHITECTURE, np.full(EXAMPLES, position))
 
 
 def test_attention_that_is_shared_is_that_of_every_example():
@@ -224,7 +224,7 @@ def test_masks_of_torch_have_queries_before_keys():
     additive = np.where(causal, 0.0, -np.inf)
     for mask in (causal, causal[None, None], additive, additive[None, None], np.where(causal, 0.0, lowest)[None, None]):
         np.testing.assert_array_equal(attended(mask, layout="torch"), expected)
-        with refused("its axes are in the other order"):
+        with refused("later tokens, but not to earlier ones"):
             attended(mask)
     # a mask that is not triangular
     some = np.ones((1, 1, TOKENS, TOKENS), dtype=bool)
@@ -232,16 +232,16 @@ def test_masks_of_torch_have_queries_before_keys():
     np.testing.assert_array_equal(attended(some, layout="torch"), attended(some.swapaxes(2, 3)))
     assert attended(some)[0, 0, 2, 0] == 0 < attended(some)[0, 0, 0, 2]
     # True marks what is forbidden, as in torch.nn.MultiheadAttention
-    with refused("or True marks forbidden keys"):
+    with refused("pass its inverse"):
         attended(~causal, layout="torch")
     # only the future, because it is meant
-    with refused('with layout="keys-first"'):
+    with refused('layout="keys-first" if this is intended'):
         attended(causal.T, layout="torch")
     meant = attended(causal, layout="keys-first")
     np.testing.assert_array_equal(meant[0, 0] > 0, causal)
     compiled = jax.jit(attended_to)
     np.testing.assert_array_equal(compiled(additive.T), expected)
-    with pytest.raises((ValueError, RuntimeError), match="its axes are in the other order"):
+    with pytest.raises((ValueError, RuntimeError), match="later tokens, but not to earlier ones"):
         jax.block_until_ready(compiled(additive))
 
 
@@ -252,38 +252,29 @@ def test_masks_of_keys_alone_need_the_layout_of_their_library():
         np.testing.assert_array_equal(attended(mask, layout="torch"), expected)
         np.testing.assert_array_equal(attended(mask.swapaxes(2, 3)), expected)
         for wrong, layout in ((mask, None), (mask, "keys-first"), (mask.swapaxes(2, 3), "torch")):
-            with refused("mask leaves query 1 of example 1, head 0, counted from 0, without any key"):
+            with refused("mask leaves a query without any key"):
                 attended(wrong, layout=layout)
-
-
-def test_as_many_examples_as_tokens_change_no_meaning():
-    lengths, causal = np.array([4, 1, 3, 2]), np.tri(TOKENS, dtype=bool)
-    flags = np.arange(TOKENS) < lengths[:, None]
-    np.testing.assert_array_equal(
-        attended(None, TOKENS, real_tokens=flags), attended(None, TOKENS, real_tokens=lengths)
-    )
-    np.testing.assert_array_equal(attended(causal.T, TOKENS), attended("causal", TOKENS))
 
 
 def test_masks_that_do_not_fit_are_refused():
     for shape in ((EXAMPLES,), (EXAMPLES, TOKENS), (TOKENS + 1, TOKENS), (2, TOKENS, TOKENS), (EXAMPLES, 3, 1, 1)):
-        with refused(f"got an array of bool of shape {shape}"):
+        with refused("mask must have shape"):
             attended(np.ones(shape, dtype=bool))
     with pytest.raises(TypeError, match="mask must be booleans, or floats"):
         attended(np.ones((TOKENS, TOKENS), dtype=int))
     for number in (np.nan, np.inf):
         with refused("adds NaN or infinity to scores"):
             attended(np.full((TOKENS, TOKENS), number))
-    with refused("mask leaves query 2 of example 1, head 0, counted from 0, without any key"):
+    with refused("mask leaves a query without any key"):
         attended(changed(np.ones((EXAMPLES, 1, TOKENS, TOKENS), dtype=bool), np.s_[1, :, :, 2], False))
     for shape in ((TOKENS,), (EXAMPLES, TOKENS + 1), (TOKENS, EXAMPLES)):
-        with refused(f"got an array of bool of shape {shape}"):
+        with refused(f"got {shape}"):
             attended(None, real_tokens=np.ones(shape, dtype=bool))
     for number in (0, TOKENS + 1, 2.5):
-        with refused(f"real_tokens[2] must be a whole number from 1 to the 4 tokens of inputs, got {number:.1f}"):
+        with refused(f"real_tokens must be whole numbers from 1 to 4, got {number:.1f}"):
             attended(None, real_tokens=changed(LENGTHS.astype(float), 2, number))
     for row in ([0, 0, 0, 0], [1, 2, 0, 0]):
-        with refused("real_tokens[3] must be True or False for each token, and True for at least one"):
+        with refused("real_tokens must be booleans, one of them True for each example"):
             attended(None, real_tokens=changed(REAL.astype(int), 3, row))
 
 
@@ -293,5 +284,65 @@ def test_padding_on_the_left_attends_to_itself():
     found = attended("causal", real_tokens=real)
     np.testing.assert_array_equal(found[1, :, :, :3], np.broadcast_to(np.eye(TOKENS)[:, :3], (2, TOKENS, 3)))
     np.testing.assert_allclose(found.sum(axis=2), 1, rtol=1e-15)
-    with refused("without any key to attend to; mark padding with real_tokens"):
+    with refused("without any key; mark padding with real_tokens"):
         attended((CAUSAL & real[:, :, None])[:, None])
+
+
+def explicit_softmax(tokens, key_query):
+    """Eq. (3) for one example and one head, one entry after the other."""
+    weights = np.array([[math.exp(key @ key_query @ query) for query in tokens] for key in tokens])
+    return weights / weights.sum(axis=0)
+
+
+def explicit_path_features(architecture, inputs, attention, readout):
+    """Eq. (7): one product of attention matrices for each path."""
+    tokens = inputs.shape[1]
+    read = {"first": np.eye(tokens)[0], "last": np.eye(tokens)[-1], "mean": np.full(tokens, 1 / tokens)}[readout]
+    features = np.zeros((len(inputs), architecture.paths, inputs.shape[2]))
+    for example, example_tokens in enumerate(inputs):
+        left = iter(attention)
+        mixings = [
+            explicit_branches(layer, next(left)[example] if layer.heads else None, tokens)
+            for layer in architecture.layers
+        ]
+        for index, path in enumerate(itertools.product(*mixings)):
+            features[example, index] = np.linalg.multi_dot([np.eye(tokens), *path, read]) @ example_tokens
+    return features * math.sqrt(architecture.prior_variances[0] / inputs.shape[2])
+
+
+@given(case=cases.SHALLOW_OR_DEEP, seed=SEEDS)
+def test_attention_is_its_explicit_softmax(case, seed):
+    rng = np.random.default_rng(seed)
+    inputs, key_queries = random_inputs(rng), random_key_queries(case.heads, rng)
+    for layer, products in zip(bpkr.attention(inputs, key_query=key_queries), key_queries, strict=True):
+        explicit = [[explicit_softmax(tokens, product) for product in products] for tokens in inputs]
+        assert_close(layer, explicit, 1e-12)
+    # large scores neither overflow nor lose their sum
+    for layer in bpkr.attention(inputs, key_query=[1e4 * products for products in key_queries]):
+        assert np.min(layer) >= 0
+        np.testing.assert_allclose(np.sum(layer, axis=2), 1, rtol=1e-13)
+
+
+@given(
+    case=st.one_of(cases.SHALLOW_OR_DEEP, cases.ANY_OF_THE_GRAMMAR),
+    seed=SEEDS,
+    readout=st.sampled_from(READOUTS),
+)
+def test_path_features_are_their_explicit_sums(case, seed, readout):
+    rng, architecture = np.random.default_rng(seed), case.architecture()
+    inputs = random_inputs(rng)
+    attention = bpkr.attention(inputs, key_query=random_key_queries(case.heads, rng))
+    features = bpkr.path_features(inputs, attention, architecture, readout)
+    assert features.shape == (EXAMPLES, architecture.paths, INPUT_FEATURES)
+    explicit = explicit_path_features(architecture, inputs, list(map(np.asarray, attention)), readout)
+    assert_close(features, explicit, 1e-12)
+
+
+def test_a_network_without_attention_takes_none():
+    inputs, architecture = random_inputs(np.random.default_rng(0)), cases.DEEP_LINEAR.architecture()
+    features = bpkr.path_features(inputs, (), architecture)
+    scale = math.sqrt(cases.DEEP_LINEAR.variances[0] / INPUT_FEATURES)
+    assert_close(features, scale * inputs[:, -1:], 1e-13)
+    assert bpkr.attention(inputs, key_query=()) == ()
+    with refused("attention must have 0 arrays"):
+        bpkr.path_features(inputs, [np.ones((EXAMPLES, 1, TOKENS, TOKENS))], architecture)

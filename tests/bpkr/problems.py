@@ -1,20 +1,15 @@
-"""Draw random problems of theory 1, which are order parameters of an architecture and data that fit it."""
+"""Random problems of theory 1: order parameters of an architecture and data that fit it."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-import jax.numpy as jnp
 import numpy as np
-from jax.typing import ArrayLike
 
-from .. import bpkr
-from ..bpkr.evaluation.action_terms import ActionTerms
-from ..bpkr.order_parameters.order_parameters import from_overlaps
-from ..bpkr.specification import layer_functions
-from ..checks import Count, Index, checked_arguments
+from theorykit import bpkr
+from theorykit.bpkr.order_parameters.order_parameters import from_overlaps
+from theorykit.bpkr.specification import layer_functions
 
 # Sizes are small and fixed, because every new shape needs another compilation.
 EXAMPLES, TEST_EXAMPLES, TOKENS, INPUT_FEATURES = 5, 3, 4, 6
@@ -22,23 +17,7 @@ EXAMPLES, TEST_EXAMPLES, TOKENS, INPUT_FEATURES = 5, 3, 4, 6
 
 @dataclass(frozen=True, repr=False)
 class Problem:
-    """A random problem: arguments for the functions of `bpkr`.
-
-    - `architecture`: the network.
-    - `order_parameters`: random positive definite order parameters.
-    - `features` (examples, paths, features): path features of training examples.
-    - `labels`: (examples,), or (examples, outputs) for several outputs.
-    - `test_features` (examples, paths, features): path features of test examples.
-    - `seed`: the seed with which `random_problem(architecture, seed)` draws the problem.
-
-    Example:
-        >>> import theorykit
-        >>> from theorykit import bpkr, testing
-        >>> theorykit.enable_float64()
-        >>> problem = testing.random_problem(bpkr.Architecture(layers=(2,), widths=10, temperature=0.1), seed=0)
-        >>> problem.features.shape, problem.at_temperature(1.0).architecture.temperature
-        ((5, 2, 6), 1.0)
-    """
+    """An architecture, random positive definite order parameters, and path features with labels."""
 
     architecture: bpkr.Architecture
     order_parameters: bpkr.OrderParameters
@@ -50,30 +29,24 @@ class Problem:
     def __repr__(self):
         return f"{'Problem' if self.seed is None else 'random_problem'}({self.architecture}, seed={self.seed})"
 
-    def evaluate(self) -> ActionTerms:
+    def evaluate(self):
         """Evaluate the action and its parts at the order parameters."""
         return bpkr.evaluate(self._bound(), self.order_parameters)
 
-    def predict(self) -> bpkr.Prediction:
+    def predict(self):
         """Predict the test examples at the order parameters."""
         return bpkr.predict(self._bound(), self.order_parameters, self.test_features)
 
-    def _bound(self) -> bpkr.Problem:
+    def _bound(self):
         return bpkr.Problem(self.architecture, bpkr.Data(self.features, self.labels))
 
-    def at_temperature(self, temperature: ArrayLike) -> Problem:
+    def at_temperature(self, temperature) -> Problem:
         """Return the same problem at another temperature."""
         return replace(self, architecture=replace(self.architecture, temperature=temperature))
 
 
-@checked_arguments
-def random_problem(architecture: bpkr.Architecture, seed: Index) -> Problem:
-    """Draw a problem with 5 training examples, 3 test examples and 6 input features.
-
-    Args:
-        architecture: the network.
-        seed: seed of all random numbers.
-    """
+def random_problem(architecture: bpkr.Architecture, seed: int) -> Problem:
+    """Draw a problem with 5 training examples, 3 test examples and 6 input features."""
     rng = np.random.default_rng(seed)
     order_parameters = random_order_parameters(architecture, rng)
     shape, outputs = (architecture.paths, INPUT_FEATURES), architecture.outputs
@@ -87,16 +60,8 @@ def random_problem(architecture: bpkr.Architecture, seed: Index) -> Problem:
     )
 
 
-@checked_arguments
 def random_order_parameters(architecture: bpkr.Architecture, rng: np.random.Generator) -> bpkr.OrderParameters:
-    """Draw positive definite order parameters (U_1, ..., U_L, u).
-
-    Across a skip connection, U_{l+1} times the square of the gain is a block of U_l.
-
-    Args:
-        architecture: the network.
-        rng: random number generator.
-    """
+    """Draw (U_1, ..., U_L, u). Across a skip connection, U_{l+1} times the squared gain is a block of U_l."""
 
     def positive_definite(size: int) -> np.ndarray:
         factor = rng.normal(size=(size, size + 2))
@@ -124,35 +89,28 @@ def with_leading_block(matrix: np.ndarray, block: np.ndarray) -> np.ndarray:
     return result
 
 
-@checked_arguments
 def symbol_values(problem: Problem) -> dict[str, np.ndarray | float]:
     """Return the values of all symbols of the action, including sizes, by name, for `codegen.interpret`."""
     architecture, point = problem.architecture, problem.order_parameters
     symbols, outputs = bpkr.derive(architecture).symbols, architecture.outputs
     matrices = (*point.matrices, point.readout) if point.matrices else (point.first,)
-    return plain(
-        {
-            **architecture.layer_numbers(),
-            **architecture.size_values(),
-            symbols.variances[-1].name: architecture.prior_variances[-1],
-            symbols.temperature.name: architecture.temperature,
-            symbols.input_features.name: problem.features.shape[2],
-            symbols.examples.name: len(problem.features),
-            "P_test": len(problem.test_features),
-            **{symbol.name: value for symbol, value in zip(symbols.order_parameters, matrices, strict=True)},
-            symbols.features.name: feature_matrix(problem.features, outputs),
-            symbols.test_features.name: feature_matrix(problem.test_features, outputs),
-            symbols.labels.name: problem.labels.reshape(-1, 1),
-        }
-    )
-
-
-def plain(values: Mapping[str, ArrayLike]) -> dict[str, np.ndarray | float]:
-    """Convert values to Python numbers and NumPy arrays by name, for the interpreter."""
+    values = {
+        **architecture.layer_numbers(),
+        **architecture.size_values(),
+        symbols.variances[-1].name: architecture.prior_variances[-1],
+        symbols.temperature.name: architecture.temperature,
+        symbols.input_features.name: problem.features.shape[2],
+        symbols.examples.name: len(problem.features),
+        "P_test": len(problem.test_features),
+        **{symbol.name: value for symbol, value in zip(symbols.order_parameters, matrices, strict=True)},
+        symbols.features.name: _feature_matrix(problem.features, outputs),
+        symbols.test_features.name: _feature_matrix(problem.test_features, outputs),
+        symbols.labels.name: problem.labels.reshape(-1, 1),
+    }
     return {name: np.asarray(value) if np.ndim(value) else float(value) for name, value in values.items()}
 
 
-def feature_matrix(features: np.ndarray, outputs: int) -> np.ndarray:
+def _feature_matrix(features: np.ndarray, outputs: int) -> np.ndarray:
     """Return Phi, with one row per (example, output) pair and one column per (path, output, feature)."""
     examples, paths, width = features.shape
     found = np.zeros((examples, outputs, paths, outputs, width))
@@ -161,24 +119,6 @@ def feature_matrix(features: np.ndarray, outputs: int) -> np.ndarray:
     return found.reshape(examples * outputs, -1)
 
 
-@checked_arguments
-def random_inputs(rng: np.random.Generator, examples: Count = EXAMPLES) -> np.ndarray:
-    """Draw standard normal inputs (examples, 4 tokens, 6 features).
-
-    Args:
-        rng: random number generator.
-        examples: number of examples.
-    """
+def random_inputs(rng: np.random.Generator, examples: int = EXAMPLES) -> np.ndarray:
+    """Draw standard normal inputs (examples, 4 tokens, 6 features)."""
     return rng.normal(size=(examples, TOKENS, INPUT_FEATURES))
-
-
-@checked_arguments
-def random_heads(architecture: bpkr.Architecture, rng: np.random.Generator) -> bpkr.Heads:
-    """Draw heads with random key-query products for every layer with heads.
-
-    Args:
-        architecture: the network.
-        rng: random number generator.
-    """
-    shapes = [(heads, INPUT_FEATURES, INPUT_FEATURES) for heads in architecture.heads if heads]
-    return bpkr.heads(key_query=[jnp.asarray(rng.normal(size=shape)) / INPUT_FEATURES for shape in shapes])

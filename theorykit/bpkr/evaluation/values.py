@@ -1,0 +1,252 @@
+"""Values at given order parameters: parts of the action, predictions, kernels and head scores."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.typing import ArrayLike
+from jaxtyping import Array, Float
+from sympy import Expr
+
+from ...checks import Requirement, array_module, checked_symmetric, counted, finite_array, is_traced, on_host, require
+from ...compilation import jit_and_keep
+from ...settings import usual_settings
+from ...symbolic.documents.display import DisplayMixin
+from ...symbolic.documents.document import Table, Text, verbatim
+from ...symbolic.documents.values import brief
+from ...threads import MANY_ROWS
+from ..data.canonical import shared_size, with_zeros
+from ..data.classes import Classes
+from ..features.implicit import Features, ImplicitFeatures
+from ..features.kernels import kernel_between, kernel_diagonal
+from ..order_parameters.order_parameters import OrderParameters, PointLike, checked_order_parameters, gp_limit
+from ..specification.architecture import Architecture
+from .formulas import BoundAction, compiled_terms, entropies_by_name
+from .problem import Problem, as_problem
+
+
+class ActionTerms(NamedTuple):
+    """The parts of the action and their sum; see `evaluate`."""
+
+    entropies: tuple[Float[Array, ""], ...]
+    energy: Float[Array, ""]
+    total: Float[Array, ""]
+
+    @property
+    def entropy(self) -> Float[Array, ""]:
+        """The sum of all entropies."""
+        return sum(self.entropies)
+
+
+@usual_settings()
+def evaluate(problem: Problem, order_parameters: PointLike) -> ActionTerms:
+    """Evaluate the action and its parts at given order parameters, Eq. (32).
+
+    Args:
+        problem: the architecture with its training data.
+        order_parameters: the order parameters, or a `Saddle`.
+
+    Returns:
+        `entropies` (S_1, ..., S_L, S_a), their sum `entropy`, `energy`, and the `total` S. The posterior is
+        proportional to exp(-S/2). At infinite width with a richness, all are divided by N_1.
+    """
+    problem = as_problem(problem)
+    problem.require_labels()
+    return problem.finite(_evaluated(problem.canonical, problem.point(order_parameters)))
+
+
+@jit_and_keep
+def _evaluated(problem: Problem, order_parameters: OrderParameters) -> ActionTerms:
+    bound, energy = problem.bound, problem.energy.value(order_parameters.first)
+    entropies = bound(bound.point(order_parameters), **entropies_by_name(bound.action))
+    return ActionTerms(tuple(entropies.values()), energy, bound.entropy(order_parameters) + energy)
+
+
+@jit_and_keep
+def action_terms(bound: BoundAction, order_parameters: OrderParameters, features: Array, labels: Array) -> ActionTerms:
+    """Evaluate the generated function of arrays; NaN if the kernel has no Cholesky factor."""
+    given = bound.numbers() | bound.point(order_parameters) | bound.data(features, labels)
+    *entropies, energy, total = compiled_terms(bound.action).call_from(given).values()
+    return ActionTerms(tuple(entropies), energy, total)
+
+
+def evaluate_infinite_width(problem: Problem) -> tuple[float, float]:
+    """Return the energy and the log evidence of the Gaussian process at infinite width."""
+    energy = float(evaluate(problem, gp_limit(problem.architecture)).energy)
+    return energy, -(energy + problem.data.label_count * np.log(2 * np.pi)) / 2
+
+
+def parameter_values(problem: Problem) -> dict[Expr, Float[Array, "..."] | int]:
+    """Return the value of every parameter of `derive(architecture).of_free_order_parameters`, by symbol.
+
+    Use them to minimise the action with `theorykit.saddle`, for example after adding a custom term.
+    """
+    as_problem(problem).require_labels()
+    bound, data = problem.bound, problem.data
+    if data.replaces or isinstance(data.features, ImplicitFeatures):
+        raise ValueError("problem must have an array of features, not second moments or kernels")
+    values = bound.numbers() | bound.data(data.features, data.labels)
+    return {symbol: values[symbol] for symbol in bound.action.of_free_order_parameters.parameters}
+
+
+class Prediction(DisplayMixin, eqx.Module):
+    """Posterior mean and variance of the outputs on test examples, without the labels' noise T.
+
+    - `mean`, `variance`: (examples,) for one output, and (examples, outputs) for several.
+    - `ansatz`: the assumption beyond large widths, or the parameterisation, in words; else empty.
+    - `classes`: the classes of the labels, if any.
+    """
+
+    mean: Float[Array, "examples *outputs"]
+    variance: Float[Array, "examples *outputs"]
+    ansatz: str = eqx.field(static=True, default="")
+    classes: Classes | None = eqx.field(static=True, default=None)
+
+    def _view(self):
+        yield Text(f"**Prediction** for {counted(len(self.mean), 'test example')}, without label noise")
+        rows = [("mean", brief(self.mean)), ("standard deviation", brief(np.sqrt(self.variance)))]
+        if self.classes is not None:
+            rows.append(("classes", verbatim(self.classes._shares(self.mean))))
+        yield Table((*rows, *([("ansatz", self.ansatz)] if self.ansatz else [])))
+
+
+@usual_settings()
+def predict(problem: Problem, order_parameters: PointLike, test_features: Features | None = None) -> Prediction:
+    """Predict the output on test examples: mean (Eqs. 9, 29) and variance (Eq. 30).
+
+    Args:
+        problem: the architecture with its training data.
+        order_parameters: the order parameters, or a `Saddle`.
+        test_features: path features (examples, paths, features), by default those of the problem.
+    """
+    problem = as_problem(problem)
+    problem.require_labels()
+    test_features = problem.test_features(test_features)
+    point, examples = problem.point(order_parameters, singular=True), len(test_features)
+    pads = problem.examples.adds_zeros and examples <= MANY_ROWS and not is_traced(point, test_features)
+    if pads:
+        # Add examples of zeros, so that similar numbers of examples share a compiled function.
+        size, widens = shared_size(examples), problem.examples.directions is None
+        test_features = jnp.asarray(with_zeros(test_features, size, widens))
+    prediction = prediction_at(problem.canonical, point, test_features)
+    if pads:
+        # Slice on the host, where it needs no compilation.
+        prediction = jax.tree.map(lambda array: jnp.asarray(np.asarray(array)[:examples]), prediction)
+    return replace(problem.finite(prediction), ansatz=problem.ansatz, classes=problem.data.classes)
+
+
+@jit_and_keep
+def prediction_at(problem: Problem, order_parameters: OrderParameters, test_features: Features) -> Prediction:
+    """Predict without checks. Order parameters may be singular."""
+    u1, kernel, outputs = order_parameters.first, problem.examples.kernel, problem.architecture.outputs
+    between = kernel.between(u1, problem.examples.tested(test_features))
+    kernels = kernel.matrix(u1), between, kernel_diagonal(u1, test_features)
+    found = prediction_from_kernels(problem.bound, *kernels, problem.examples.labels)
+    return found if outputs == 1 else jax.tree.map(lambda array: array.reshape(-1, outputs), found)
+
+
+def prediction_from_kernels(
+    bound: BoundAction, kernel: Array, between: Array, test_diagonal: Array, labels: Float[Array, "rows one"]
+) -> Prediction:
+    """Evaluate Eqs. (9), (29), (30) with one row per (example, output).
+
+    Args:
+        bound: the action with the numbers of an architecture.
+        kernel: K among training examples (rows, rows).
+        between: K between test and training examples (test rows, rows).
+        test_diagonal: K of each test example with itself (test rows,).
+        labels: y (rows, 1).
+    """
+    form, symbols, richness = bound.action.of_kernels, bound.symbols, bound.architecture.richness
+    given = {form.kernel: kernel, form.between: between, form.test_diagonal: test_diagonal[:, None]}
+    given[symbols.labels] = labels
+    if richness is not None:
+        # At zero richness the network is a Gaussian process, with the standard variance.
+        given[symbols.richness] = jnp.where(richness == 0, 1.0, richness)
+    found = bound(given, mean=form.mean, variance=form.variance)
+    # Rounding can make the variance negative if the output is certain.
+    return Prediction(found["mean"][:, 0], jnp.maximum(found["variance"][:, 0], 0.0))
+
+
+@usual_settings()
+def kernel(problem: Problem, order_parameters: PointLike, other: Features | None = None) -> Array:
+    """Return the kernel K (Eq. 10) between training examples and other examples.
+
+    Args:
+        problem: the architecture with its training data, which need not have labels.
+        order_parameters: the order parameters, or a `Saddle`.
+        other: path features (examples, paths, features), by default the training features.
+
+    Returns:
+        One row per training example and output, and one column per other example and output. The output varies fastest.
+    """
+    problem = as_problem(problem)
+    if problem.data.replaces:
+        raise ValueError("kernel needs training features, not second moments")
+    features = problem.data.features
+    other = features if other is None else problem.test_features(other, "other features")
+    return _kernel(problem.point(order_parameters, singular=True).first, features, other)
+
+
+_kernel = jit_and_keep(kernel_between)
+
+
+class KernelTaskAlignment(NamedTuple):
+    """The result of `kernel_task_alignment`."""
+
+    eigenvalues: Float[Array, " examples"]
+    cosines: Float[Array, " examples"]
+
+
+def kernel_task_alignment(kernel: ArrayLike, labels: ArrayLike) -> KernelTaskAlignment:
+    """Measure how well each principal component of a kernel aligns with the labels.
+
+    Args:
+        kernel: symmetric (examples, examples).
+        labels: one number per example (examples,), not all zero.
+
+    Returns:
+        `eigenvalues`, the largest first, and the absolute `cosines` of each component with the labels. Their squares
+        sum to one.
+    """
+    labels, kernel = finite_array("labels", labels, "examples"), checked_symmetric("kernel", kernel)
+    if len(kernel) != len(labels):
+        raise ValueError(f"kernel of shape {kernel.shape} does not fit {counted(len(labels), 'label')}")
+    numbers = on_host(labels)
+    is_nonzero = array_module(numbers).any(numbers != 0)
+    labels = require(labels, [Requirement("labels are all zero, so their cosines are not defined", is_nonzero)])
+    eigenvalues, components = jnp.linalg.eigh(kernel)
+    cosines = jnp.abs(components.T @ labels) / jnp.linalg.norm(labels)
+    return KernelTaskAlignment(eigenvalues[::-1], cosines[::-1])
+
+
+@usual_settings()
+def head_scores(architecture: Architecture, order_parameters: PointLike) -> tuple[Float[Array, " heads"], ...]:
+    """Score the importance of every head. The most important head of all layers scores 1.
+
+    The score is the sum of |U_1^{pi pi'}| over outputs and over pairs of paths with at least one path through the head,
+    divided by the largest such sum. It ignores the size of the features: a head with small features can score high and
+    have little effect.
+
+    Args:
+        architecture: the architecture.
+        order_parameters: the order parameters, or a `Saddle`.
+
+    Returns:
+        One array (H_l,) per layer, empty for a layer without heads.
+    """
+    first = on_host(checked_order_parameters(architecture, order_parameters, singular=True).first)
+    module, paths = array_module(first), architecture.paths
+    branches = np.array(architecture.path_branches()) - 1
+    magnitudes = abs(first).reshape((paths, len(first) // paths) * 2).sum(axis=(1, 3))
+    sums = []
+    for layer in range(architecture.depth):
+        misses = ~architecture.branch_heads(layer + 1)[branches[:, layer]]
+        sums.append(magnitudes.sum() - module.einsum("ah,ab,bh->h", misses, magnitudes, misses))
+    largest = module.max(module.concatenate([np.zeros(1), *sums]))
+    return tuple(jnp.asarray(layer_sums / largest) for layer_sums in sums)

@@ -1,0 +1,244 @@
+"""Solvers for many paths: majorise-minimise sweeps, and the smallest curvature where no Hessian is formed.
+
+Sources: H. F. Walker, P. Ni, "Anderson acceleration for fixed-point iterations", SIAM J. Numer. Anal. 49 (2011) 1715;
+E. R. Davidson, J. Comput. Phys. 17 (1975) 87; R. B. Morgan, D. S. Scott, "Generalizations of Davidson's method for
+computing eigenvalues of sparse symmetric matrices", SIAM J. Sci. Stat. Comput. 7 (1986) 817.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import lineax as lx
+from jaxtyping import Array, Bool, Float, Int
+
+from ...checks import checked_whole_number
+from ...saddle.problem import Coordinates, Point
+from ...saddle.solvers import minimisers
+from ...saddle.solvers.minimisers import AbstractSaddleSolver, Progress, chosen
+from ..evaluation.problem import Problem
+
+# Number of sweeps before the first Newton step, and of sweeps that are combined there.
+_FIRST_SWEEPS = 4
+# Number of sweeps after a failed Newton step.
+_SWEEPS = 2
+# Initial fraction of the convex part of the data term that sweeps bound, alone and before Newton's method. These values
+# were the fastest on many problems.
+_SHARE, _NEWTON_SHARE = 0.25, 0.8
+# Newton's method is faster if a sweep changes every coordinate by less than this.
+_NEAR = 0.04
+# Maximum number of products with a Hessian that is too large to form, and relative error of its smallest eigenvalue.
+_PRODUCTS, _TOLERANCE = 16, 0.1
+# Relative tolerance and maximum number of steps of solves with the model. A rough search direction suffices.
+_MODEL_TOLERANCE, _MODEL_STEPS = 0.01, 20
+# Number of inverse iterations with the model that produce the second search vector.
+_WARMUP = 2
+# Minimum number of products. After fewer, the residual of a wrong eigenvalue may be small by chance.
+_LEAST = 5
+# Two directions count as the same if their cosine differs from one by less than this.
+_ALIKE = 1e-6
+
+Vector = Float[Array, " size"]
+Product = Callable[[Vector], Vector]
+
+
+class _Sweeps(eqx.Module):
+    """Majorise-minimise sweeps x -> g(x), combined by Anderson acceleration.
+
+    If a combination raises the action, a plain sweep replaces it, the memory is cleared, and the share is doubled.
+
+    - `share`: fraction of the convex part of the data term that a sweep bounds.
+    - `steps`, `turns`: differences of successive points, newest first, and of the changes g(x) - x there.
+    - `point`, `change`: the last point, if `has_last`, and the change there.
+    - `plain`: whether the last sweep was plain, so that only rounding can have made it fail.
+    """
+
+    share: Float[Array, ""]
+    steps: Float[Array, "memory coordinates"]
+    turns: Float[Array, "memory coordinates"]
+    point: Coordinates
+    change: Coordinates
+    has_last: Bool[Array, ""]
+    plain: Bool[Array, ""]
+
+    @classmethod
+    def start(cls, share: float, memory: int, size: int) -> _Sweeps:
+        rows, last, no = jnp.zeros((memory, size)), jnp.zeros(size), jnp.array(False)
+        # Without memory, bound the whole convex part, so that the action never rises.
+        return cls(jnp.array(share if memory else 1.0), rows, rows, last, last, no, no)
+
+    def ahead(
+        self, problem: Problem, here: Point, accepted: Bool[Array, ""]
+    ) -> tuple[Coordinates, Coordinates, _Sweeps]:
+        """Return the end of a sweep from `here`, the next point, and the sweeps.
+
+        The next point minimises g(x) - x under the assumption that g is linear along the steps.
+        """
+        share = jnp.where(accepted, self.share, jnp.minimum(2 * self.share, 1.0))
+        end = problem.majorise(here, jnp.where(accepted, share, 1.0))
+        # If the share is too small, the bound has no minimum. The end is then not finite and is rejected.
+        combines = accepted & jnp.all(jnp.isfinite(end))
+        point = here.coordinates
+        change = jnp.where(combines, end - point, 0.0)
+        steps, turns = (
+            jnp.where(self.has_last, jnp.roll(rows, 1, axis=0).at[:1].set(newest), rows)
+            for rows, newest in ((self.steps, point - self.point), (self.turns, change - self.change))
+        )
+        weights, *_ = jnp.linalg.lstsq(turns.T, change, rcond=1e-10)
+        ahead = jnp.where(combines, point + change - weights @ (steps + turns), end)
+        after = _Sweeps(share, steps, turns, point, change, jnp.array(True), ~accepted)
+        cleared = replace(jax.tree.map(jnp.zeros_like, after), share=share, plain=~accepted)
+        return end, ahead, chosen(combines, after, cleared)
+
+
+class Newton(minimisers.Newton):
+    """Newton's method with exact curvature in a trust region, and majorise-minimise sweeps if they do better.
+
+    Sweeps, combined as in `AcceleratedSweeps`, run at the start and after a failed step. If the network has a skip
+    connection, they have no closed form, and only the region shrinks.
+
+    - `atol`: tolerance on the gradient norm per largest width, in the affine-invariant metric.
+    """
+
+    def start(self, problem, coordinates, progress):
+        state = super().start(problem, coordinates, progress)
+        if not problem.has_sweeps:
+            return state
+        sweeps = jnp.array(_FIRST_SWEEPS), _Sweeps.start(_NEWTON_SHARE, _FIRST_SWEEPS, len(coordinates))
+        return replace(state, sweeping=jnp.array(True), sweeps=sweeps)
+
+    def swept(self, problem, here, accepted, state):
+        if not problem.has_sweeps:
+            return super().swept(problem, here, accepted, state)
+        left, sweeps = state.sweeps
+        failed = jnp.where(left > 0, jnp.where(sweeps.plain, 0, left), _SWEEPS)
+        fewer = jnp.where(state.progress.evaluations > 0, jnp.maximum(left - 1, 0), left)
+        left = jnp.where(accepted, fewer, failed)
+        end, ahead, sweeps = jax.lax.cond(
+            left > 0,
+            lambda: sweeps.ahead(problem, here, accepted),
+            lambda: (here.coordinates, here.coordinates, sweeps),
+        )
+        near = accepted & (jnp.max(jnp.abs(end - here.coordinates)) < _NEAR)
+        left = jnp.where(near, 0, left)
+        return left > 0, ahead, (left, sweeps)
+
+
+class _SweepState(eqx.Module):
+    progress: Progress
+    proposal: Coordinates
+    sweeps: _Sweeps
+
+
+class AcceleratedSweeps(AbstractSaddleSolver):
+    """Majorise-minimise sweeps with Anderson acceleration, for very many paths. No Hessian is ever formed.
+
+    - `atol`: tolerance on the gradient norm per largest width, in the affine-invariant metric.
+    - `memory`: number of sweeps that are combined. With 0, sweeps never raise the action, and converge linearly.
+    """
+
+    memory: int = eqx.field(static=True, default=10)
+
+    def __check_init__(self):
+        checked_whole_number("memory", self.memory, least=0)
+
+    def start(self, problem, coordinates, progress):
+        if not problem.has_sweeps:
+            raise ValueError("sweeps have no closed form with a skip connection; use Newton")
+        return _SweepState(progress, coordinates, _Sweeps.start(_SHARE, self.memory, len(coordinates)))
+
+    def step(self, fn, y, args, options, state, tags):
+        point = args.at(state.proposal)
+        accepted = state.progress.accepts(point)
+        progress = state.progress.moved(point, accepted)
+        _, ahead, sweeps = state.sweeps.ahead(args, progress.point, accepted)
+        return progress.point.coordinates, _SweepState(progress, ahead, sweeps), None
+
+
+def least_curvature(problem: Problem, point: Point) -> Float[Array, ""]:
+    """Bound the smallest eigenvalue of the Hessian of S from above, per largest width, by a few products."""
+    action, size = problem.action_on_tangent(point)
+    start = jax.random.normal(jax.random.key(0), (size,), dtype=jnp.float64)
+    functions = action, problem.model_on_tangent(point)
+    products = [jax.linearize(jax.grad(function), jnp.zeros(size))[1] for function in functions]
+    return smallest_eigenvalue(*products, start, products=_PRODUCTS, tolerance=_TOLERANCE).value / problem.scale
+
+
+class Eigenvalue(eqx.Module):
+    """An upper bound `value` on the smallest eigenvalue; some eigenvalue is within `residual` of it."""
+
+    value: Float[Array, ""]
+    residual: Float[Array, ""]
+    products: Int[Array, ""]
+
+
+def smallest_eigenvalue(
+    product: Product, model: Product, start: Vector, *, products: int, tolerance: float
+) -> Eigenvalue:
+    """Find the smallest eigenvalue of a symmetric matrix by Davidson's method.
+
+    The next search vector is M^{-1} r for the residual r. The model M approximates the matrix, has cheap products, and
+    is most accurate in its softest directions.
+
+    Args:
+        product, model: multiply a vector by the matrix, and by its model.
+        start: first search vector (size,). Choose it at random: directions orthogonal to it are not found.
+        products: maximum number of products.
+        tolerance: stop when the residual is below this multiple of the value.
+    """
+    size, first = len(start), _unit(start)
+    products = min(products, size)
+    structure = jax.ShapeDtypeStruct((size,), start.dtype)
+    operator = lx.FunctionLinearOperator(model, structure, lx.positive_semidefinite_tag)
+    solver = lx.CG(rtol=_MODEL_TOLERANCE, atol=0.0, max_steps=_MODEL_STEPS, norm=jnp.linalg.norm, stabilise_every=None)
+
+    def solve(vector: Vector) -> Vector:
+        """Approximate M^{-1} v up to its length, or return v if M is not positive and conjugate gradients fail."""
+        found = lx.linear_solve(operator, _unit(vector), solver, throw=False).value
+        return _unit(jnp.where(jnp.all(jnp.isfinite(found)), found, vector))
+
+    softened = jax.lax.fori_loop(0, _WARMUP, lambda _, vector: solve(vector), first)
+
+    def goes_on(state):
+        _, _, ahead, found = state
+        small = found.residual <= tolerance * jnp.abs(found.value)
+        done = small & (found.products >= min(_LEAST, products))
+        return (found.products < products) & ~done & jnp.any(ahead != 0)
+
+    def step(state):
+        basis, images, ahead, found = state
+        taken = found.products
+        basis = basis.at[taken].set(ahead)
+        images = images.at[taken].set(product(ahead))
+        projected = basis @ images.T
+        # Give unused rows an eigenvalue larger than all others, so that they are not selected.
+        used = jnp.arange(products) <= taken
+        beyond = 2 * jnp.sum(jnp.abs(projected)) + 1
+        projected = jnp.where(used[:, None] & used, (projected + projected.T) / 2, beyond * jnp.eye(products))
+        values, vectors = jnp.linalg.eigh(projected)
+        residual = vectors[:, 0] @ images - values[0] * (vectors[:, 0] @ basis)
+        # A model that does not distinguish directions, such as the identity, leaves the start unchanged.
+        is_second = (taken == 0) & (jnp.abs(softened @ first) < 1 - _ALIKE)
+        remaining = _beyond(basis, jnp.where(is_second, softened, solve(residual)))
+        is_exhausted = jnp.linalg.norm(remaining) < jnp.sqrt(jnp.finfo(remaining.dtype).eps)
+        ahead = jnp.where(is_exhausted, 0.0, _beyond(basis, _unit(remaining)))
+        return basis, images, ahead, Eigenvalue(values[0], jnp.linalg.norm(residual), taken + 1)
+
+    empty = jnp.zeros((products, size))
+    nothing = Eigenvalue(jnp.array(jnp.inf), jnp.array(jnp.inf), jnp.array(0))
+    *_, found = jax.lax.while_loop(goes_on, step, (empty, empty, first, nothing))
+    return found
+
+
+def _unit(vector: Vector) -> Vector:
+    length = jnp.linalg.norm(vector)
+    return vector / jnp.where(length > 0, length, 1.0)
+
+
+def _beyond(basis: Float[Array, "k size"], vector: Vector) -> Vector:
+    """Return the part of a vector orthogonal to the rows of `basis`, which are orthonormal or zero."""
+    return vector - (basis @ vector) @ basis

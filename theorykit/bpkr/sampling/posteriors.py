@@ -1,0 +1,218 @@
+"""Posteriors as densities over flat coordinates, and their samplers: NUTS, and block Gibbs."""
+
+import itertools
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jax.scipy.linalg import cho_solve
+from jaxtyping import Array, Float, PRNGKeyArray
+
+from ...extras import Lazy
+from .. import OrderParameters, Problem
+from ..evaluation.values import prediction_at
+from ..features.implicit import Features, ImplicitFeatures, PathFeatures
+from ..network.network import Weights, colour_layers, overlaps, read_paths
+from ..order_parameters.coordinates import FiniteWidthLaw
+from ..specification import layer_functions
+from ..specification.activations import apply_to
+from ..specification.architecture import Architecture, nonlinear_layers
+
+numpyro = Lazy("numpyro", "the No-U-Turn sampler")
+
+Coordinates = Float[Array, " coordinates"]
+White = tuple[Weights, ...]
+
+
+def _named(point: OrderParameters, first: int = 1) -> dict[str, Array]:
+    matrices = {f"U_{layer}": matrix for layer, matrix in enumerate(point.matrices, first)}
+    return {**matrices, "u": point.readout}
+
+
+class OrderParameterPosterior(eqx.Module):
+    """The exact posterior of the order parameters at any width, in the coordinates of `law`.
+
+    With the embedding integrated out, the likelihood is N(y; 0, K(U_1) + T I). It depends on the
+    weights only through U_1, so a few coordinates replace all weights.
+    """
+
+    law: FiniteWidthLaw
+    problem: Problem
+    test_features: Features
+
+    def start(self, key: PRNGKeyArray) -> Coordinates:
+        """Draw from the prior."""
+        return self.law.sample(key)
+
+    def log_density(self, coordinates: Coordinates) -> Float[Array, ""]:
+        """Return log p(coordinates) + log N(y; 0, K(U_1) + T I)."""
+        energy, first = self.problem.energy, self.law.order_parameters(coordinates).first
+        here = jax.lax.stop_gradient(first)
+        # One evaluation gives value and gradient, in half the time of automatic differentiation.
+        point = energy.at(here)
+        value = point.value + jnp.sum(point.slope * (first - here))
+        return self.law.log_prior(coordinates) + energy.label_constant - value / 2
+
+    def record(self, coordinates: Coordinates) -> Mapping[str, Array]:
+        """Return U_l, u, and, given these, mean and variance of the output on test examples."""
+        point = self.law.order_parameters(coordinates)
+        if not len(self.test_features):
+            return _named(point)
+        prediction = prediction_at(self.problem, point, self.test_features)
+        return {**_named(point), "mean": prediction.mean, "variance": prediction.variance}
+
+
+class WeightPosterior(eqx.Module):
+    """The posterior of all weights, Eqs. (5), (6) and (8), whose prior is N(0, 1).
+
+    With a richness, `labels` and `outputs` are multiplied by `architecture.root_power`. Weights
+    have `shapes`: embedding, layers, readout.
+    """
+
+    architecture: Architecture
+    features: PathFeatures
+    labels: Float[Array, "examples outputs"]
+    test_features: Features
+    shapes: tuple[tuple[int, int], ...] = eqx.field(static=True)
+
+    def start(self, key: PRNGKeyArray) -> Coordinates:
+        """Draw from the prior."""
+        return jax.random.normal(key, (sum(map(math.prod, self.shapes)),))
+
+    def path_weights(self, white: White) -> tuple[Weights, ...]:
+        """Return (w^(1), ..., w^(L+1)), Eq. (6), above the last nonlinear layer."""
+        _, *layers, readout = white
+        nonlinear = nonlinear_layers(self.architecture.layers)
+        blocks = colour_layers(self.architecture, layers)[nonlinear:]
+        readout = jnp.sqrt(self.architecture.prior_variances[-1]) * readout
+        forms, numbers = self.architecture.forms[nonlinear:], self.architecture.layer_numbers()
+        return layer_functions.all_path_weights(forms, numbers, blocks, readout)
+
+    def outputs(self, white: White, features: Features) -> Array:
+        """Return f(x) (examples, outputs), Eq. (5)."""
+        first = self.path_weights(white)[0]
+        if not isinstance(features, ImplicitFeatures):
+            return read_paths(first, white[0], features)
+        variances = (1.0, *self.architecture.prior_variances[1:-1])
+        hidden = features.tokens
+        for layer, activation in enumerate(self.architecture.activations):
+            # Tokens include the scale of the first layer.
+            scale = jnp.sqrt(variances[layer] / hidden.shape[2]) if layer else 1.0
+            hidden = apply_to(activation, scale * jnp.einsum("mn,esn->esm", white[layer], hidden))
+        readings = jnp.einsum("esn,esp->epn", hidden, features.readings) / jnp.sqrt(hidden.shape[2])
+        by_output = first.reshape(readings.shape[1], -1, readings.shape[2])
+        return jnp.einsum("kcn,pkn->pc", by_output, readings)
+
+    def log_density(self, coordinates: Coordinates) -> Float[Array, ""]:
+        """Return log p(weights) + log p(y | weights), Eq. (8), up to a constant."""
+        residual = self.outputs(split_weights(coordinates, self.shapes), self.features) - self.labels
+        misfit = jnp.sum(residual**2) / self.architecture.temperature
+        return -(jnp.sum(coordinates**2) + misfit) / 2  # Eq. (8)
+
+    def record(self, coordinates: Coordinates) -> Mapping[str, Array]:
+        """Return U_l and u, Eq. (13), and the output on test examples."""
+        white = split_weights(coordinates, self.shapes)
+        first = nonlinear_layers(self.architecture.layers) + 1
+        recorded = _named(overlaps(self.path_weights(white)), first)
+        if len(self.test_features):
+            outputs = self.outputs(white, self.test_features) / self.architecture.root_power
+            recorded["sampled_output"] = outputs[:, 0] if outputs.shape[1] == 1 else outputs
+        return recorded
+
+
+def split_weights(coordinates: Coordinates, shapes: Sequence[tuple[int, int]]) -> White:
+    """Split flat coordinates into arrays of the given shapes."""
+    ends = itertools.accumulate(map(math.prod, shapes))
+    pieces = jnp.split(coordinates, list(ends)[:-1])
+    return tuple(piece.reshape(shape) for piece, shape in zip(pieces, shapes, strict=True))
+
+
+class NoUTurn(eqx.Module):
+    """NumPyro's No-U-Turn sampler, with step size and mass matrix adapted in `warmup` steps.
+
+    Source: M. D. Hoffman and A. Gelman, J. Mach. Learn. Res. 15 (2014).
+    """
+
+    posterior: Any
+    target_accept: float = eqx.field(static=True)
+    warmup: int = eqx.field(static=True)
+
+    def start(self, key):
+        start_key, chain_key = jax.random.split(key)
+        return self._kernel_and_state(chain_key, {"x": self.posterior.start(start_key)})[1]
+
+    def step(self, state):
+        # `init` gives the kernel its settings. The state that it returns is not used.
+        there = numpyro.infer.util.ParamInfo(state.z, state.potential_energy, state.z_grad)
+        return self._kernel_and_state(state.rng_key, there)[0].sample(state, (), {})
+
+    def draw(self, state):
+        return {
+            **self.posterior.record(state.z["x"]),
+            "lp": -state.potential_energy,
+            "energy": state.energy,
+            "diverging": state.diverging,
+            "acceptance_rate": state.accept_prob,
+            "n_steps": state.num_steps,
+            "step_size": state.adapt_state.step_size,
+        }
+
+    def _kernel_and_state(self, key, initial):
+        def potential(z):
+            return -self.posterior.log_density(z["x"])
+
+        kernel = numpyro.infer.NUTS(potential_fn=potential, target_accept_prob=self.target_accept)
+        return kernel, kernel.init(key, self.warmup, initial, (), {})
+
+
+class _State(eqx.Module):
+    white: White
+    key: PRNGKeyArray
+
+
+class Gibbs(eqx.Module):
+    """Exact block Gibbs sampling of embedding, layers and readout.
+
+    Outputs are A w in each block w given the others, so its conditional is Gaussian. One linear
+    solve draws from it by Matheron's rule, with a draw w_0 of the prior and a draw e of the noise,
+
+        w = w_0 + A^T (A A^T + T I)^-1 (y - A w_0 - e).
+    """
+
+    posterior: WeightPosterior
+
+    def start(self, key):
+        key, prior_key = jax.random.split(key)
+        return _State(split_weights(self.posterior.start(prior_key), self.posterior.shapes), key)
+
+    def step(self, state):
+        key, *keys = jax.random.split(state.key, len(state.white) + 1)
+        white = state.white
+        for block, block_key in enumerate(keys):
+            white = (*white[:block], self._drawn(white, block, block_key), *white[block + 1 :])
+        return _State(white, key)
+
+    def draw(self, state):
+        coordinates = jnp.concatenate([block.ravel() for block in state.white])
+        return {**self.posterior.record(coordinates), "lp": self.posterior.log_density(coordinates)}
+
+    def _drawn(self, white: White, block: int, key: PRNGKeyArray) -> Weights:
+        temperature, labels = self.posterior.architecture.temperature, self.posterior.labels
+
+        def slopes(example):
+            def output(own):
+                others = (*white[:block], own, *white[block + 1 :])
+                return self.posterior.outputs(others, example[None])[0]
+
+            return jax.jacrev(output)(white[block])
+
+        design = jax.vmap(slopes)(self.posterior.features).reshape(labels.size, -1)
+        prior_key, noise_key = jax.random.split(key)
+        prior = jax.random.normal(prior_key, white[block].shape)
+        noise = jnp.sqrt(temperature) * jax.random.normal(noise_key, labels.shape)
+        factor = jnp.linalg.cholesky(design @ design.T + temperature * jnp.eye(labels.size))
+        residual = (labels - noise).ravel() - design @ prior.ravel()
+        return prior + (design.T @ cho_solve((factor, True), residual)).reshape(prior.shape)

@@ -1,0 +1,184 @@
+"""Compare an action with your NumPy function, its domains, and samples."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import permutations
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+from sympy import Expr, MatrixSymbol, Symbol, Trace, log, solve
+
+from ..checks import Index, Seed, by_name, checked_arguments, shown
+from ..codegen import interpret, quadrature_error
+from ..precision import require_float64
+from ..saddle import Action, search
+from ..symbolic import log_det
+from .explain import Finding, Point, Report, Trial, changes_of, compare, random_value
+
+Values = Mapping[Any, Any]
+# Undetermined sizes of matrices differ, so that a transpose is detected.
+_SIDES = (3, 4, 2, 5)
+# Sets of parameters, and points per set beyond one per term.
+_GROUPS, _POINTS = 3, 6
+# Gaussian averages have errors of quadrature.
+_TOLERANCE, _AVERAGES = 1e-7, 1e-6
+_STANDARD_ERRORS = 4.0
+
+
+@checked_arguments
+def check_action(
+    action: Action,
+    values: Values | None = None,
+    *,
+    index: Index | None = None,
+    reference: Callable[..., Any] | None = None,
+    sampled: Values | None = None,
+    seed: Seed = 0,
+) -> Report:
+    """Check an action for mistakes. They are reported and raise no errors.
+
+    Args:
+        action: the action.
+        values: values of the parameters, by default random numbers.
+        index: index of the expected stationary point, 0 for a minimum.
+        reference: the same action in NumPy, a function of all symbols by
+            name. It may differ by a constant that depends on parameters.
+        sampled: mean and error of order parameters in simulations, by name.
+        seed: seed of all random numbers.
+    """
+    require_float64()
+    rng, count = np.random.default_rng(seed), len(action.terms) + _POINTS
+    number = _GROUPS if values is None else 1
+    groups = [random_values(action, rng, count, values) for _ in range(number)]
+    checks = list(_check_alone(action, groups, seed))
+    if reference is not None and not checks[0].meaning:
+        checks.append(_check_reference(action, groups, reference))
+    if index is not None and not checks[0].meaning:
+        given = {symbol.name: groups[0][0][symbol.name] for symbol in action.parameters}
+        found = search(action, given, index=index, progress=False)
+        said = "; ".join(each.place for each in found)
+        checks.append(Finding(f"a stationary point has index {index}", said, found.reason))
+        samples = by_name("sampled", sampled or {}).items()
+        if found and samples:
+            off = [[abs(float(at[name]) - mean) / error for name, (mean, error) in samples] for at in found]
+            errors = min(map(max, off))
+            wrong = "the action does not describe them" if errors > _STANDARD_ERRORS else ""
+            checks.append(Finding("it agrees with samples", f"to {errors:.2g} errors", wrong))
+    return Report("The action", tuple(checks))
+
+
+def _check_alone(action: Action, groups: Sequence[Sequence[Point]], seed: int) -> Iterator[Finding]:
+    points = [point for group in groups for point in group]
+    values = _values(action, points)
+    count = np.sum(~np.isfinite(values), axis=0)
+    claim, wrong = "the action is defined in its domains", shown(action.terms[np.argmax(count)])
+    domains = ", ".join(f"{each} in {domain}" for each, domain in action.order_parameters.items())
+    if np.any(count):
+        wrong = f"{wrong} has a wrong sign, or a domain is too wide: {domains}"
+        yield Finding(claim, f"it is not at {np.max(count)} of {len(points)} points", wrong)
+        return
+    yield Finding(claim, f"at {len(points)} random points")
+    if action.derivation is not None:
+        failures = action.derivation.verify(seed).failures
+        wrong = "; ".join(f"{each.step.rule} does not follow" for each in failures)
+        yield Finding("every step of the derivation holds", "", wrong)
+    if action.has_averages:
+        given = {symbol.name: points[0][symbol.name] for symbol in action.symbols}
+        error = float(quadrature_error(action.expression, given))
+        error /= max(np.max(np.abs(values[0])), 1.0)
+        wrong = "an average is steep: use more nodes" if error > _AVERAGES else ""
+        yield Finding("averages have enough nodes", f"their error is {error:.2g}", wrong)
+    scale = action.scale.free_symbols & set(action.parameters) - set(action.sizes)
+    if scale:
+        doubled = {symbol.name: 2 * points[0][symbol.name] for symbol in scale}
+        larger = [{**point, **doubled} for point in groups[0]]
+        by = _value(action.scale, larger[0]) / _value(action.scale, points[0])
+        ratios = np.abs(_values(action, larger) / values[: len(larger)])
+        power = np.log(np.max(np.median(ratios, axis=0))) / np.log(by)
+        wrong = "a factor of it is missing, or one too many" if abs(power - 1) > 0.01 else ""
+        yield Finding(f"S grows like {action.scale}", f"like its power {power:.3g}", wrong)
+
+
+def random_values(action: Action, rng: np.random.Generator, count: int, values: Values | None = None) -> list[Point]:
+    """Draw values of all symbols, at points with the same parameters."""
+    given = by_name("values", values or {})
+    known = {name: np.asarray(value)[()] for name, value in given.items()}
+    shapes = {symbol: getattr(symbol, "shape", ()) for symbol in action.symbols}
+    for symbol, shape in shapes.items():
+        for side, length in zip(shape, np.shape(known.get(symbol.name)), strict=False):
+            rest = side.subs({each: known.get(each.name, each) for each in side.free_symbols}) - length
+            known |= {size.name: int(solve(rest, size)[0]) for size in rest.free_symbols}
+    sides = {size.name for shape in shapes.values() for side in shape for size in side.free_symbols}
+    known |= dict(zip(sorted(sides - known.keys()), _SIDES * len(sides), strict=False))
+    for symbol in action.parameters:
+        if symbol.name not in known:
+            known[symbol.name] = random_value(symbol, known, rng)
+
+    def draw(symbol: Expr) -> Any:
+        # Any coordinates give a point inside a domain.
+        domain = action.order_parameters[symbol]
+        shape = tuple(int(interpret(side, known)) for side in shapes[symbol])
+        coordinates = jnp.asarray(rng.standard_normal(domain.size(shape)))
+        return np.asarray(domain.value(coordinates, shape))[()]
+
+    own = action.order_parameters
+    return [{**known, **{symbol.name: draw(symbol) for symbol in own}} for _ in range(count)]
+
+
+def _value(expression: Expr, point: Point) -> float:
+    """Evaluate a scalar expression, or return NaN if it is not a real number."""
+    with np.errstate(all="ignore"):
+        try:
+            value = np.asarray(interpret(expression, point))
+        except (ValueError, ArithmeticError):
+            return np.nan
+    return float(value) if np.isrealobj(value) else np.nan
+
+
+def _values(action: Action, points: Sequence[Point]) -> np.ndarray:
+    return np.array([[_value(term, point) for term in action.terms] for point in points])
+
+
+def _check_reference(action: Action, groups: Sequence[Sequence[Point]], reference: Callable) -> Finding:
+    claim, trials = "the action equals the reference, up to a constant", []
+    names = [symbol.name for symbol in action.symbols]
+    numbers = [symbol.name for symbol in action.parameters if isinstance(symbol, Symbol)]
+    for points in groups:
+        try:
+            found = [np.asarray(reference(**{name: at[name] for name in names})) for at in points]
+            values = np.array([each.item() for each in found])
+        except Exception as error:  # The user's code may raise any error.
+            return Finding(claim, repr(error), "it must accept all symbols by name")
+        if np.iscomplexobj(values) or not np.all(np.isfinite(values)):
+            wrong = "it has roots of negative numbers, or a domain is too wide"
+            return Finding(claim, f"the reference is {values[0]}", wrong)
+        quantities = {name: abs(points[0][name]) for name in numbers}
+        trials.append(Trial(points, values, _TOLERANCE, quantities))
+
+    def named(terms: Sequence[Expr]) -> dict[str, Callable[[Point], float]]:
+        return {shown(term): lambda at, of=term: _value(of, at) for term in terms}
+
+    own = [symbol.name for symbol in action.symbols if symbol not in action.sizes]
+    changes = changes_of(groups[0][0], own)
+    return compare(claim, named(action.terms), trials, changes, named(_simple_terms(action)))
+
+
+def _simple_terms(action: Action) -> list[Expr]:
+    """Return terms that the reference may have."""
+    found = []
+    for each in action.order_parameters:
+        if isinstance(each, Symbol):
+            found += [each, each**2, each**3, each**4, 1 / each, 1 / (1 - each)]
+            found += [log(each), log(1 - each), log(1 + each)]
+        else:
+            found.append(Trace(each.T * each))
+            is_square = each.shape[0] == each.shape[1]
+            found += [log_det(each), Trace(each), Trace(each.I)] if is_square else []
+    for one, other in permutations(action.symbols, 2):
+        if isinstance(one, Symbol) and isinstance(other, Symbol):
+            found += [one * other, one**2 * other, one / (1 - other)]
+        elif isinstance(one, MatrixSymbol) and one.shape == getattr(other, "shape", ()):
+            found.append(Trace(one.T * other))
+    return found

@@ -1,1 +1,0 @@
-"""Parts of `check_action`, which checks a user-defined action."""

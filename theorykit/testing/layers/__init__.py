@@ -1,1 +1,0 @@
-"""Checks of a kind of layer for `check_layer`, one module per question."""
