@@ -63,12 +63,6 @@ def softmax(exponents):
     return weights / np.sum(weights)
 
 
-def slope(function, at, step=1e-6):
-    """The Jacobian of a function of a column, by central differences."""
-    moves = step * np.eye(len(at))
-    return np.stack([(function(at + move) - function(at - move)) / (2 * step) for move in moves], axis=-1)
-
-
 def test_every_step_holds_and_identities_are_proved(derivation):
     verification = derivation.verify(seed=1)
     assert verification.holds, str(verification)
@@ -190,38 +184,6 @@ def test_overlaps_and_attention_are_those_of_the_theory(sizes, theory):
     weights = softmax(gamma * values["K"] @ values["q"] + values["ell"])
     np.testing.assert_allclose(interpret(theory.attention_weights, values), weights, rtol=1e-12)
     np.testing.assert_allclose(interpret(theory.attention, values), values["V"].T @ weights, rtol=1e-12)
-
-
-@every_size
-def test_the_blocks_are_the_derivative_of_the_whole_map(sizes, theory):
-    """Attentions in, attention out: rows of keys and values, and the query, move with the attentions before them."""
-    values, rng = drawn(theory, sizes), np.random.default_rng(1)
-    patterns, context = sizes[PATTERNS], sizes[CONTEXT]
-    families = {name: rng.normal(size=values["C"].shape) for name in "vkq"}
-    attentions = rng.normal(size=(context, patterns))
-
-    def overlap_of(family, attention):
-        return interpret(theory.overlap, {**values, "C": families[family], "A": attention[:, None]})[:, 0]
-
-    def state(attentions):
-        rows = {name: np.array([overlap_of(name, attention) for attention in attentions]) for name in "vk"}
-        return {**values, "K": rows["k"], "V": rows["v"], "q": overlap_of("q", attentions[0])[:, None]}
-
-    def following(flat):
-        return interpret(theory.attention, state(flat.reshape(attentions.shape)))[:, 0]
-
-    jacobian = slope(following, attentions.ravel())
-    at = state(attentions)
-    rows = interpret(theory.attention_response, at)
-    weights = interpret(theory.attention_weights, at)
-    for d, attention in enumerate(attentions):
-        responses = {
-            f"D_{name}": interpret(theory.overlap_response, {**values, "C": families[name], "A": attention[:, None]})
-            for name in "vkq"
-        }
-        here = {**at, **responses, "s": float(weights[d, 0]), "g": rows[[d]].T, "G": rows}
-        block = interpret(theory.row_response, here) + (d == 0) * interpret(theory.query_response, here)
-        np.testing.assert_allclose(block, jacobian[:, d * patterns : (d + 1) * patterns], atol=1e-8)
 
 
 def test_rows_without_a_token_have_no_weight(theory):

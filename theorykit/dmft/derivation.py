@@ -14,12 +14,11 @@ from sympy import Add, Expr, Lambda, MatrixSymbol, S, Symbol, Trace, ZeroMatrix,
 from sympy.matrices.expressions.diagonal import DiagMatrix
 from sympy.matrices.expressions.matexpr import MatrixExpr
 
-from ..checks import counted
-from ..derivation import Derivation, Recorder, derivation_blocks
+from ..derivation import Derivation, Recorder
 from ..derivation.claims import SPINS, Average, Claim, Derivative, Equal, OrderParameterInserted, Solves
 from ..symbolic import Equation, Heading, Softmax, entrywise, latex, log_cosh, normal, sum_of
 from ..symbolic.documents.display import DisplayMixin
-from ..symbolic.documents.document import Folded, align_environment
+from ..symbolic.documents.document import align_environment
 from ..symbolic.documents.rendering import fold
 from ..symbolic.matrix_functions import ENTRY, sum_of_column
 
@@ -36,8 +35,7 @@ def _at(name: str, rows: Expr, columns: Expr | int = 1) -> Callable[[int], Matri
 class MapSymbols:
     """Symbols of the map. Generated functions take arguments with these names.
 
-    There are J classes of neurons, M patterns and L tokens in the context. `document.definitions` explains all symbols.
-    """
+    There are J classes of neurons, M patterns and L tokens in the context."""
 
     output_inverse_temperature = Symbol("beta", positive=True)
     attention_inverse_temperature = Symbol("gamma", positive=True)
@@ -181,11 +179,8 @@ class MeanField(DisplayMixin):
         )
 
     def _view(self):
-        steps = tuple(derivation_blocks(self.derivation, self.latex_names))
         yield Heading("Self-attention dynamics of many neurons", 1)
-        yield Folded("**Map**: `theory.overlap`, `theory.attention`", self.equations[:2], is_open=True)
-        yield Folded("**Linear responses**: `theory.overlap_response` and others", self.equations[2:])
-        yield Folded(f"**Derivation** in {counted(len(self.derivation.steps), 'step')}: `theory.derivation`", steps)
+        yield from self.equations
 
 
 @lru_cache
