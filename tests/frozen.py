@@ -887,24 +887,25 @@ def cycle_branch(spec, arrays):
     at = dynamics.find_cycle(step, arrays["guess"], spec["parameter"], spec["period"])
     for number, bounds in enumerate(spec["bounds"]):
         if number:
-            doubling = next(event for event in found.events if event.kind == "period doubling")
+            doubling = found.isel(point=found["event"] == "period doubling").isel(point=0)
             at = dynamics.double_period(step, doubling, amplitude=spec["amplitude"])
         found = dynamics.follow(step, at, tuple(bounds), direction=spec["direction"])
         # Two events may coincide, so their order is that of parameters and angles.
-        events = sorted(found.events, key=lambda event: (round(float(event.parameter), 7), event.angle))
+        events = found.isel(point=found["event"] != "")
+        events = events.isel(point=np.lexsort((events["angle"], events["parameter"].round(7))))
         results |= {
-            f"kinds_{number}": ", ".join(event.kind for event in events),
-            f"parameters_{number}": np.array([float(event.parameter) for event in events]),
+            f"kinds_{number}": ", ".join(events["event"].values),
+            f"parameters_{number}": events["parameter"].values,
             # Tolerances are relative, so results that may vanish are moved away from zero.
-            f"cosines_{number}": np.cos([event.angle for event in events]),
-            f"states_{number}": np.array([1 + np.sort(event.points, axis=0)[0] for event in events]),
-            f"stable_ends_{number}": found.stable[[0, -1]],
-            f"end_{number}": 1 + found.parameters[-1],
+            f"cosines_{number}": np.cos(events["angle"].values),
+            f"states_{number}": np.array([1 + np.sort(points, axis=0)[0] for points in events["points"].values]),
+            f"stable_ends_{number}": found["stable"].values[[0, -1]],
+            f"end_{number}": 1 + found["parameter"].values[-1],
         }
     # Cycles of the last branch at given parameters, from the closest ones of the branch.
     for number, parameter in enumerate(spec["at"]):
-        close = int(np.argmin(np.abs(np.asarray(found.parameters) - parameter)))
-        there = dynamics.find_cycle(step, found.points[close], parameter, found.points.shape[1])
+        close = found.isel(point=int(np.argmin(np.abs(found["parameter"].values - parameter))))
+        there = dynamics.find_cycle(step, close["points"].values, parameter, found.sizes["time"])
         results[f"points_{number}"] = 1 + np.sort(there.points, axis=0)
         results[f"multipliers_{number}"] = leading(there.multipliers, spec["leading"])
     return results

@@ -10,6 +10,7 @@ import numpy as np
 import xarray as xr
 
 from .checks import checked_choice, counted, shown
+from .curve import describe
 from .symbolic.documents.display import DisplayMixin, View
 from .symbolic.documents.document import Block, Table, Text, verbatim
 
@@ -78,6 +79,8 @@ def summary(result: Any) -> View:
         result = result.to_dataset()
     if not isinstance(result, xr.Dataset):
         raise TypeError(f"result must be a labelled dataset, draws, or an object with a summary, got {shown(result)}")
+    if {"parameter", "ended"} <= set(result.attrs):
+        return View(describe(result))
     if "approach" in result.dims:
         return View(_comparison(result))
     if "converged" not in result:

@@ -87,18 +87,18 @@ def test_the_pitchfork_of_one_pattern_is_located_from_either_branch(correlation)
     token, pitchfork = one_pattern(correlation), 1 / correlation
     bounds = (0.8 * pitchfork, 1.3 * pitchfork)
     silent = follow(token, find_cycle(token, np.zeros((1, CONTEXT)), bounds[0], 1), bounds)
-    assert [event.kind for event in silent.events] == ["branch point"]
-    assert abs(silent.events[0].parameter - pitchfork) < 1e-8
-    np.testing.assert_array_equal(silent.stable, silent.parameters < pitchfork)
+    assert events(silent)["event"].item() == "branch point"
+    assert abs(events(silent)["parameter"].item() - pitchfork) < 1e-8
+    np.testing.assert_array_equal(silent.stable, silent.parameter < pitchfork - 1e-9)
 
     beta = 1.2 * pitchfork
     above = find_cycle(token, np.full((1, CONTEXT), 0.6 * correlation), beta, 1)
     other = follow(token, above, bounds, direction=-1)
-    assert [event.kind for event in other.events] == ["branch point"]
-    assert abs(other.events[0].parameter - pitchfork) < 1e-8
-    attention = other.points[:, 0, 0]
+    assert events(other)["event"].item() == "branch point"
+    assert abs(events(other)["parameter"].item() - pitchfork) < 1e-8
+    attention = other.points.values[:, 0, 0]
     assert attention[0] > 0 > attention[-1]  # through the pitchfork to its mirror image
-    np.testing.assert_allclose(attention, correlation * np.tanh(other.parameters * attention), atol=1e-11)
+    np.testing.assert_allclose(attention, correlation * np.tanh(other.parameter.values * attention), atol=1e-11)
 
 
 def test_a_value_opposed_to_the_output_starts_to_turn_in_fifths():
@@ -106,10 +106,15 @@ def test_a_value_opposed_to_the_output_starts_to_turn_in_fifths():
     correlation = -0.8
     token = one_pattern(correlation)
     branch = follow(token, find_cycle(token, np.zeros((1, CONTEXT)), 4.0, 1), (4.0, 6.0))
-    assert [event.kind for event in branch.events] == ["Neimark-Sacker"] * 2
-    np.testing.assert_allclose([float(event.parameter) for event in branch.events], 4 / abs(correlation), atol=1e-8)
-    angles = sorted(event.angle for event in branch.events)
+    both = events(branch)
+    assert both["event"].values.tolist() == ["Neimark-Sacker"] * 2
+    np.testing.assert_allclose(both["parameter"], 4 / abs(correlation), atol=1e-8)
+    angles = np.sort(both["angle"])
     np.testing.assert_allclose(angles, [2 * np.pi / 5, 4 * np.pi / 5], atol=1e-7)
+
+
+def events(branch):
+    return branch.isel(point=branch["event"] != "")
 
 
 # the published network, driven by its positions
@@ -137,14 +142,13 @@ def test_multipliers_are_the_exponents_of_the_orbit_on_a_cycle():
 def test_the_cycle_of_the_positions_gives_way_to_a_torus():
     """Beside the Neimark-Sacker bifurcation orbits are periodic, or turn by its angle: the peak of their spectrum."""
     branch = follow(TURN, cold_cycle(), (0.5, 1.3))
-    assert [event.kind for event in branch.events] == ["Neimark-Sacker"]
-    (event,) = branch.events
-    assert 1.24 < event.parameter < 1.255 and np.max(branch.residuals) < 1e-12
-    np.testing.assert_allclose(np.abs(event.multiplier), 1, atol=1e-9)
+    event = events(branch).squeeze("point")
+    assert event["event"] == "Neimark-Sacker" and 1.24 < event["parameter"] < 1.255
+    np.testing.assert_allclose(event["multiplier_modulus"][0], 1, atol=1e-9)
 
-    beta = float(event.parameter) + 5e-4
+    beta = event["parameter"].item() + 5e-4
     torus = dmft.state_from_window(MODEL, driven(beta), settled(beta, 60_000))
     turns = 2048
     orbit = dmft.run(MODEL, driven(beta), torus, steps=turns * CONTEXT).attention[CONTEXT::CONTEXT, 0]
     amplitude = np.abs(np.fft.rfft((orbit - np.mean(orbit)) * np.hanning(turns)))
-    assert abs(2 * np.pi * np.argmax(amplitude) / turns - event.angle) < 0.01
+    assert abs(2 * np.pi * np.argmax(amplitude) / turns - event["angle"]) < 0.01

@@ -4,6 +4,7 @@ import jax
 import numpy as np
 import pytest
 
+import theorykit
 from theorykit import dmft, dynamics
 from theorykit.dmft.weights import column_law
 
@@ -47,8 +48,7 @@ def objects():
         ),
         "root mean square deviation": dmft.network.fluctuations(network, parameters, start, steps=5),
         "Stable cycle of period 1 at parameter 0.2.": cycle,
-        "period doubling      0.3675": branch,
-        "Period doubling of a cycle of period 1.": branch.events[0],
+        "period doubling  0.3675": theorykit.summary(branch),
         "Derivation in 42 steps": dmft.derive(),
     }
 
@@ -79,8 +79,7 @@ def test_a_tree_without_values_has_the_usual_representation():
 
     def cycles_of(guess):
         cycle = dynamics.find_cycle(henon, guess, 0.2, 1)
-        branch = dynamics.follow(henon, cycle, (0.0, 0.5))
-        return cycle, branch, branch.events[0], dmft.Stroboscope(model, parameters)
+        return cycle, dmft.Stroboscope(model, parameters)
 
     # Nothing of the mean field is computed: its results are traced.
     traced = jax.eval_shape(dynamics_of, parameters)

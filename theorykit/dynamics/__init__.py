@@ -1,21 +1,22 @@
 """Orbits of any map: cycles and their bifurcations, bases of tangent vectors, regimes, and time series."""
 
-from .branches import (  # noqa: F401  kinds of events, and types of results
-    BRANCH_POINT,
-    FOLD,
+from .cycles import (  # noqa: F401  kinds of events, and the type of results
     NEIMARK_SACKER,
     PERIOD_DOUBLING,
-    Branch,
-    Event,
+    Cycle,
+    Cycles,
+    NoCycleError,
+    cycle_near,
     double_period,
+    find_cycle,
     follow,
 )
-from .cycles import Cycle, NoCycleError, cycle_near, find_cycle  # noqa: F401
 from .orthonormal import gram_schmidt, householder  # noqa: F401
 from .regimes import classify, kaplan_yorke_dimension, kaplan_yorke_lower_bound  # noqa: F401
 from .time_series import amplitude_spectrum, autocorrelation, detect_period, zero_one_test  # noqa: F401
 
 __all__ = [
+    "Cycles",
     "NoCycleError",
     "classify",
     "cycle_near",
