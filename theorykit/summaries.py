@@ -81,6 +81,10 @@ def summary(result: Any) -> View:
         raise TypeError(f"result must be a labelled dataset, draws, or an object with a summary, got {shown(result)}")
     if {"parameter", "ended"} <= set(result.attrs):
         return View(describe(result))
+    if {"across", "up"} <= set(result.attrs):
+        from .saddle.phases import describe_diagram
+
+        return View(describe_diagram(result))
     if "approach" in result.dims:
         return View(_comparison(result))
     if "converged" not in result:

@@ -52,7 +52,7 @@ def test_both_folds_of_a_cubic_are_points_of_its_curve(hysteresis):
     assert events(hysteresis) == [("fold", round(-fold, 10)), ("fold", round(fold, 10))]
     m, h = hysteresis["unknowns"].values.T
     np.testing.assert_allclose(m**3 - m, h, atol=1e-12)
-    assert hysteresis.attrs["ended"] == "the parameter reached -0.5" and h[-1] == -0.5
+    assert hysteresis.attrs["ended"] == "parameter reached -0.5" and h[-1] == -0.5
     assert "fold   -0.3849" in repr(theorykit.summary(hysteresis))
 
 

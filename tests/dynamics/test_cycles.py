@@ -167,7 +167,7 @@ def test_the_branch_of_a_fixed_point_has_its_closed_form():
     np.testing.assert_allclose(largest_multiplier(branch)[:, 0], 2 - growth, atol=1e-10)
     np.testing.assert_array_equal(branch.stable, growth < 3)
     assert np.all(np.diff(growth) > 0) and growth[0] == 2.8 and growth[-1] == 3.6
-    assert branch.ended == "the parameter reached 3.6"
+    assert branch.ended == "parameter reached 3.6"
 
 
 @settings(max_examples=5)
@@ -215,7 +215,7 @@ def test_a_fold_of_cycles_is_passed():
     """The period-three window opens at 1 + sqrt(8); beyond the fold, the branch goes back, unstable."""
     cycle = cycle_near(logistic, np.array([0.3]), 3.835, 6)
     branch = follow(logistic, cycle, (3.8, 3.86), direction=-1, largest_step=0.01)
-    assert kinds(branch) == ["fold"] and branch.ended == "the parameter reached 3.86"
+    assert kinds(branch) == ["fold"] and branch.ended == "parameter reached 3.86"
     assert abs(at_events(branch)[0] - (1 + np.sqrt(8))) < 1e-10
     assert branch.stable[0] and not branch.stable[-1]
     assert np.all(np.asarray(branch.parameter) >= at_events(branch)[0] - 1e-14)
@@ -259,7 +259,7 @@ def test_a_branch_is_not_left_for_another_that_it_comes_close_to():
     shift = 1e-6
     cubic = Cubic(jnp.array(shift))
     corner = follow(cubic, find_cycle(cubic, np.array([0.0]), -0.5, 1), (-0.6, 0.7))
-    assert kinds(corner) == [] and corner.ended == "the parameter reached 0.7" and np.all(corner.stable)
+    assert kinds(corner) == [] and corner.ended == "parameter reached 0.7" and np.all(corner.stable)
     assert abs(corner.points[-1, 0, 0] - np.sqrt(0.7)) < 1e-5
     folded = follow(cubic, find_cycle(cubic, np.array([0.0]), 0.25, 1), (-0.6, 0.7), direction=-1)
     assert kinds(folded) == ["fold"] and abs(at_events(folded)[0] - (27 * shift**2 / 4) ** (1 / 3)) < 1e-10
@@ -298,7 +298,7 @@ def test_a_branch_that_is_long_enough_stops():
     branch = logistic_branch(most_cycles=3)
     assert branch.sizes["point"] == 3 and "most_points=3" in branch.ended
     at_the_bound = follow(logistic, find_cycle(logistic, np.array([0.6]), 2.8, 1), (2.8, 3.0), direction=-1)
-    assert at_the_bound.sizes["point"] == 1 and at_the_bound.ended == "the parameter reached 2.8"
+    assert at_the_bound.sizes["point"] == 1 and at_the_bound.ended == "parameter reached 2.8"
 
 
 def test_a_branch_can_be_stored(tmp_path):

@@ -1,5 +1,7 @@
 """Events as solutions of regular equations, so that they are accurate and differentiable."""
 
+from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 
 import equinox as eqx
@@ -69,51 +71,93 @@ def refined(system: System, kind: str, start: Unknowns) -> Unknowns:
     with w and v close to its null vectors (W. Govaerts, Numerical Methods for Bifurcations of Dynamical Equilibria,
     2000).
     """
-    start = jnp.append(jnp.asarray(start), 0.0)
-    unknowns = len(start) - 1
     arrays, others = eqx.partition(system, eqx.is_array)
     fixed = eqx.combine(jax.lax.stop_gradient(arrays), others)
-    slope = jax.jacfwd(fixed.residual)(start[:-1])
-    part = slice(unknowns - 1 if kind == FOLD else unknowns)
-    left, _, right = jnp.linalg.svd(slope[:, part])
-    left, right = left[:, -1], right[-1 if kind == FOLD else -2 :]
-    along = jnp.linalg.svd(slope)[2][-1]
-
-    def values_of_test(system, u):
-        tangent = tangent_of(jax.jacfwd(system.residual)(u), along)
-        return jnp.ravel(system.tests(u, tangent)[kind])
-
-    if kind not in (FOLD, BRANCH_POINT):
-        entry = jnp.argmin(jnp.abs(values_of_test(fixed, start[:-1])))
-
-    def equations(system, at):
-        u, slack = at[:-1], at[-1]
-        if kind not in (FOLD, BRANCH_POINT):
-            conditions = jnp.array([values_of_test(system, u)[entry], slack])
-        else:
-            matrix = jax.jacfwd(system.residual)(u)[:, part]
-            border = jnp.zeros((len(right), 1))
-            matrix = jnp.block([[matrix, left[:, None]], [right, border]])
-            sides = jnp.eye(len(matrix))[:, -len(right) :]
-            conditions = jnp.linalg.solve(matrix, sides)[-1]
-            conditions = jnp.append(conditions, slack)[:2]
-        return jnp.concatenate([system.residual(u) + slack * left, conditions])
-
-    def step(system, at):
-        return at - jnp.linalg.solve(jax.jacfwd(partial(equations, system))(at), equations(system, at))
+    equations = _Equations.at(fixed, kind, jnp.asarray(start))
 
     def iterate(state):
         at, _, count = state
-        ahead = step(fixed, at)
-        length = jnp.max(jnp.abs(ahead - at) / (1 + jnp.abs(at)))
-        return ahead, length, count + 1
+        step = equations.step(fixed, at)
+        length = jnp.max(jnp.abs(step) / (1 + jnp.abs(at)))
+        return at + step, length, count + 1
 
     def goes_on(state):
-        return (state[1] > 1e-13) & (state[2] < _STEPS)
+        return (state[1] > 1e-14) & (state[2] < _STEPS)
 
-    at, last, _ = jax.lax.while_loop(goes_on, iterate, (start, jnp.array(1.0), jnp.array(0)))
-    # Two steps with derivatives give the first and the second derivative of the root.
-    at = step(system, step(system, jax.lax.stop_gradient(at)))
+    begin = jnp.append(start, 0.0), jnp.array(1.0), jnp.array(0)
+    at, last, _ = jax.lax.while_loop(goes_on, iterate, begin)
     # Branches that nearly meet have a slack.
-    found = (last <= _NEAR) & (jnp.abs(at[-1]) <= _NEAR * jnp.linalg.norm(slope))
-    return at[:-1] * jnp.where(found, 1.0, jnp.nan)
+    found = (last <= _NEAR) & (jnp.abs(at[-1]) <= _NEAR * equations.size)
+    return _root(system, equations, at)[:-1] * jnp.where(found, 1.0, jnp.nan)
+
+
+class _Equations(eqx.Module):
+    """Equations of an event in unknowns and slack, with fixed vectors and the number of the test that vanishes."""
+
+    left: Array
+    right: Array
+    along: Unknowns
+    entry: Array
+    size: Array
+    kind: str = eqx.field(static=True)
+
+    @classmethod
+    def at(cls, system: System, kind: str, u: Unknowns) -> "_Equations":
+        slope = jax.jacfwd(system.residual)(u)
+        left, _, right = jnp.linalg.svd(slope[:, :-1] if kind == FOLD else slope)
+        along = jnp.linalg.svd(slope)[2][-1]
+        right = right[-1:] if kind == FOLD else right[-2:]
+        self = cls(left[:, -1], right, along, jnp.array(0), jnp.linalg.norm(slope), kind)
+        if kind in (FOLD, BRANCH_POINT):
+            return self
+        return replace(self, entry=jnp.argmin(jnp.abs(self.tests(system, u))))
+
+    def tests(self, system: System, u: Unknowns) -> Array:
+        tangent = tangent_of(jax.jacfwd(system.residual)(u), self.along)
+        return jnp.ravel(system.tests(u, tangent)[self.kind])
+
+    def conditions(self, system: System, u: Unknowns) -> tuple[Array, Callable]:
+        """Return the conditions, and a function of system and unknowns with the same derivatives."""
+        if self.kind not in (FOLD, BRANCH_POINT):
+            test = lambda system, u: self.tests(system, u)[self.entry][None]  # noqa: E731
+            return test(system, u), test
+        slope = jax.jacfwd(system.residual)(u)[:, : self.right.shape[1]]
+        border = jnp.zeros((len(self.right), 1))
+        matrix = jnp.block([[slope, self.left[:, None]], [self.right, border]])
+        null = jnp.linalg.solve(matrix, jnp.eye(len(matrix))[:, -len(self.right) :])
+        across = jnp.linalg.solve(matrix.T, jnp.eye(len(matrix))[:, -1])[: len(slope)]
+        vectors = jnp.pad(null[:-1], ((0, len(u) - len(null) + 1), (0, 0)))
+
+        def alike(system, u):
+            along = lambda vector: jax.jvp(system.residual, (u,), (vector,))[1]  # noqa: E731
+            return -jax.vmap(along, 1)(vectors) @ across
+
+        return null[-1], alike
+
+    def sides(self, system: System, at: Array, conditions: Array) -> Array:
+        u, slack = at[:-1], at[-1]
+        return jnp.concatenate([system.residual(u) + slack * self.left, jnp.append(conditions, slack)[:2]])
+
+    def slope(self, system: System, at: Array, alike: Callable) -> Array:
+        return jax.jacfwd(lambda at: self.sides(system, at, alike(system, at[:-1])))(at)
+
+    def step(self, system: System, at: Array) -> Array:
+        """Return a step of Newton's method."""
+        conditions, alike = self.conditions(system, at[:-1])
+        return -jnp.linalg.solve(self.slope(system, at, alike), self.sides(system, at, conditions))
+
+
+@eqx.filter_custom_jvp
+def _root(system: System, equations: _Equations, at: Array) -> Array:
+    """Return the root `at` as a function of the system, by the implicit function theorem."""
+    return at
+
+
+@_root.def_jvp
+def _root_jvp(primals, tangents):
+    system, equations, at = primals
+    at = _root(system, equations, at)
+    _, alike = equations.conditions(system, at[:-1])
+    sides = lambda system: equations.sides(system, at, alike(system, at[:-1]))  # noqa: E731
+    _, change = eqx.filter_jvp(sides, (system,), (tangents[0],))
+    return at, -jnp.linalg.solve(equations.slope(system, at, alike), change)

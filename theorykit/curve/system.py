@@ -26,6 +26,8 @@ class System(eqx.Module):
 
     axes: ClassVar[Mapping[str, tuple[str, ...]]] = {}
     """Names of the axes of arrays in `seen`."""
+    can_stand: ClassVar[bool] = False
+    """Whether the curve may go on while the parameter is constant. Otherwise, another unknown goes to infinity."""
 
     @abc.abstractmethod
     def residual(self, u: Unknowns) -> Float[Array, " equations"]:
@@ -34,8 +36,9 @@ class System(eqx.Module):
     def tests(self, u: Unknowns, tangent: Unknowns) -> Mapping[str, Array]:
         """Return numbers or arrays by name. An event is a sign change of an entry.
 
-        Entries of "singular" vanish if and only if the derivatives of the residual in all unknowns but
-        the parameter are singular. Entries of the same name are in a continuous order, such as sorted.
+        Entries of "singular" vanish if and only if the derivatives of the residual in all unknowns but the parameter
+        are singular. Without them, folds and branch points are no events. Entries of one name are in a continuous
+        order, such as sorted.
         """
         sign, size = jnp.linalg.slogdet(jax.jacfwd(self.residual)(u)[:, :-1])
         return {"singular": sign * jnp.exp(size / (len(u) - 1))}
@@ -113,7 +116,9 @@ def corrected(system: System, guess: Unknowns, across: Unknowns, units: Unknowns
     u, last, led, _ = jax.lax.while_loop(goes_on, correct, start)
     last = jnp.where(_are_finite(system.residual(u)), last, jnp.inf)
     tangent = tangent_of(slope(u), across)
-    tests = {"fold": tangent[-1], **system.tests(u, tangent * units)}
+    tests = dict(system.tests(u, tangent * units))
+    if "singular" in tests:
+        tests["fold"] = tangent[-1]
     return Place(u, units, tangent, slope(u), last, led, tests)
 
 

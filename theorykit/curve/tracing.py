@@ -133,7 +133,7 @@ class Tracer:
         places, length = [first], _FIRST * self.largest
         while not self.ended:
             if (bound := self.bound_ahead(place)) is not None:
-                self.ended = f"the parameter reached {bound:.10g}"
+                self.ended = f"{self.name(-1)} reached {bound:.10g}"
             elif len(places) >= most:
                 self.ended = f"most_points={most} points were found, the last at {self.text(place)}"
             elif length < _SMALLEST * self.largest:
@@ -143,7 +143,8 @@ class Tracer:
             else:
                 ahead, events = found
                 for u, kind in events:
-                    self.points.append((u, kind))
+                    if u is not place.u:
+                        self.points.append((u, kind))
                     self.ended = self.ended or self.system.ends(kind, u)
                     if self.ended:
                         return
@@ -178,9 +179,14 @@ class Tracer:
                     u, is_jump = near, False
             if not is_jump:
                 events.append((u, kind))
-            elif kind in (FOLD, BRANCH_POINT) and length > _SHORT * self.largest:
-                # The ends of the step are on two branches.
+                continue
+            # The ends of the step are on two branches, or the equations are singular where the curve ends.
+            ends = bool(self.system.ends(kind, place.u))
+            if (ends or kind in (FOLD, BRANCH_POINT)) and length > _SHORT * self.largest:
                 return None
+            if ends:
+                events.append((place.u, kind))
+                break
         return ahead, events
 
     def begin(self, start: Unknowns, direction: int) -> Place:
@@ -200,8 +206,9 @@ class Tracer:
             raise ValueError(
                 f"no solution is near the start: the last correction of {self.text(place)} is {place.last:.3g}"
             )
-        names = [name for name, values in place.tests.items() if np.min(np.abs(values)) < _ON]
+        names = [name for name, values in place.tests.items() if np.min(np.abs(values), initial=np.inf) < _ON]
         kinds = _kinds([_Found(0.0, name, place) for name in names])
+        kinds = [each for each in kinds if not self.system.ends(each.kind, place.u)]
         self.points += [(place.u, each.kind) for each in kinds] or [(place.u, "")]
         return self.framed(place)
 
@@ -236,7 +243,12 @@ class Tracer:
         bound = high if ahead.u[-1] > high else low
         if (place.u[-1] - bound) * (ahead.u[-1] - bound) >= 0:
             return None
-        share = brentq(lambda share: self.ahead(place, share).u[-1] - bound, 0.0, length, xtol=1e-12 * length)
+
+        def beyond(share: float) -> float:
+            known = {0.0: place, length: ahead}
+            return (known[share] if share in known else self.ahead(place, share)).u[-1] - bound
+
+        share = brentq(beyond, 0.0, length, xtol=1e-12 * length)
         near = self.ahead(place, share)
         axis = np.append(np.zeros(len(near.u) - 1), np.sign(near.tangent[-1]))
         end = self.solve(np.append(near.u[:-1], bound), axis, place.units)
@@ -257,16 +269,14 @@ class Tracer:
         if is_first and abs(begin) < _ON:
             return []
         if begin * end < 0:
-            share = brentq(lambda share: value(at(share)), 0.0, 1.0, xtol=1e-13)
+            share = brentq(lambda share: value(at(share)), 0.0, 1.0, xtol=1e-13, disp=False)
             there, span = at(share), np.linalg.norm((ahead.u - place.u) / place.units)
             is_small = abs(value(there)) <= _CONTINUOUS * max(abs(begin), abs(end))
-            turns = [abs(float(each.tests[FOLD])) for each in (place, there, ahead)]
-            # The fold of another branch is not on this one, which does not turn back.
-            is_other = (
-                name == "singular"
-                and turns[1] < 1e-3 * min(turns[0], turns[2])
-                and not place.tests[FOLD] * ahead.tests[FOLD] < 0
-            )
+            is_other = False
+            if name == "singular" and place.tests[FOLD] * ahead.tests[FOLD] > 0:
+                # The fold of another branch is not on this one, which does not turn back.
+                turns = [abs(float(each.tests[FOLD])) for each in (place, there, ahead)]
+                is_other = turns[1] < 1e-3 * min(turns[0], turns[2])
             return [_Found(share, name, there, is_other or not (is_small and there.is_near(span)))]
         if abs(end) < _ON <= abs(begin) and self.bound_ahead(ahead) is not None:
             return [_Found(1.0, name, ahead)]
@@ -295,7 +305,7 @@ class Tracer:
         sizes = np.abs(place.u[:-1])
         if np.max(sizes, initial=0) > _FAR * max(1, np.max(np.abs(places[0].u[:-1]))):
             return f"{self.name(int(np.argmax(sizes)))} grows without bound at {self.text(place)}"
-        if len(places) <= _STANDING:
+        if len(places) <= _STANDING or self.system.can_stand:
             return ""
         steps = place.u - np.stack([each.u for each in places[-1 - _STANDING : -1]])
         if np.max(np.abs(steps[:, -1])) > np.finfo(float).eps * max(place.units[-1], abs(place.u[-1])):
@@ -318,8 +328,6 @@ class Tracer:
             "unknowns": (("point", "unknown"), np.stack([u for u, _ in self.points])),
         }
         for name, first in rows[0].items():
-            if name in variables or name in ("point", "unknown"):
-                raise ValueError(f"{name} is a name in results of a trace: rename the symbol")
             axes = self.system.axes.get(name, [f"{name}_{axis}" for axis in range(np.ndim(first))])
             variables[name] = (("point", *axes), np.stack([row[name] for row in rows]))
         data = xr.Dataset(variables, attrs={"parameter": self.name(-1), "ended": self.ended})

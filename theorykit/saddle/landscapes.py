@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Collection
 from typing import Any
 
 import jax
@@ -13,10 +14,10 @@ from sympy import Expr, MatrixSymbol
 
 from ..checks import Count, checked_arguments
 from ..compilation import jit
+from ..curve.tracing import checked_bounds
 from ..symbolic import latex
 from .action import Action, named
 from .bound_action import Values
-from .branch import checked_bounds, free_name
 
 # Newton's method for stationary points, from cells of the grid: number of steps, and largest distance in cells.
 _STEPS, _CELLS = 30, 2.0
@@ -70,6 +71,11 @@ def landscape(action: Action, values: Values, points: Count = 201) -> xr.Dataset
     for symbol in (*shown, *lists):
         result[symbol.name].attrs["long_name"] = f"${latex(symbol)}$"
     return result
+
+
+def free_name(name: str, taken: Collection[str]) -> str:
+    """Append underscores to `name` until no symbol of an action has this name."""
+    return free_name(f"{name}_", taken) if name in taken else name
 
 
 def _listed(symbols: list[Expr]) -> str:
