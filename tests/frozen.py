@@ -525,7 +525,7 @@ def branch(spec: dict, given: dict[str, np.ndarray]) -> Results:
         for index, initial in zip(spec["indices"], saddle.near(found, spec["at"]), strict=True)
     ]
     index, turns = found["index"].values, found.isel(point=found["event"] != "")
-    at_turns = [turns[symbol.name].values for symbol in action.order_parameters]
+    at_turns = [turns[name].values for name in sorted(symbol.name for symbol in action.order_parameters)]
     return {
         "kinds": ", ".join(turns["event"].values),
         "turns": turns[name].values,
@@ -542,7 +542,7 @@ def transition(spec: dict, given: dict[str, np.ndarray]) -> Results:
     both = [_solution(action, values, start) for start in spec["starts"]]
     found = saddle.transition(*both, spec["parameter"], spec["bounds"])
     results = {"kind": found["kind"].item(), "value": found[spec["parameter"]].values, "error": found["error"].values}
-    names = [symbol.name for symbol in action.order_parameters]
+    names = sorted(symbol.name for symbol in action.order_parameters)
     solutions = np.array([_numbers(found[name].values[at] for name in names) for at in (0, 1)])
     return results | {"S": found["action"].values, "solutions": solutions}
 

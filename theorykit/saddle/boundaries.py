@@ -37,7 +37,7 @@ from .problem import Coordinates
 SPINODAL, CONTINUOUS, COEXISTENCE = "spinodal", "continuous transition", "coexistence"
 CRITICAL, TRICRITICAL = "critical point", "tricritical point"
 # Names of the tests that end a line.
-_MERGED, _UNSTABLE, _OUTSIDE, _APART = "merged", "unstable", "outside", "apart"
+MERGED, _UNSTABLE, _OUTSIDE, _APART = "merged", "unstable", "outside", "apart"
 # Slacks below this count as zero.
 _SLACK = 1e-8
 # Coordinates next to an edge of a domain, 1e-14 from it, are fixed: the order parameter has no digits left.
@@ -170,7 +170,7 @@ class Boundary(System):
         off = jnp.abs(u[-2] - self.middle[0]) / self.lengths[-2]
         tests = {_OUTSIDE: 1 - off, _UNSTABLE: self.curvatures(u).ravel()}
         if self.kind != CONTINUOUS:
-            tests[_MERGED] = jnp.sum(self.side * here.sides(u)) / jnp.sum(self.side**2)
+            tests[MERGED] = jnp.sum(self.side * here.sides(u)) / jnp.sum(self.side**2)
         if self.kind == SPINODAL:
             tests[CRITICAL] = here.normal_form(u)[0]
         if self.kind == CONTINUOUS:
@@ -227,7 +227,7 @@ class Boundary(System):
         where = ", ".join(f"{name} = {value:.4g}" for name, value in zip(self.parameters, u[-2:], strict=False))
         reasons = {
             _OUTSIDE: f"the edge of the ranges at {where}",
-            _MERGED: f"the solutions merge next to {where}",
+            MERGED: f"the solutions merge next to {where}",
             _APART: f"the branches no longer cross beyond {where}",
             _UNSTABLE: f"the solution becomes unstable in another direction at {where}",
         }

@@ -23,7 +23,7 @@ from ..progress import Progress
 from ..symbolic.documents.document import Block, Heading, Table, Text, verbatim
 from .action import Action
 from .bound_action import Values
-from .boundaries import COEXISTENCE, CONTINUOUS, CRITICAL, SPINODAL, TRICRITICAL, Boundary, boundary_at
+from .boundaries import COEXISTENCE, CONTINUOUS, CRITICAL, MERGED, SPINODAL, TRICRITICAL, Boundary, boundary_at
 from .branch import checked_parameter, follow, near
 from .solution import Solution
 from .solve import minimise, search
@@ -36,6 +36,8 @@ _LARGEST, _MOST_POINTS = 0.1, 2000
 _SAME, _END = 0.005, 0.2
 # Two coexistence lines through a point are the same if the cosine between them is above this.
 _PARALLEL = 0.98
+# Points of a line with larger errors than this multiple of the median are left out.
+_REGULAR = 1e6
 # Largest error of a boundary, in units of half the range of a parameter.
 _KNOWN = 0.01
 # A singular point is not a fold if the change of F with the parameters is below this fraction of the change of
@@ -46,10 +48,10 @@ _ROUNDED = 1e-11
 # Order parameters that are about to merge differ by less than the first. Duplicates of a branch differ by less than
 # the second.
 _MERGING, _DUPLICATE = 0.1, 0.01
+# Starts that differ by less lead to the same minimum.
+_SAME_PHASE = 0.05
 # Positions of searches along a scan or a line, as fractions of its length.
 _ALONG = (0.03, 0.5, 0.97)
-# Distances from a critical point, in points of its spinodals, at which coexisting minima are looked for.
-_BESIDE = (2, 4, 8)
 
 
 @checked_arguments
@@ -293,8 +295,8 @@ def phase_diagram(
     Stationary points are followed along lines in each parameter. From every fold, crossing of branches and crossing of
     actions on these scans, the boundary is followed through the plane, as long as its solutions have this `index`.
     Minima that coexist are compared with those of random searches along their line and of all other lines. A third
-    minimum that becomes lower starts new lines at the triple point. A critical point starts a coexistence line if no
-    scan crosses one. Averages use the quadrature nodes of the action, and errors include the resulting shift.
+    minimum that becomes lower starts new lines at the triple point. Averages use the quadrature nodes of the action,
+    and errors include the resulting shift.
 
     Args:
         action: The action. Its solutions may lie on edges of their domains, but boundaries at which they reach an edge
@@ -352,8 +354,6 @@ def phase_diagram(
                 if system.kind == kind:
                     diagram.add(system, unknowns)
     if index == 0:
-        for critical in diagram.points:
-            diagram.start_at(critical)
         diagram.compare(search_options)
     return diagram.dataset(f"{scans} scans per parameter and searches with {counted(starts, 'start')}")
 
@@ -435,12 +435,11 @@ class _Diagram:
             if distances[closest] >= _SAME:
                 continue
             if line.kind == COEXISTENCE:
-                sizes = np.linalg.norm(along) * np.linalg.norm(step[closest])
-                if abs(along @ step[closest]) >= _PARALLEL * sizes:
-                    return True
-            elif (line.kind, system.kind) != (CONTINUOUS, SPINODAL) or _apart(
-                line.solution(closest, 0), one
-            ) <= _MERGING:
+                differs = abs(along @ step[closest]) < _PARALLEL * np.linalg.norm(along) * np.linalg.norm(step[closest])
+            else:
+                can_cross = line.kind == CONTINUOUS and system.kind == SPINODAL
+                differs = can_cross and _apart(line.solution(closest, 0), one) > _MERGING
+            if not differs:
                 return True
         return False
 
@@ -466,144 +465,109 @@ class _Diagram:
                     line = line._replace(points=points)
         return line
 
-    def start_at(self, critical: _Line) -> None:
-        """Look for the coexistence line that ends in a critical point, unless one is known."""
-        named = f"the {critical.kind}"
-        if any(line.kind == COEXISTENCE and named in line.ends and self.is_at(line, critical) for line in self.lines):
-            return
-        here = critical.parameters()[0]
-        for line in [line for line in self.lines if line.kind != COEXISTENCE]:
-            distances = np.linalg.norm(line.parameters() - here, axis=1)
-            at = int(np.argmin(distances))
-            if distances[at] > _SAME:
-                continue
-            for steps, side in itertools.product(_BESIDE, (1, -1)):
-                around = [number for number in (at - steps, at + steps) if 0 <= number < len(distances)]
-                if not around:
-                    continue
-                # Between the two spinodals of a critical point, or next to the line beyond a tricritical point.
-                values = {name: np.mean([line.values(each)[name] for each in around]) for name in self.ranges}
-                middle = critical.solution(0, 0)
-                beside = [line.solution(each, 0) for each in around]
-                if len(around) == 1 or _apart(beside[0], beside[1]) < 1e-6:
-                    continue
-                begins = [{n: middle[n] + side * 2 * (each[n] - middle[n]) for n in middle} for each in beside]
-                found = self.minima(values, begins)
-                # Minima that a symmetry relates have the same action everywhere.
-                if len(found) == 2 and abs(float(np.subtract(found[0].action, found[1].action))) > _ROUNDED:
-                    before = len(self.lines)
-                    points = [each.order_parameters for each in found]
-                    self.add(*boundary_at(self.action, {**self.values, **values}, COEXISTENCE, points, self.ranges))
-                    if len(self.lines) > before:
-                        return
+    def minimum(self, values: Mapping[str, float], start: Mapping[str, Any], other: Mapping) -> Solution | None:
+        """Return the minimum near a start, or None if the solve fails.
 
-    def is_at(self, line: _Line, point: _Line) -> bool:
-        return bool(np.min(np.linalg.norm(line.parameters() - point.parameters()[0], axis=1)) < _END)
-
-    def minima(self, values: Mapping[str, float], starts: Sequence[Mapping[str, Any]]) -> list[Solution]:
-        """Return the different minima from these starts, in order of S. Starts on an edge of a domain are skipped."""
-        found: list[Solution] = []
-        for start in starts:
+        The start may be a saddle point, or on the edge of a domain. Then the solve starts a little closer to `other`.
+        """
+        for share in (0.0, 0.1):
+            begin = {name: (1 - share) * each + share * other[name] for name, each in start.items()}
             try:
                 with warnings.catch_warnings():
                     warnings.simplefilter("ignore")
-                    one = minimise(self.action, {**self.values, **values}, initial=start)
+                    found = minimise(self.action, {**self.values, **values}, initial=begin)
             except ValueError:
                 continue
-            if one.converged and all(_apart(one.order_parameters, each.order_parameters) > 1e-4 for each in found):
-                found.append(one)
-        return sorted(found, key=lambda each: float(each.action))
+            if found.converged:
+                return found
+        return None
 
     def compare(self, options: dict) -> None:
         """Compare the minima of every coexistence line with all others, and follow lines from triple points."""
-        number = 0
-        while number < len(self.lines):
-            line = self.lines[number]
-            if line.kind == COEXISTENCE:
-                self.lines[number] = self.compared(line, options)
-            number += 1
-        # Lines that were found later have other minima.
-        for number, line in enumerate(self.lines):
-            if line.kind == COEXISTENCE:
-                self.lines[number] = self.compared(line, None)
+        # Lines are added during the first pass. In the second one, their minima are known to all others.
+        for searches in (True, False):
+            number = 0
+            while number < len(self.lines):
+                if self.lines[number].kind == COEXISTENCE:
+                    self.lines[number] = self.compared(self.lines[number], options if searches else None)
+                number += 1
 
     def compared(self, line: _Line, options: dict | None) -> _Line:
         """Return the line with its stability. With options of a search, look for new minima, and add triple points."""
-        length, count = line.parameters(), line.points.sizes["point"]
-        others = [each for each in self.lines if each.kind == COEXISTENCE and each is not line]
+        places, count = line.parameters(), line.points.sizes["point"]
         found: list[dict[str, Any]] = []
         for share in _ALONG if options else ():
-            at = line.values(round(share * (count - 1)))
-            found += [each.order_parameters for each in search(self.action, {**self.values, **at}, **options)]
-        starts = {}
-        for point in range(count):
-            starts[point] = list(found)
-            for other in others:
-                nearest = int(np.argmin(np.linalg.norm(other.parameters() - length[point], axis=1)))
-                starts[point] += [other.solution(nearest, which) for which in (0, -1)]
-        lowest = [self.third(line, point, starts[point]) for point in range(count)]
+            at = {**self.values, **line.values(round(share * (count - 1)))}
+            found += [dict(each.order_parameters) for each in search(self.action, at, **options)]
+        others = [each for each in self.lines if each.kind == COEXISTENCE and each is not line]
         known = line.points.get("stability")
         stability = np.full(count, STABLE, dtype=object) if known is None else known.values.astype(object)
-        for point, (_, off) in enumerate(lowest):
-            if off is None or off < 0:
-                stability[point] = UNKNOWN if off is None else METASTABLE
+        lower: dict[int, Solution] = {}
+        for point in range(count):
+            nearest = [int(np.argmin(np.linalg.norm(each.parameters() - places[point], axis=1))) for each in others]
+            starts = [each.solution(at, i) for each, at in zip(others, nearest, strict=True) for i in (0, -1)]
+            third, failed = self.third(line, point, [*found, *starts])
+            if third is not None:
+                stability[point], lower[point] = METASTABLE, third
+            elif failed and stability[point] == STABLE:
+                stability[point] = UNKNOWN
         # Minima merge at a critical point, where no solve converges.
         for end, beside in ((0, 1), (-1, -2)):
             if line.ends[end] in (f"the {CRITICAL}", f"the {TRICRITICAL}"):
                 stability[end] = stability[beside]
         line = line._replace(points=line.points.assign(stability=("point", stability.astype(str))))
-        if options:
-            for before in np.flatnonzero((stability[:-1] == METASTABLE) != (stability[1:] == METASTABLE)):
-                line = self.with_triple_point(line, int(before), lowest)
+        for before in range(count - 1) if options else ():
+            if (before in lower) != (before + 1 in lower):
+                third = lower.get(before, lower.get(before + 1))
+                self.add_triple_point(line, before, third.order_parameters)
         return line
 
-    def third(self, line: _Line, point: int, starts: list) -> tuple[Solution | None, float | None]:
-        """Return the lowest minimum from other starts, and by how much it is lower than the two of a line.
+    def third(self, line: _Line, point: int, starts: Sequence[Mapping]) -> tuple[Solution | None, bool]:
+        """Return the lowest minimum from starts if it is lower than both of a line, and whether a comparison failed."""
+        own = float(line.points["action"][point, 0])
+        tried = [line.solution(point, which) for which in (0, 1)]
+        lowest, failed = None, False
+        for start in starts:
+            if min(_apart(start, each) for each in tried) < _SAME_PHASE:
+                continue
+            tried.append(start)
+            found = self.minimum(line.values(point), start, tried[0])
+            failed = failed or found is None
+            if found is not None and float(found.action) < own - _ROUNDED * (1 + abs(own)):
+                lowest, own = found, float(found.action)
+        return lowest, failed
 
-        The difference is None if no comparison succeeded, and zero if no other minimum is lower.
-        """
-        here, own = line.values(point), float(line.points["action"][point, 0])
-        found = self.minima(here, [*starts, line.solution(point, 0), line.solution(point, 1)])
-        if not found or not np.isfinite(own):
-            return None, None
-        off = float(found[0].action) - own
-        return found[0], off if off < -_ROUNDED * (1 + abs(own)) else 0.0
-
-    def with_triple_point(self, line: _Line, before: int, lowest: list) -> _Line:
+    def add_triple_point(self, line: _Line, before: int, third: Mapping[str, Any]) -> None:
         """Find the point at which a third minimum has the action of two that coexist, and the lines from there."""
-        lower = before if line.points["stability"][before] == METASTABLE else before + 1
-        third = lowest[lower][0].order_parameters
         begin, end = (line.points["unknowns"].values[at] for at in (before, before + 1))
-        places: dict[float, tuple] = {}
+
+        def at(share: float) -> tuple[dict, Solution | None]:
+            place = _nearest(line.system, begin + share * (end - begin))
+            seen = jax.device_get(_seen(line.system, place.u))
+            here = {name: float(seen[name]) for name in self.ranges}
+            own = {name: seen[name][0] for name in third}
+            return {**seen, "unknowns": np.asarray(place.u)}, self.minimum(here, third, own)
 
         def off(share: float) -> float:
-            place = jax.device_get(_nearest(line.system, begin + share * (end - begin)))
-            here = dict(zip(line.system.parameters, place.u[-2:].tolist(), strict=True))
-            seen = jax.device_get(_seen(line.system, place.u))
-            (minimum,) = self.minima(here, [third]) or (None,)
-            places[share] = place, here, seen, minimum
-            return np.nan if minimum is None else float(minimum.action) - float(seen["action"][0])
+            seen, found = at(share)
+            return np.nan if found is None else float(found.action) - float(seen["action"][0])
 
         try:
-            share = brentq(off, 0.0, 1.0, xtol=1e-11)
+            seen, found = at(brentq(off, 0.0, 1.0, xtol=1e-11))
         except ValueError:
             self.notes.append("a third minimum becomes lower between two points of a coexistence line")
-            return line
-        place, here, seen, minimum = places[share] if share in places else (off(share), places[share])[1]
-        del place
-        kept = [name for name in seen if name in line.points]
-        row = {name: (("point", *line.points[name].dims[1:]), np.asarray(seen[name])[None]) for name in kept}
-        point = _Line(TRIPLE, line.system, xr.Dataset(row))
-        points = [{name: seen[name][which] for name in minimum.order_parameters} for which in (0, 1)]
-        if not any(
-            each.kind == TRIPLE and np.linalg.norm(each.parameters() - point.parameters()) < _SAME
-            for each in self.points
-        ):
+            return
+        rows = {name: (each.dims, seen[name][None]) for name, each in line.points.items() if name in seen}
+        point = _Line(TRIPLE, line.system, xr.Dataset(rows))
+        if not any(each.kind == TRIPLE and self.is_at(each, point, _SAME) for each in self.points):
             self.points.append(point)
-        for each in points:
-            pair = [each, minimum.order_parameters]
+        here, third = point.values(0), found.order_parameters
+        for which in (0, 1):
+            pair = [point.solution(0, which), third]
             self.add(*boundary_at(self.action, {**self.values, **here}, COEXISTENCE, pair, self.ranges))
-        return line
+
+    def is_at(self, line: _Line, point: _Line, near: float = _END) -> bool:
+        return bool(np.min(np.linalg.norm(line.parameters() - point.parameters()[0], axis=1)) < near)
 
     def dataset(self, effort: str) -> xr.Dataset:
         """Label all lines and points."""
@@ -620,8 +584,7 @@ class _Diagram:
             if not lines and self.index == 0:
                 where = ", ".join(f"{name} = {value:.5g}" for name, value in point.values(0).items())
                 self.notes.append(f"no coexistence line was found that ends in the {point.kind} at {where}")
-        boundaries, names = [*known, *self.points], list(self.action.order_parameters)
-        names = [symbol.name for symbol in names]
+        boundaries, names = [*known, *self.points], [symbol.name for symbol in self.action.order_parameters]
         rows: dict[str, Any] = {}
         for name in (*self.ranges, *names, "error"):
             parts = [each.points[name].values for each in boundaries]
@@ -635,17 +598,13 @@ class _Diagram:
         rows["stability"] = "point", np.concatenate([np.zeros(0, str), *stability])
         for at, name in enumerate(("begins", "ends")):
             rows[name] = "boundary", np.array([each.ends[at] for each in boundaries], str)
-        (across, widths), (up, heights) = self.ranges.items()
-        count = int(np.sum(rows["stability"][1] == UNKNOWN))
-        self.notes += [f"the stability of {counted(count, 'point')} is unknown"] if count else []
-        missed = f"Boundaries that no scan or search reached are missing ({effort})"
-        attributes = {
-            "across": across,
-            "up": up,
-            "ranges": [*widths, *heights],
-            "open": "; ".join([*self.notes, missed]),
-        }
-        return xr.Dataset(rows, attrs=attributes)
+        if unknown := int(np.sum(rows["stability"][1] == UNKNOWN)):
+            self.notes.append(f"the stability of {counted(unknown, 'point')} is unknown")
+        missing = f"boundaries that no scan or search reached are missing ({effort})"
+        across, up = self.ranges
+        limits = [limit for pair in self.ranges.values() for limit in pair]
+        notes = "; ".join([*self.notes, missing])
+        return xr.Dataset(rows, attrs={"across": across, "up": up, "ranges": limits, "open": notes})
 
 
 @jit
@@ -667,7 +626,10 @@ def _followed(system: Boundary, start: np.ndarray, ranges: Mapping[str, Any]) ->
     if "closes" not in back.attrs["ended"]:
         whole = xr.concat([whole, ahead.isel(point=slice(1, None))], "point", combine_attrs="override")
         ended = back.attrs["ended"], ahead.attrs["ended"]
-    whole = whole.reset_coords()
+    # Equations are singular where solutions merge, and points next to it have large errors.
+    errors = whole["error"].values
+    regular = (errors < _REGULAR * np.nanmedian(errors)) & (whole["event"].values != MERGED)
+    whole = whole.reset_coords().isel(point=regular)
     if whole.sizes["point"] < 2:
         return [], []
     kinds = whole["event"].values
