@@ -1,4 +1,5 @@
 from .events import BRANCH_POINT, FOLD, refine
-from .tracing import System, describe, trace
+from .system import System
+from .tracing import trace
 
-__all__ = ["BRANCH_POINT", "FOLD", "System", "describe", "refine", "trace"]
+__all__ = ["BRANCH_POINT", "FOLD", "System", "refine", "trace"]

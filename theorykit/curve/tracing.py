@@ -6,7 +6,7 @@ orthogonally to it. Folds, where the parameter turns back, are ordinary points o
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -15,11 +15,10 @@ import numpy as np
 import xarray as xr
 from scipy.optimize import brentq
 
-from ..checks import Count, Positive, checked_arguments, checked_number, counted, refuse_traced
+from ..checks import Count, Positive, checked_arguments, checked_number, refuse_traced
 from ..compilation import jit
 from ..precision import require_float64
 from ..progress import Progress
-from ..symbolic.documents.document import Block, Heading, Table, Text, verbatim
 from .events import BRANCH_POINT, FOLD, refined
 from .system import Place, System, Unknowns, corrected
 
@@ -361,15 +360,3 @@ def _passes(place: Place, ahead: Place, first: Place) -> bool:
     share = step @ to_first / (step @ step)
     beside = np.linalg.norm(to_first - share * step) < 0.1 * np.linalg.norm(step)
     return bool(0 < share <= 1 and beside and ahead.tangent @ first.tangent > _STRAIGHT)
-
-
-def describe(curve: xr.Dataset) -> Iterator[Block]:
-    """Describe a traced curve: its extent, its events and why it ends."""
-    name = curve.attrs["parameter"]
-    values, kinds = curve[name].values, curve["event"].values
-    yield Heading(
-        f"Curve of {counted(len(kinds), 'point')} for {verbatim(name)} from {values.min():.6g} to {values.max():.6g}"
-    )
-    if rows := [(str(kind), f"{value:.9g}") for kind, value in zip(kinds, values, strict=True) if kind]:
-        yield Table(tuple(rows), ("event", verbatim(name)))
-    yield Text(f"Ended: {verbatim(curve.attrs['ended'])}.")

@@ -20,7 +20,6 @@ from ..curve import BRANCH_POINT, FOLD, trace
 from ..curve.system import Place, corrected
 from ..curve.tracing import checked_bounds
 from ..progress import Progress
-from ..symbolic.documents.document import Block, Heading, Table, Text, verbatim
 from .action import Action
 from .bound_action import Values
 from .boundaries import COEXISTENCE, CONTINUOUS, CRITICAL, MERGED, SPINODAL, TRICRITICAL, Boundary, boundary_at
@@ -455,7 +454,7 @@ class _Diagram:
         for at, end in itertools.product((0, -1), self.points):
             off = np.linalg.norm(end.parameters()[0] - line.parameters()[at])
             apart = _apart(*(each.solution(i, 0) for each, i in ((end, 0), (line, at))))
-            merges = line.ends[at].startswith("the solutions merge")
+            merges = line.ends[at].startswith(("the solutions merge", "no point was found"))
             if off < (_END if merges else _SAME * (line.kind == COEXISTENCE)) and apart < 1.0:
                 ends = tuple(f"the {end.kind}" if i == at % 2 else text for i, text in enumerate(line.ends))
                 line = line._replace(ends=ends)
@@ -552,9 +551,13 @@ class _Diagram:
             seen, found = at(share)
             return np.nan if found is None else float(found.action) - float(seen["action"][0])
 
-        try:
+        sides = np.array([off(0.0), off(1.0)])
+        if sides[0] * sides[1] < 0:
             seen, found = at(brentq(off, 0.0, 1.0, xtol=1e-11))
-        except ValueError:
+        elif np.nanmin(np.abs(sides)) < 1e-9:
+            # One of the points is the triple point.
+            seen, found = at(float(np.nanargmin(np.abs(sides))))
+        else:
             self.notes.append("a third minimum becomes lower between two points of a coexistence line")
             return
         rows = {name: (each.dims, seen[name][None]) for name, each in line.points.items() if name in seen}
@@ -646,27 +649,3 @@ def _followed(system: Boundary, start: np.ndarray, ranges: Mapping[str, Any]) ->
             kind = CONTINUOUS if cubic > 0 else SPINODAL
             lines.append(_Line(kind, system, part, tuple(reasons[number : number + 2])))
     return lines, points
-
-
-def describe_diagram(diagram: xr.Dataset) -> Iterator[Block]:
-    """Tabulate the boundaries of a phase diagram, and say what was not settled."""
-    names = diagram.attrs["across"], diagram.attrs["up"]
-    yield Heading(f"Phase diagram in {' and '.join(map(verbatim, names))}")
-    rows = []
-    for number in np.unique(diagram["line"].values):
-        part = diagram.isel(point=diagram["line"].values == number)
-        error, halves = float(part["error"].max()), np.diff(np.reshape(diagram.attrs["ranges"], (2, 2)))[:, 0] / 2
-        where = [_range(part[name].values, error * half) for name, half in zip(names, halves, strict=True)]
-        states = [f"{int(np.sum(part['stability'] == each))} {each}" for each in (METASTABLE, UNKNOWN)]
-        count = ", ".join([str(part.sizes["point"]), *(each for each in states if each[:2] != "0 ")])
-        rows.append((part["kind"].values[0], *where, count, f"{error:.1g}"))
-    if rows:
-        yield Table(tuple(rows), ("boundary", *map(verbatim, names), "points", "largest error"))
-    yield Text(f"Errors are in units of half a range. {verbatim(diagram.attrs['open'])}.")
-
-
-def _range(values: np.ndarray, error: float) -> str:
-    """Write the lowest and the highest value, or one value if they agree to the error. Values below the error are 0."""
-    low, high = float(np.min(values)), float(np.max(values))
-    numbers = [0.0 if abs(value) <= error else value for value in (low, high)[: 1 + (high - low > 2 * error)]]
-    return " to ".join(f"{value:.5g}" for value in numbers)
