@@ -13,6 +13,7 @@ import matplotlib.pyplot as plt
 from sympy import Rational, log, symbols
 
 import theorykit
+from theorykit.plots import draw_phase_diagram
 from theorykit.plots.style import save, use_style
 from theorykit.saddle import Action, Between, phase_diagram
 
@@ -29,13 +30,13 @@ diagrams = {
     for name, energy in energies.items()
 }
 for name, diagram in diagrams.items():
-    print(name, diagram, sep="\n", end="\n\n")
+    print(name, theorykit.summary(diagram), sep="\n", end="\n\n")
 
 # %%
 with use_style():
     figure, panels = plt.subplots(1, 2, figsize=(7.5, 3))
     for letter, axes, (name, diagram) in zip("ab", panels, diagrams.items(), strict=True):
-        diagram.plot(axes)
+        draw_phase_diagram(diagram, axes)
         axes.set(xlabel="field $h$", ylabel="temperature $T$")
         axes.locator_params(axis="x", nbins=5)
         axes.text(0.03, 0.95, f"{letter}  {name}", transform=axes.transAxes, va="top")

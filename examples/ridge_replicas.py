@@ -18,7 +18,7 @@ from sympy import symbols
 
 import theorykit
 from theorykit.plots.style import THEORY, save, use_style
-from theorykit.saddle import Action, Positive, Real, follow, stationary
+from theorykit.saddle import Action, Positive, Real, follow, near, stationary
 
 theorykit.enable_float64()
 
@@ -69,7 +69,7 @@ with use_style():
         for direction in (-1, 1):
             branch = curves[strength, direction]
             label = rf"replica theory, $\lambda = {strength}$" if direction == 1 else None
-            axes.plot(branch.parameters, error(branch.order_parameters), style, color=THEORY, label=label)
+            axes.plot(branch["alpha"], error(branch), style, color=THEORY, label=label)
         students = np.array([[trained(round(300 * load), strength, rng) for _ in range(20)] for load in loads])
         means, errors = students.mean(axis=1), students.std(axis=1, ddof=1) / np.sqrt(20)
         axes.errorbar(
@@ -80,7 +80,7 @@ with use_style():
             color="black",
             label="20 students, two standard errors" if style == "-" else None,
         )
-        points = [at for load in loads for at in curves[strength, 1 if load > 1.5 else -1].near(load)]
+        points = [at for load in loads for at in near(curves[strength, 1 if load > 1.5 else -1], load)]
         off = (means - [error(at) for at in points]) / errors
         print(f"lambda = {strength}: students are {np.abs(off).max():.1f} standard errors off at most")
     axes.set(xlabel=r"examples per weight $\alpha$", ylabel="mean square error of the student", ylim=(0, 5))

@@ -13,6 +13,7 @@ from pathlib import Path
 import jax
 import matplotlib.pyplot as plt
 import numpy as np
+import xarray as xr
 
 import theorykit
 from theorykit import dmft, dynamics
@@ -48,9 +49,16 @@ token = dmft.stroboscope(
 silent = dynamics.follow(token, dynamics.find_cycle(token, np.zeros(CONTEXT), 1.2, 1), (1.2, 2.4), largest_step=0.02)
 loud = dynamics.cycle_near(token, np.full(CONTEXT, 0.5), 2.4, 1)
 speaking = dynamics.follow(token, loud, (1.2, 2.4), direction=-1)
+
+
+def events(branch: xr.Dataset) -> xr.Dataset:
+    """Return the points of a branch at which events happen."""
+    return branch.isel(point=branch["event"] != "")
+
+
 for name, branch in (("A = 0", silent), ("A = c tanh(beta A)", speaking)):
-    (event,) = branch.events
-    print(f"{name:19} has a {event.kind} at beta = {event.parameter:.12f}; 1/c = {1 / correlation:.12f}")
+    event = events(branch).squeeze("point")
+    print(f"{name:19} has a {event['event'].item()} at beta = {event['parameter']:.12f}; 1/c = {1 / correlation:.12f}")
 
 # %% [markdown]
 # ## From a cycle to a torus
@@ -78,9 +86,10 @@ def settled(beta: float | np.ndarray, tokens: int) -> dmft.map.State:
 turn = dmft.stroboscope(network, parameters(1.0))
 nearly_silent = dynamics.cycle_near(turn, settled(0.5, 2000).window.ravel(), 0.5, 1)
 driven = dynamics.follow(turn, nearly_silent, (0.5, 1.29), largest_step=0.005)
-(onset,) = driven.events
-print(f"the cycle of the positions has a {onset.kind} bifurcation at beta = {onset.parameter:.9f}, ", end="")
-print(f"where a perturbation turns by {onset.angle / (2 * np.pi):.6f} of a circle per period of the positions")
+onset = events(driven).squeeze("point")
+kind, beta_onset, turn_onset = onset["event"].item(), float(onset["parameter"]), float(onset["angle"]) / (2 * np.pi)
+print(f"the cycle of the positions has a {kind} bifurcation at beta = {beta_onset:.9f}, ", end="")
+print(f"where a perturbation turns by {turn_onset:.6f} of a circle per period of the positions")
 
 # %% [markdown]
 # On a cycle, the Lyapunov exponents of the orbit are the logarithms of its multipliers, per token. Beyond the
@@ -90,7 +99,7 @@ print(f"where a perturbation turns by {onset.angle / (2 * np.pi):.6f} of a circl
 
 # %%
 betas = np.concatenate([np.linspace(1.2, 1.243, 15), np.linspace(1.244, 1.2635, 40)])
-on_torus = betas > float(onset.parameter)
+on_torus = betas > beta_onset
 states = settled(betas, 60_000)
 found = dmft.lyapunov_spectrum(network, parameters(betas), states, steps=20_000, exponents=1)
 exponents = found.exponents[:, 0]
@@ -140,35 +149,39 @@ branches = {
     "fourteen periods, down": dynamics.follow(turn, fourteen, bounds, direction=-1, largest_step=largest),
 }
 for name, branch in branches.items():
-    print(f"{name}:", *(f"{event.kind} {event.parameter:.6f}," for event in branch.events), branch.ended)
-birth = branches["fourteen periods, down"].events[-1]
-passed = min(branches["seven periods, from 1.27 up"].events, key=lambda event: abs(event.parameter - birth.parameter))
-print(f"the {birth.kind} that both reach: {passed.parameter:.12f} and {birth.parameter:.12f}")
+    kinds = zip(events(branch)["event"].values, events(branch)["parameter"].values, strict=True)
+    print(f"{name}:", *(f"{kind} {value:.6f}," for kind, value in kinds), branch.ended)
+birth = float(events(branches["fourteen periods, down"])["parameter"][-1])
+passed = events(branches["seven periods, from 1.27 up"])["parameter"].values
+passed = passed[np.argmin(np.abs(passed - birth))]
+print(f"the period doubling that both reach: {passed:.12f} and {birth:.12f}")
 
 # %% [markdown]
 # Solid lines are stable and dashed lines are unstable.
 
 # %%
-MARKERS = {
-    dynamics.BRANCH_POINT: "o",
-    dynamics.NEIMARK_SACKER: "D",
-    dynamics.PERIOD_DOUBLING: "s",
-    dynamics.FOLD: "x",
-}
+MARKERS = {"branch point": "o", "Neimark-Sacker": "D", "period doubling": "s", "fold": "x"}
 
 
-def draw_branch(axes: plt.Axes, branch: dynamics.Branch, heights: np.ndarray, color: str) -> None:
+def draw_branch(axes: plt.Axes, branch: xr.Dataset, heights: np.ndarray, color: str) -> None:
     """Plot a height over the parameter, for every cycle of a branch."""
-    axes.plot(branch.parameters, heights, "--", color=color, linewidth=0.7)
-    axes.plot(branch.parameters, np.where(branch.stable, heights, np.nan), color=color, linewidth=2)
+    axes.plot(branch.parameter, heights, "--", color=color, linewidth=0.7)
+    axes.plot(branch.parameter, np.where(branch.stable, heights, np.nan), color=color, linewidth=2)
 
 
-def mark(axes: plt.Axes, event: dynamics.Event, height: float) -> None:
+def mark(axes: plt.Axes, event: xr.Dataset, height: float) -> None:
     """Mark an event."""
-    axes.plot(event.parameter, height, MARKERS[event.kind], color="black", markersize=4.5, markerfacecolor="white")
+    axes.plot(
+        event["parameter"],
+        height,
+        MARKERS[event["event"].item()],
+        color="black",
+        markersize=4.5,
+        markerfacecolor="white",
+    )
 
 
-def size(points: jax.Array) -> np.ndarray:
+def size(points: xr.DataArray | jax.Array) -> np.ndarray:
     """Compute the root mean square of A_1 over all tokens of cycles, (..., turns, state)."""
     attention = np.reshape(points, (*points.shape[:-1], CONTEXT, network.patterns))[..., 0]
     return np.sqrt(np.mean(attention**2, axis=(-2, -1)))
@@ -178,7 +191,7 @@ def draw_pitchfork(axes: plt.Axes) -> None:
     """Draw both branches for the single pattern."""
     for branch, color in ((silent, "0.4"), (speaking, THEORY)):
         draw_branch(axes, branch, branch.points[:, 0, 0], color)
-    mark(axes, silent.events[0], 0.0)
+    mark(axes, events(silent).squeeze("point"), 0.0)
     for style, color, label in (
         ("-", THEORY, r"stable, $A \neq 0$"),
         ("-", "0.4", "stable, $A = 0$"),
@@ -193,11 +206,11 @@ def draw_pitchfork(axes: plt.Axes) -> None:
 
 def draw_exponents(axes: plt.Axes) -> None:
     """Draw exponents of the driven cycle, from its multipliers, and of orbits."""
-    draw_branch(axes, driven, np.log(np.abs(driven.multipliers[:, 0])) / CONTEXT, "0.4")
+    draw_branch(axes, driven, np.log(driven.multiplier_modulus[:, 0]) / CONTEXT, "0.4")
     axes.plot(betas, exponents, ".", color=THEORY, markersize=4, label="orbits")
     axes.plot([], [], color="0.4", linewidth=2, label=r"cycle, $\log|\mu_1|/4$, dashed unstable")
     mark(axes, onset, 0.0)
-    axes.plot([], [], MARKERS[onset.kind], color="black", markerfacecolor="white", linestyle="", label=onset.kind)
+    axes.plot([], [], MARKERS[kind], color="black", markerfacecolor="white", linestyle="", label=kind)
     axes.set(
         xlim=(1.2, 1.28), ylim=(-0.017, 0.016), xlabel=r"inverse temperature $\beta$", ylabel=r"exponent $\lambda_1$"
     )
@@ -210,10 +223,8 @@ def draw_rotation(axes: plt.Axes) -> None:
     axes.axhline(0.25, color="0.7", linewidth=0.6)
     axes.text(betas[-1], 0.2503, "locked to 1/4", ha="right", color="0.4", fontsize=8)
     axes.plot(betas[on_torus], rotations[on_torus], ".", color=THEORY, markersize=4, label="peak of the spectrum")
-    mark(axes, onset, onset.angle / (2 * np.pi))
-    axes.plot(
-        [], [], MARKERS[onset.kind], color="black", markerfacecolor="white", label=r"angle of $\mu_1$", linestyle=""
-    )
+    mark(axes, onset, turn_onset)
+    axes.plot([], [], MARKERS[kind], color="black", markerfacecolor="white", label=r"angle of $\mu_1$", linestyle="")
     axes.set(xlabel=r"inverse temperature $\beta$", ylabel="rotations per period", title="rotation on the torus")
     axes.legend(loc="upper left")
 
@@ -232,13 +243,14 @@ def draw_curve(axes: plt.Axes) -> None:
     """Draw the curve through both attractors."""
     for name, branch in branches.items():
         draw_branch(axes, branch, size(branch.points), THEORY if name.startswith("seven") else LIMITS[0])
-        for event in branch.events:
+        for number in range(events(branch).sizes["point"]):
+            event = events(branch).isel(point=number)
             mark(axes, event, size(event.points))
     for cycle, color in ((seven, THEORY), (fourteen, LIMITS[0])):
         axes.plot(BETA, size(cycle.points), "o", color=color, label=f"attractor of {cycle.period} periods")
-    for kind, marker in MARKERS.items():
-        if kind != dynamics.BRANCH_POINT:
-            axes.plot([], [], marker, color="black", markerfacecolor="white", markersize=4.5, linestyle="", label=kind)
+    for name, marker in MARKERS.items():
+        if name != "branch point":
+            axes.plot([], [], marker, color="black", markerfacecolor="white", markersize=4.5, linestyle="", label=name)
     axes.set(xlim=bounds, xlabel=r"inverse temperature $\beta$", ylabel="rms of $A_1$ over a cycle")
     axes.plot([], [], "--", color="0.4", label="unstable")
     axes.set_title(rf"two attractors at $\beta = {BETA}$, one curve")

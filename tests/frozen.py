@@ -18,6 +18,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import sympy as sp
+import xarray as xr
 from scipy.interpolate import CubicSpline
 from sympy.core.symbol import Str
 from sympy.functions.elementary.piecewise import ExprCondPair
@@ -515,16 +516,16 @@ def branch(spec: dict, given: dict[str, np.ndarray]) -> Results:
     found = saddle.follow(
         action, values, start, name, spec["bounds"], direction=spec["direction"], progress=False, **spec["options"]
     )
-    near = found.near(spec["at"])
     solved = [
         _solution(action, {**values, name: spec["at"]}, {"index": index, "initial": initial})
-        for index, initial in zip(spec["indices"], near, strict=True)
+        for index, initial in zip(spec["indices"], saddle.near(found, spec["at"]), strict=True)
     ]
-    index = found.index
+    index, turns = found["index"].values, found.isel(point=found["event"] != "")
+    at_turns = [turns[name].values for name in sorted(symbol.name for symbol in action.order_parameters)]
     return {
-        "kinds": ", ".join(turn.kind for turn in found.turns),
-        "turns": np.array([turn.parameter for turn in found.turns]),
-        "turning_points": _places(turn.order_parameters for turn in found.turns),
+        "kinds": ", ".join(turns["event"].values),
+        "turns": turns[name].values,
+        "turning_points": np.array([_numbers(each) for each in zip(*at_turns, strict=True)]),
         "indices": index[np.append(True, np.diff(index) != 0)],
         "S": np.array([each.action for each in solved]),
         "solutions": _places(each.order_parameters for each in solved),
@@ -536,9 +537,10 @@ def transition(spec: dict, given: dict[str, np.ndarray]) -> Results:
     action, values = _action(spec), spec["values"]
     both = [_solution(action, values, start) for start in spec["starts"]]
     found = saddle.transition(*both, spec["parameter"], spec["bounds"])
-    results = {"kind": found.kind, "value": found.value, "error": found.error}
-    solutions = _places(each.order_parameters for each in found.solutions)
-    return results | {"S": np.array([each.action for each in found.solutions]), "solutions": solutions}
+    results = {"kind": found["kind"].item(), "value": found[spec["parameter"]].values, "error": found["error"].values}
+    names = sorted(symbol.name for symbol in action.order_parameters)
+    solutions = np.array([_numbers(found[name].values[at] for name in names) for at in (0, 1)])
+    return results | {"S": found["action"].values, "solutions": solutions}
 
 
 @kind
@@ -549,27 +551,30 @@ def phase_diagram(spec: dict, given: dict[str, np.ndarray]) -> Results:
     """
     names = list(spec["ranges"])
     found = saddle.phase_diagram(_action(spec), spec["ranges"], progress=False, **spec["options"])
-    points = sorted(found.critical_points, key=lambda each: [float(each.parameters[name][0]) for name in names])
+    points = found.isel(point=found["kind"].isin(["critical point", "tricritical point"]))
+    points = points.isel(point=np.lexsort([points[name] for name in names[::-1]]))
+    parts = [found.isel(point=found["line"].values == line) for line in np.unique(found["line"])]
+    lines = [part for part in parts if not part["kind"].values[0].endswith("point")]
     results = {
-        "lines": ", ".join(sorted({line.kind for line in found.lines})),
-        "critical_kinds": ", ".join(each.kind for each in points),
-        "critical_points": np.array([[each.parameters[name][0] for name in names] for each in points]),
+        "lines": ", ".join(sorted({part["kind"].values[0] for part in lines})),
+        "critical_kinds": ", ".join(points["kind"].values),
+        "critical_points": np.stack([points[name].values for name in names], axis=1),
     }
     for number, (line_kind, name, value) in enumerate(spec["cuts"]):
         (other,) = set(names) - {name}
-        lines = [line for line in found.lines if line.kind == line_kind]
-        cuts = sorted(cut for line in lines for cut in _cuts(line, name, other, value))
+        of_kind = [part for part in lines if part["kind"].values[0] == line_kind]
+        cuts = sorted(cut for line in of_kind for cut in _cuts(line, name, other, value))
         results[f"cut_{number}"] = np.array([at for at, _ in cuts])
         results[f"stable_{number}"] = np.array([stable for _, stable in cuts], bool)
     return results
 
 
-def _cuts(line: saddle.PhaseBoundary, name: str, other: str, value: float) -> Iterable[tuple[float, bool]]:
+def _cuts(line: xr.Dataset, name: str, other: str, value: float) -> Iterable[tuple[float, bool]]:
     """Interpolate a line where it has this value of one parameter: the other parameter, and whether it is stable."""
-    points = np.stack([np.asarray(line.parameters[each]) for each in (name, other)], axis=1)
+    points = np.stack([line[each].values for each in (name, other)], axis=1)
     length = np.append(0.0, np.cumsum(np.hypot(*np.diff(points, axis=0).T)))
     keep = np.append(True, np.diff(length) > 0)
-    points, length, stable = points[keep], length[keep], np.asarray(line.stable)[keep]
+    points, length, stable = points[keep], length[keep], line["stability"].values[keep] == "stable"
     spline = CubicSpline(length, points - [value, 0])
     for at in CubicSpline(length, points[:, 0] - value).roots(extrapolate=False):
         yield float(spline(at)[1]), bool(stable[np.argmin(np.abs(length - at))])
@@ -886,24 +891,25 @@ def cycle_branch(spec, arrays):
     at = dynamics.find_cycle(step, arrays["guess"], spec["parameter"], spec["period"])
     for number, bounds in enumerate(spec["bounds"]):
         if number:
-            doubling = next(event for event in found.events if event.kind == "period doubling")
+            doubling = found.isel(point=found["event"] == "period doubling").isel(point=0)
             at = dynamics.double_period(step, doubling, amplitude=spec["amplitude"])
         found = dynamics.follow(step, at, tuple(bounds), direction=spec["direction"])
         # Two events may coincide, so their order is that of parameters and angles.
-        events = sorted(found.events, key=lambda event: (round(float(event.parameter), 7), event.angle))
+        events = found.isel(point=found["event"] != "")
+        events = events.isel(point=np.lexsort((events["angle"], events["parameter"].round(7))))
         results |= {
-            f"kinds_{number}": ", ".join(event.kind for event in events),
-            f"parameters_{number}": np.array([float(event.parameter) for event in events]),
+            f"kinds_{number}": ", ".join(events["event"].values),
+            f"parameters_{number}": events["parameter"].values,
             # Tolerances are relative, so results that may vanish are moved away from zero.
-            f"cosines_{number}": np.cos([event.angle for event in events]),
-            f"states_{number}": np.array([1 + np.sort(event.points, axis=0)[0] for event in events]),
-            f"stable_ends_{number}": found.stable[[0, -1]],
-            f"end_{number}": 1 + found.parameters[-1],
+            f"cosines_{number}": np.cos(events["angle"].values),
+            f"states_{number}": np.array([1 + np.sort(points, axis=0)[0] for points in events["points"].values]),
+            f"stable_ends_{number}": found["stable"].values[[0, -1]],
+            f"end_{number}": 1 + found["parameter"].values[-1],
         }
     # Cycles of the last branch at given parameters, from the closest ones of the branch.
     for number, parameter in enumerate(spec["at"]):
-        close = int(np.argmin(np.abs(np.asarray(found.parameters) - parameter)))
-        there = dynamics.find_cycle(step, found.points[close], parameter, found.points.shape[1])
+        close = found.isel(point=int(np.argmin(np.abs(found["parameter"].values - parameter))))
+        there = dynamics.find_cycle(step, close["points"].values, parameter, found.sizes["time"])
         results[f"points_{number}"] = 1 + np.sort(there.points, axis=0)
         results[f"multipliers_{number}"] = leading(there.multipliers, spec["leading"])
     return results

@@ -18,7 +18,7 @@ ORDER = (
     ("",),
     ("workers",),
     ("symbolic",),
-    ("codegen", "store", "summaries"),
+    ("codegen", "curve", "store", "summaries"),
     ("derivation", "dynamics"),
     ("saddle",),
     ("bpkr", "dmft"),

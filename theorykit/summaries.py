@@ -11,7 +11,7 @@ import xarray as xr
 
 from .checks import checked_choice, counted, shown
 from .symbolic.documents.display import DisplayMixin, View
-from .symbolic.documents.document import Block, Table, Text, verbatim
+from .symbolic.documents.document import Block, Heading, Table, Text, verbatim
 
 # Scores that can be shown against width, and their titles. The default is the first one that a result has.
 TITLES = {
@@ -47,8 +47,9 @@ def summary(result: Any) -> View:
     The commands `theorykit solve`, `sweep` and `compare` print the same tables.
 
     Args:
-        result: a dataset returned by `sweeps.label`, `sweeps.sweep` or `bpkr.sampling.compare`, or read from their
-            files; the draws of a sampler; or an object with a `summary()` method, such as a `bpkr.Saddle`.
+        result: a dataset returned by `sweeps.label`, `sweeps.sweep`, `bpkr.sampling.compare`, `curve.trace`,
+            `saddle.follow`, `dynamics.follow` or `saddle.phase_diagram`, or read from their files; the draws of a
+            sampler; or an object with a `summary()` method, such as a `bpkr.Saddle`.
 
     Raises:
         TypeError: `result` has none of these types.
@@ -78,6 +79,10 @@ def summary(result: Any) -> View:
         result = result.to_dataset()
     if not isinstance(result, xr.Dataset):
         raise TypeError(f"result must be a labelled dataset, draws, or an object with a summary, got {shown(result)}")
+    if {"parameter", "ended"} <= set(result.attrs):
+        return View(_curve(result))
+    if {"across", "up"} <= set(result.attrs):
+        return View(_diagram(result))
     if "approach" in result.dims:
         return View(_comparison(result))
     if "converged" not in result:
@@ -369,3 +374,42 @@ def _draws(tree: xr.DataTree) -> Iterator[Block]:
     yield Table(tuple(rows[:_ROWS]), ("number", "mean", "standard deviation", "ESS bulk", "ESS tail", "R-hat"))
     if len(rows) > _ROWS:
         yield Text(f"{len(rows) - _ROWS} more rows are in result['summary'].")
+
+
+# ---- curves and phase diagrams
+
+
+def _curve(curve: xr.Dataset) -> Iterator[Block]:
+    """Describe a traced curve: its extent, its events and why it ends."""
+    name = curve.attrs["parameter"]
+    values, kinds = curve[name].values, curve["event"].values
+    yield Heading(
+        f"Curve of {counted(len(kinds), 'point')} for {verbatim(name)} from {values.min():.6g} to {values.max():.6g}"
+    )
+    if rows := [(str(kind), f"{value:.9g}") for kind, value in zip(kinds, values, strict=True) if kind]:
+        yield Table(tuple(rows), ("event", verbatim(name)))
+    yield Text(f"Ended: {verbatim(curve.attrs['ended'])}.")
+
+
+def _diagram(diagram: xr.Dataset) -> Iterator[Block]:
+    """Tabulate the boundaries of a phase diagram, and say what was not settled."""
+    names = diagram.attrs["across"], diagram.attrs["up"]
+    yield Heading(f"Phase diagram in {' and '.join(map(verbatim, names))}")
+    rows = []
+    for number in np.unique(diagram["line"].values):
+        part = diagram.isel(point=diagram["line"].values == number)
+        error, halves = float(part["error"].max()), np.diff(np.reshape(diagram.attrs["ranges"], (2, 2)))[:, 0] / 2
+        where = [_range(part[name].values, error * half) for name, half in zip(names, halves, strict=True)]
+        states = [f"{int(np.sum(part['stability'] == each))} {each}" for each in ("metastable", "unknown")]
+        count = ", ".join([str(part.sizes["point"]), *(each for each in states if each[:2] != "0 ")])
+        rows.append((part["kind"].values[0], *where, count, f"{error:.1g}"))
+    if rows:
+        yield Table(tuple(rows), ("boundary", *map(verbatim, names), "points", "largest error"))
+    yield Text(f"Errors are in units of half a range. {verbatim(diagram.attrs['open'])}.")
+
+
+def _range(values: np.ndarray, error: float) -> str:
+    """Write the lowest and the highest value, or one value if they agree to the error. Values below the error are 0."""
+    low, high = float(np.min(values)), float(np.max(values))
+    numbers = [0.0 if abs(value) <= error else value for value in (low, high)[: 1 + (high - low > 2 * error)]]
+    return " to ".join(f"{value:.5g}" for value in numbers)

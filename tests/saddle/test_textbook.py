@@ -5,7 +5,7 @@ import pytest
 from scipy.special import erf
 from sympy import sqrt, symbols
 
-from theorykit.saddle import Action, Between, Positive, Real, follow, search, stationary
+from theorykit.saddle import Action, Between, Positive, Real, follow, near, search, stationary
 from theorykit.symbolic import gaussian_average
 
 from ..bpkr.cases import assert_close
@@ -33,17 +33,17 @@ RIDGE = Action(
 def test_a_hopfield_network_forgets_where_the_branch_of_memories_turns_back():
     (start, *_) = [each for each in search(HOPFIELD, {alpha: 0.12}, index=1) if each[m] > 0.5]
     branch = follow(HOPFIELD, {alpha: 0.12}, start, alpha, (0.11, 0.2), largest_step=0.05)
-    (fold,) = branch.folds
+    fold = branch.isel(point=branch["event"] == "fold").squeeze("point")
     # Amit, Gutfreund and Sompolinsky: 0.138, where the overlap is 0.967
-    assert abs(fold.parameter - 0.1379) < 5e-5
-    assert abs(fold.order_parameters["m"] - 0.967) < 5e-4
+    assert abs(fold["alpha"] - 0.1379) < 5e-5
+    assert abs(fold["m"] - 0.967) < 5e-4
     # the branch is known in closed form: alpha (m) with m = erf(y), where y^2 = m^2 / (2 alpha r)
-    y = float(fold.order_parameters["m"] / np.sqrt(2 * fold.parameter * fold.order_parameters["r"]))
+    y = float(fold["m"] / np.sqrt(2 * fold["alpha"] * fold["r"]))
     slope = (capacity(y + 1e-4) - capacity(y - 1e-4)) / 2e-4
-    assert_close(fold.parameter, capacity(y), 1e-10)
+    assert_close(fold["alpha"], capacity(y), 1e-10)
     assert abs(slope) < 1e-6
     # two solutions coexist on either side of the fold
-    assert len(branch.near(0.13)) == 2
+    assert len(near(branch, 0.13)) == 2
 
 
 def capacity(y):

@@ -33,8 +33,8 @@ def test_a_branch_ends_at_the_recovery_threshold(rho, tokens):
     start = learned_attention.solve(exact / 2, rho, tokens)
     values = {"alpha": exact / 2, "rho": rho, "L": tokens}
     branch = follow(learned_attention.action(), values, start, "alpha", (exact / 4, 2 * exact), progress=False)
-    assert branch.parameters[-1] == pytest.approx(exact, abs=1e-6)
-    assert branch.order_parameters["Delta"][-1] < 1e-6
+    assert branch["alpha"][-1] == pytest.approx(exact, abs=1e-6)
+    assert branch["Delta"][-1] < 1e-6
 
 
 def test_no_error_is_left_above_the_threshold():

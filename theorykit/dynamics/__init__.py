@@ -1,20 +1,21 @@
 """Orbits of any map: exponents and regimes, orbits over many parameters, cycles and their bifurcations."""
 
-from .branches import (  # noqa: F401  kinds of events, and types of results
-    BRANCH_POINT,
-    FOLD,
+from .cycles import (  # noqa: F401  kinds of events, and the type of results
     NEIMARK_SACKER,
     PERIOD_DOUBLING,
-    Branch,
-    Event,
+    Cycle,
+    Cycles,
+    NoCycleError,
+    cycle_near,
     double_period,
+    find_cycle,
     follow,
 )
-from .cycles import Cycle, NoCycleError, cycle_near, find_cycle  # noqa: F401
 from .exponents import LyapunovSpectrum, classify, kaplan_yorke_dimension, lyapunov_spectrum  # noqa: F401
 from .orbits import orbits
 
 __all__ = [
+    "Cycles",
     "NoCycleError",
     "classify",
     "cycle_near",

@@ -1,4 +1,4 @@
-"""Cycles of a smooth map, stable or not: periodic points, and the multipliers of small perturbations.
+"""Cycles of a smooth map, stable or not: their multipliers, their branches and bifurcations.
 
 The map is `step(state, parameter) -> state`, any function that JAX can differentiate, with a state of shape (state,).
 It is compiled once for each period if you pass the same function every time. Keep its arrays in an Equinox module.
@@ -10,27 +10,31 @@ as well conditioned as one step of the map. Equations for the iterated map are n
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, ClassVar
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 import optimistix as optx
-from jax.typing import ArrayLike
+import xarray as xr
 from jaxtyping import Array, Complex, Float
 
 from ..checks import (
     Count,
     Index,
+    Number,
     Positive,
     check_is_number,
     checked_arguments,
     checked_array,
     checked_number,
     first_line,
+    refuse_traced,
 )
 from ..compilation import jit
+from ..curve import BRANCH_POINT, FOLD, System, trace
+from ..curve.system import Unknowns, corrected
 from ..precision import require_float64
 from ..symbolic.documents.display import DisplayMixin
 from ..symbolic.documents.document import Block, Table, Text
@@ -39,14 +43,11 @@ from ..symbolic.documents.values import brief
 Step = Callable[[Array, Array], Array]
 """One step of a smooth map: a function of a state vector and a parameter, a number, that returns the next state."""
 
+PERIOD_DOUBLING, NEIMARK_SACKER = "period doubling", "Neimark-Sacker"
 # A cycle is solved if its defect is below this, relative to its largest coordinate.
 _SOLVED = 1e-12
-# Newton's method has failed after this many evaluations of the map.
-_MOST_EVALUATIONS = 100
-# Changes below this multiple of the machine precision are rounding.
-_ROUNDING = 4.0
-# Stop if a Newton step has been shortened to less than this fraction.
-_SHORTEST = 2.0**-12
+# Distances from the unit circle below this are rounding.
+_ON_CIRCLE = 1e-9
 # Points coincide up to rounding if they are closer than this, relative to the largest coordinate.
 _COINCIDE = 1e-7
 # An orbit has settled on a cycle if its distance from the cycle is below this, relative to the largest coordinate.
@@ -64,13 +65,11 @@ class Cycle(DisplayMixin, eqx.Module):
     - `parameter`: value of the parameter.
     - `multipliers` (state,): eigenvalues of the product of the Jacobians, by decreasing modulus. They are the factors
       by which small perturbations grow per period. All have the absolute rounding error of the largest.
-    - `residual`: largest coordinate difference between a point and the image of the previous point.
     """
 
     points: Float[Array, "period state"]
     parameter: Float[Array, ""]
     multipliers: Complex[Array, " state"]
-    residual: Float[Array, ""]
 
     @property
     def period(self) -> int:
@@ -85,19 +84,87 @@ class Cycle(DisplayMixin, eqx.Module):
     def _view(self) -> Iterator[Block]:
         kind = "Stable" if self.is_stable else "Unstable"
         yield Text(f"{kind} cycle of period {self.period} at parameter {float(self.parameter):.6g}.")
-        yield Table(
-            (
-                ("moduli of the multipliers, largest first", brief(np.abs(self.multipliers), 4)),
-                ("first point", brief(self.points[0], 4)),
-                ("residual", f"{float(self.residual):.2g}"),
-            )
-        )
-        yield Text("Follow it through the parameter with `dynamics.follow(step, cycle, bounds)`.")
+        moduli = brief(np.abs(self.multipliers), 4)
+        yield Table((("moduli of the multipliers", moduli), ("first point", brief(self.points[0], 4))))
+
+
+class Cycles(System):
+    """Equations of the cycles of a map, for `theorykit.curve`.
+
+    - `step`: the map. To differentiate an event, keep other parameters as arrays of an Equinox module.
+    - `period`: the period. The unknowns are all points (period, state), flattened, and the parameter.
+    """
+
+    axes: ClassVar = {
+        "points": ("time", "state"),
+        "multiplier_modulus": ("multiplier",),
+        "multiplier_angle": ("multiplier",),
+    }
+    step: Step
+    period: int = eqx.field(static=True)
+
+    def points(self, u: Unknowns) -> Float[Array, "period state"]:
+        return u[:-1].reshape(self.period, -1)
+
+    def residual(self, u):
+        points = self.points(u)
+        images = jax.vmap(self.step, (0, None))(points, u[-1])
+        return (images - jnp.roll(points, -1, 0)).ravel()
+
+    def jacobians(self, u: Unknowns) -> Float[Array, "period state state"]:
+        of_point = jax.jacfwd(self.step)
+        return jax.vmap(of_point, (0, None))(self.points(u), u[-1])
+
+    def multipliers(self, u: Unknowns) -> Complex[Array, " state"]:
+        """Return the eigenvalues of the product of the Jacobians."""
+
+        def multiply(product, jacobian):
+            return jacobian @ product, None
+
+        jacobians = self.jacobians(u)
+        product, _ = jax.lax.scan(multiply, jnp.eye(jacobians.shape[1]), jacobians)
+        # Second derivatives of events need derivatives of eigenvectors.
+        return jax.lax.linalg.eig(product, compute_left_eigenvectors=False, enable_eigvec_derivs=True)[0]
+
+    def tests(self, u, tangent):
+        multipliers = self.multipliers(u)
+        is_real = multipliers.imag == 0
+
+        def ordered(excess, applies):
+            """Sort the excess of multipliers over the circle; others count as inside."""
+            return jnp.sort(jnp.where(applies, excess, -1.0))
+
+        return {
+            "singular": ordered(multipliers.real - 1, is_real),
+            PERIOD_DOUBLING: ordered(-1 - multipliers.real, is_real),
+            NEIMARK_SACKER: ordered(jnp.abs(multipliers) - 1, multipliers.imag > 0),
+        }
+
+    def seen(self, u):
+        multipliers = self.multipliers(u)
+        order = jnp.lexsort((-multipliers.imag, -jnp.abs(multipliers)))
+        moduli = jnp.abs(multipliers)[order]
+        return {
+            "parameter": u[-1],
+            "points": self.points(u),
+            "multiplier_modulus": moduli,
+            "multiplier_angle": jnp.angle(multipliers)[order],
+            "stable": moduli[0] < 1 - _ON_CIRCLE,
+        }
+
+    def units(self, u):
+        # Distances between cycles are root mean squares over their points.
+        return jnp.full_like(u, np.sqrt(self.period)).at[-1].set(1.0)
+
+    def ends(self, kind, u):
+        if kind == BRANCH_POINT and smallest_period(self.points(u)) < self.period:
+            return "the branch meets the cycles that it doubles"
+        return ""
 
 
 @checked_arguments
 def find_cycle(step: Step, guess: Any, parameter: Any, period: Count) -> Cycle:
-    """Find the cycle near a guess. It may be unstable.
+    """Find the cycle near a guess by Newton's method in a trust region. The cycle may be unstable.
 
     Args:
         step: The map, `step(state, parameter) -> state`.
@@ -114,25 +181,44 @@ def find_cycle(step: Step, guess: Any, parameter: Any, period: Count) -> Cycle:
         states = _orbit(step, states, number, period)
     if states.ndim != 2 or len(states) != period:
         raise ValueError(f"guess must have shape (state,) or ({period}, state), got {states.shape}")
-    station = at_parameter(step, Unknowns(states, number))
-    if not np.all(np.isfinite(station.multipliers)):
-        raise NoCycleError(
-            f"the derivatives of the map are not finite on the orbit from the guess at parameter "
-            f"{float(number):.12g}: the orbit escapes, or the map has no derivative there"
-        )
-    if not station.solved:
+    system = Cycles(step, period)
+    points, residual = _solved(system, jnp.append(states, number))
+    if not float(residual) <= _SOLVED * max(1.0, float(np.max(np.abs(points)))):
         raise NoCycleError(
             f"no cycle of period {period} was found at parameter {float(number):.12g}: from the guess, Newton's method "
-            f"ends with a residual of {float(station.residual):.3g}. There may be none at this parameter (it may end "
-            "in a fold nearby), or the guess is too far off; cycle_near finds stable cycles from an orbit"
+            f"ends with a residual of {float(residual):.3g}"
         )
-    shortest = smallest_period(station.at.points)
-    if shortest < period:
+    return _cycle(system, points)
+
+
+def _cycle(system: Cycles, u: Unknowns) -> Cycle:
+    """Return the cycle at a solution. Its period is the shortest."""
+    points = system.points(u)
+    if (shortest := smallest_period(points)) < system.period:
         raise NoCycleError(
-            f"the cycle found from the guess has period {shortest}, of which {period} is a multiple; pass "
-            f"period={shortest}, or start from points that differ more from each other"
+            f"the cycle found from the guess has period {shortest}, of which {system.period} is a multiple"
         )
-    return station.cycle
+    multipliers = np.asarray(_multipliers(system, u))
+    if not np.isfinite(multipliers).all():
+        raise NoCycleError(f"the derivatives of the map are not finite on the orbit at parameter {float(u[-1]):.12g}")
+    order = np.lexsort((-multipliers.imag, -np.abs(multipliers)))
+    return Cycle(points, u[-1], jnp.asarray(multipliers[order]))
+
+
+@jit
+def _solved(system: Cycles, guess: Unknowns) -> tuple[Unknowns, Array]:
+    """Return the cycle at the parameter of `guess`, and its largest defect."""
+
+    def defects(points, parameter):
+        return system.residual(jnp.append(points, parameter))
+
+    found = optx.root_find(defects, optx.Dogleg(1e-10, 1e-10), guess[:-1], guess[-1], throw=False, max_steps=100)
+    axis = jnp.zeros_like(guess).at[-1].set(1.0)
+    place = corrected(system, jnp.append(found.value, guess[-1]), axis, jnp.ones_like(guess))
+    return place.u, jnp.max(jnp.abs(system.residual(place.u)))
+
+
+_multipliers = jit(lambda system, u: system.multipliers(u))
 
 
 @checked_arguments
@@ -163,28 +249,153 @@ def cycle_near(
     if not np.all(np.isfinite(orbit)):
         raise NoCycleError(f"the orbit escapes to infinity at parameter {float(number):.12g}")
     scale = max(1.0, np.max(np.abs(orbit)))
-    returns = [np.max(np.abs(orbit[lag:][:max_period] - orbit[:max_period])) for lag in range(1, max_period + 1)]
-    period = 1 + int(np.argmax(np.array(returns) <= tolerance * scale))
+    lags = range(1, max_period + 1)
+    returns = np.array([np.max(np.abs(orbit[lag:][:max_period] - orbit[:max_period])) for lag in lags])
+    period = 1 + int(np.argmax(returns <= tolerance * scale))
     if returns[period - 1] > tolerance * scale:
         raise NoCycleError(
             f"the orbit at parameter {float(number):.12g} does not return to within {tolerance * scale:.3g} in "
-            f"{max_period} steps; its closest return is to {min(returns):.3g}, after {1 + int(np.argmin(returns))}. It "
-            "is aperiodic, or has a longer period, or the transient is too short"
+            f"{max_period} steps; its closest return is to {min(returns):.3g}, after {1 + int(np.argmin(returns))}"
         )
     cycle = find_cycle(step, orbit[:period], number, period)
     apart = float(np.max(np.abs(cycle.points - orbit[:period])))
     if apart > _BESIDE * scale or not cycle.is_stable:
         raise NoCycleError(
             f"the orbit at parameter {float(number):.12g} nearly returns after {period} steps, but has not settled: "
-            f"the cycle there is {apart:.3g} away, and its largest multiplier has modulus "
-            f"{float(np.abs(cycle.multipliers[0])):.6g}. Use a longer transient"
+            f"the cycle is {apart:.3g} away, with a multiplier of modulus {float(np.abs(cycle.multipliers[0])):.6g}"
         )
     return cycle
+
+
+@checked_arguments
+def follow(
+    step: Step,
+    cycle: Cycle,
+    bounds: tuple[Number, Number],
+    *,
+    direction: int = 1,
+    largest_step: Positive | None = None,
+    most_cycles: Count = 1000,
+) -> xr.Dataset:
+    """Follow the branch of cycles through `cycle`, including around folds. Cycles may be unstable.
+
+    The branch ends if its parameter leaves `bounds`, if it closes on its start or meets the cycles that it doubles, or
+    if the smallest step fails. `curve.refine(dynamics.Cycles(step, period), event)` differentiates an event.
+
+    Args:
+        step: The map, `step(state, parameter) -> state`.
+        cycle: The cycle to start from.
+        bounds: Lowest and highest value of the parameter.
+        direction: 1 to start towards larger parameters, -1 to start towards smaller parameters.
+        largest_step: Largest step in the parameter and the root mean square of the points, by default a 20th of the
+            range of parameters. Two bifurcations that undo each other within a step are missed.
+        most_cycles: Largest number of cycles.
+
+    Returns:
+        The cycles in order along the axis `point`: `parameter`, `points`, `stable`, and the multipliers by decreasing
+        modulus. Cycles at which the stability changes are among them. `event` has the kind there, and "" elsewhere:
+
+        - "period doubling": a multiplier passes through -1. `double_period` finds the cycle that branches off.
+        - "Neimark-Sacker": a conjugate pair crosses the unit circle, and a torus branches off. `angle` is the argument
+          of the multiplier, from 0 to pi.
+        - "fold": a multiplier passes through 1, and the branch turns back.
+        - "branch point": another branch of cycles crosses.
+
+        The attribute `ended` gives the reason why the branch ends.
+
+    Raises:
+        ValueError: If `cycle` is not a cycle of `step`, or out of bounds.
+
+    Example:
+        >>> import theorykit
+        >>> from theorykit import dynamics
+        >>> theorykit.enable_float64()
+        >>> logistic = lambda x, r: r * x * (1 - x)
+        >>> fixed_point = dynamics.find_cycle(logistic, [0.6], 2.5, period=1)
+        >>> branch = dynamics.follow(logistic, fixed_point, (2.5, 3.4))
+        >>> events = branch.isel(point=branch["event"] != "")
+        >>> print(events["event"].item(), events["parameter"].item().__round__(6))
+        period doubling 3.0
+    """
+    points, parameter = checked_step(step, cycle.points, cycle.parameter, "cycle")
+    found = trace(
+        Cycles(step, len(points)),
+        np.append(points, parameter),
+        bounds,
+        direction=direction,
+        largest_step=largest_step,
+        most_points=most_cycles,
+    )
+    found["multiplier_angle"].attrs["units"] = "radian"
+    found["angle"] = "point", _angles(found), {"units": "radian"}
+    return found
+
+
+def _angles(branch: xr.Dataset) -> np.ndarray:
+    """Return the argument of the crossing multiplier at every event, and NaN elsewhere."""
+    kinds, values = branch["event"].values, branch["parameter"].values
+    known = {PERIOD_DOUBLING: np.pi, FOLD: 0.0, BRANCH_POINT: 0.0}
+    angles = np.array([known.get(kind, np.nan) for kind in kinds])
+    for at in np.flatnonzero(kinds == NEIMARK_SACKER):
+        moduli, all_angles = (branch[f"multiplier_{part}"].values[at] for part in ("modulus", "angle"))
+        on_circle = (np.abs(moduli - 1) < 1e-6) & (all_angles > 0) & (all_angles < np.pi)
+        candidates = np.sort(all_angles[on_circle])
+        # Several pairs that cross at one parameter are told apart by their angles.
+        twins = np.sum((kinds == NEIMARK_SACKER) & (np.abs(values - values[at]) < 1e-8) & (np.arange(len(kinds)) < at))
+        angles[at] = candidates[min(twins, len(candidates) - 1)]
+    return angles
+
+
+@checked_arguments
+def double_period(step: Step, event: xr.Dataset, *, amplitude: Positive = 1e-2) -> Cycle:
+    """Find a cycle of twice the period that bifurcates at a period doubling, on either side of its parameter.
+
+    Args:
+        step: The map, `step(state, parameter) -> state`.
+        event: The period doubling: one event of `follow`, such as `branch.isel(point=5)`.
+        amplitude: Half the distance between the first points of the two halves of the cycle, in units of the largest
+            coordinate of the event (or of one, if that is larger). Smaller amplitudes give a cycle closer to the event.
+
+    Raises:
+        NoCycleError: If no cycle is found, or if `amplitude` is too small to distinguish the cycle from the original.
+    """
+    if event["event"].ndim or event["event"].item() != PERIOD_DOUBLING:
+        raise ValueError(f"event must be one period doubling, got {event['event'].values}")
+    points, parameter = checked_step(step, event["points"].values, event["parameter"].item(), "event")
+    distance = amplitude * max(1.0, float(jnp.max(jnp.abs(points))))
+    # The perturbation changes its sign after a period. It has length one at the first point.
+    jacobians = np.asarray(_jacobians(Cycles(step, len(points)), jnp.append(points, parameter)))
+    product = np.eye(points.shape[1])
+    for jacobian in jacobians:
+        product = jacobian @ product
+    eigenvalues, vectors = np.linalg.eig(product)
+    vector = vectors[:, np.argmin(np.abs(eigenvalues + 1))].real
+    flipped = [vector / np.linalg.norm(vector)]
+    for jacobian in jacobians[:-1]:
+        flipped.append(jacobian @ flipped[-1])
+    flipped = np.stack(flipped)
+    guess = np.append([points + distance * flipped, points - distance * flipped], parameter)
+    system = Cycles(step, 2 * len(points))
+    # The amplitude is kept, and the parameter follows.
+    across = np.zeros(len(guess))
+    across[: points.shape[1]] = flipped[0]
+    place = corrected(system, guess, across, np.ones(len(guess)))
+    if not place.is_near(np.inf) or smallest_period(system.points(place.u)) <= len(points):
+        raise NoCycleError(
+            f"no cycle of period {system.period} was found near the period doubling at {float(parameter):.12g} with an "
+            f"amplitude of {amplitude}; try another one"
+        )
+    return _cycle(system, place.u)
+
+
+_jacobians = jit(lambda system, u: system.jacobians(u))
 
 
 def checked_step(step: Step, state: Any, parameter: Any, name: str) -> tuple[Array, Array]:
     """Return `state` (..., state) and the number `parameter` in float64 after checks that both fit `step`."""
     require_float64()
+    reason = "are found by a loop in Python (`curve.refine` finds one event of a branch again in JAX)"
+    refuse_traced("cycles of a map", step, state, parameter, reason=reason)
     states = checked_array(name, state)
     if states.ndim == 0:
         check_is_number(name, state)
@@ -202,8 +413,7 @@ def checked_step(step: Step, state: Any, parameter: Any, name: str) -> tuple[Arr
     found = getattr(image, "shape", None), getattr(image, "dtype", None)
     if found != (one.shape, one.dtype):
         raise ValueError(
-            f"step must map {name} to a float64 state of the same size, but it maps shape {one.shape} to "
-            f"{found[1]}{found[0]}"
+            f"step must map {name} {one.dtype}{one.shape} to the same, but it returns {found[1]}{found[0]}"
         )
     return states, number
 
@@ -227,157 +437,3 @@ def _orbit(step, state, parameter, length):
     """Return `length` states, starting with `state`."""
     _, states = jax.lax.scan(lambda here, _: (step(here, parameter), here), state, length=length)
     return states
-
-
-# ---- multiple shooting
-
-
-class Unknowns(eqx.Module):
-    """Points of a cycle in order, and the parameter of the map. Also used for changes of both."""
-
-    points: Float[Array, "period state"]
-    parameter: Float[Array, ""]
-
-    def move(self, change: Unknowns, length: ArrayLike = 1.0) -> Unknowns:
-        """Add `length` times a change."""
-        return jax.tree.map(lambda here, by: here + length * by, self, change)
-
-    @property
-    def first(self) -> Float[Array, " coordinates"]:
-        """First point and parameter (state + 1,), the coordinates in which arclength is measured."""
-        return jnp.append(self.points[0], self.parameter)
-
-
-class Linearisation(eqx.Module):
-    """Derivatives of the map at each point of a cycle, with respect to the state and to the parameter."""
-
-    jacobians: Float[Array, "period state state"]
-    drifts: Float[Array, "period state"]
-
-    @classmethod
-    def about(cls, step: Step, at: Unknowns) -> Linearisation:
-        """Linearise by forward differentiation."""
-        of_point = jax.jacfwd(step, argnums=(0, 1))
-        return cls(*jax.vmap(of_point, in_axes=(0, None))(at.points, at.parameter))
-
-    def condense(self, defects: Float[Array, "period state"]) -> tuple[Array, Array, Array]:
-        """Return (P, c, d): in a period, changes x of the first point and m of the parameter become P x + c m + d."""
-
-        def through(affine, one):
-            jacobian, drift, defect = one
-            return (jacobian @ affine).at[:, -2].add(drift).at[:, -1].add(defect), None
-
-        start = jnp.eye(defects.shape[1], defects.shape[1] + 2)
-        affine, _ = jax.lax.scan(through, start, (self.jacobians, self.drifts, defects))
-        return affine[:, :-2], affine[:, -2], affine[:, -1]
-
-    def spread(self, defects: Float[Array, "period state"], change: Float[Array, " coordinates"]) -> Unknowns:
-        """Return the change of every point, from `change`, the change of the first point and of the parameter."""
-        first, parameter = change[:-1], change[-1]
-
-        def through(here, one):
-            jacobian, drift, defect = one
-            return jacobian @ here + drift * parameter + defect, here
-
-        _, points = jax.lax.scan(through, first, (self.jacobians, self.drifts, defects))
-        return Unknowns(points, parameter)
-
-
-class BranchPoint(eqx.Module):
-    """End of a Newton correction: a point on a branch of cycles if `solved`.
-
-    - `at`: the cycle and the parameter.
-    - `residual`: largest defect of the equations.
-    - `multipliers` (state,): by decreasing modulus. In a conjugate pair, the member in the upper half plane is first.
-    - `tangent`: direction along the branch. It has length one in the coordinates of `Unknowns.first`, and a positive
-      product with the `direction` of the correction.
-    """
-
-    at: Unknowns
-    residual: Float[Array, ""]
-    multipliers: Complex[np.ndarray, " state"]
-    tangent: Unknowns
-
-    @property
-    def solved(self) -> bool:
-        """Whether the equations hold. The tangent may still be NaN, exactly at a branch point or a fold."""
-        scale = max(1.0, float(np.max(np.abs(self.at.points))))
-        return bool(np.all(np.isfinite(self.multipliers))) and float(self.residual) <= _SOLVED * scale
-
-    @property
-    def cycle(self) -> Cycle:
-        """Return the cycle here, without the tangent."""
-        return Cycle(self.at.points, self.at.parameter, jnp.asarray(self.multipliers), self.residual)
-
-
-def at_parameter(step: Step, guess: Unknowns, sign: int = 1) -> BranchPoint:
-    """Find the cycle at the parameter of `guess`. Its tangent points to larger parameters for `sign=1`."""
-    axis = jnp.zeros(guess.points.shape[1] + 1).at[-1].set(float(sign))
-    return correct(step, guess, axis, sign * guess.parameter)
-
-
-def correct(step: Step, guess: Unknowns, direction: Array, target: Array) -> BranchPoint:
-    """Find the cycle with direction . `Unknowns.first` = target, by Newton's method from `guess`.
-
-    A direction along the parameter axis fixes the parameter. The tangent of a branch as direction fixes the arclength.
-    """
-    at, residual, monodromy, tangent = _correct(step, guess, direction, target)
-    return BranchPoint(at, residual, multipliers_of(monodromy), tangent)
-
-
-@jit
-def _correct(step, guess, direction, target):
-    """Return the cycle, its residual, the product of the Jacobians, and the tangent."""
-
-    def defects_at(at: Unknowns) -> tuple[Array, Array]:
-        """Return the defects of x_{i+1} = step(x_i), cyclic, and of direction . first = target."""
-        images = jax.vmap(step, in_axes=(0, None))(at.points, at.parameter)
-        return images - jnp.roll(at.points, -1, axis=0), direction @ at.first - target
-
-    def border(monodromy: Array, drift: Array) -> Float[Array, "coordinates coordinates"]:
-        """Return the Jacobian of the condensed equations, bordered by `direction`. It is regular even at a fold."""
-        return jnp.vstack([jnp.column_stack([monodromy - jnp.eye(len(drift)), drift]), direction])
-
-    def newton_change(at: Unknowns, defects: tuple[Array, Array]) -> Unknowns:
-        """Return Newton's step for the first point and the parameter, propagated to the other points."""
-        linearisation = Linearisation.about(step, at)
-        monodromy, drift, defect = linearisation.condense(defects[0])
-        change = jnp.linalg.solve(border(monodromy, drift), -jnp.append(defect, defects[1]))
-        return linearisation.spread(defects[0], change)
-
-    def is_moving(state) -> Array:
-        here, _, change, length, _, evaluations = state
-        moves = length * optx.max_norm(change)
-        rounding = _ROUNDING * jnp.finfo(moves.dtype).eps * jnp.maximum(1.0, optx.max_norm(here))
-        # A singular linearisation makes the step NaN, which ends the iteration.
-        return (moves > rounding) & (length >= _SHORTEST) & (evaluations < _MOST_EVALUATIONS)
-
-    def evaluate(state):
-        """Accept the proposal if it reduces the defects. Otherwise propose half of the last step."""
-        here, proposal, change, length, size, evaluations = state
-        defects = defects_at(proposal)
-        better = optx.two_norm(defects) < size
-        here = jax.tree.map(lambda new, old: jnp.where(better, new, old), proposal, here)
-        change = jax.lax.cond(better, lambda: newton_change(here, defects), lambda: change)
-        length = jnp.where(better, 1.0, length / 2)
-        size = jnp.where(better, optx.two_norm(defects), size)
-        return here, here.move(change, length), change, length, size, evaluations + 1
-
-    anywhere = jax.tree.map(lambda leaf: jnp.full_like(leaf, jnp.inf), guess)
-    begun = (guess, guess, anywhere, jnp.array(1.0), jnp.array(jnp.inf), jnp.array(0))
-    found, *_ = jax.lax.while_loop(is_moving, evaluate, begun)
-    of_cycle, _ = defects_at(found)
-    linearisation = Linearisation.about(step, found)
-    monodromy, drift, _ = linearisation.condense(of_cycle)
-    along = jnp.linalg.solve(border(monodromy, drift), jnp.zeros_like(direction).at[-1].set(1.0))
-    tangent = linearisation.spread(jnp.zeros_like(of_cycle), along / jnp.linalg.norm(along))
-    return found, jnp.max(jnp.abs(of_cycle)), monodromy, tangent
-
-
-def multipliers_of(monodromy: Float[Array, "state state"]) -> Complex[np.ndarray, " state"]:
-    """Return eigenvalues in the order of `BranchPoint.multipliers`, or NaN if an entry is not finite."""
-    product = np.asarray(monodromy)
-    if not np.all(np.isfinite(product)):
-        return np.full(len(product), complex(np.nan))
-    eigenvalues = np.linalg.eigvals(product).astype(complex)
-    return eigenvalues[np.lexsort((-eigenvalues.imag, -np.abs(eigenvalues)))]

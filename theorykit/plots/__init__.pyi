@@ -1,5 +1,5 @@
 from . import comparison, solution, style, sweep
-from .actions import draw_landscape, draw_phase_diagram
+from .actions import draw_curve, draw_landscape, draw_phase_diagram
 from .comparison import draw_comparison
 from .panels import draw_head_costs, draw_kernel_spectrum, draw_orbits, draw_order_parameters
 from .sweep import draw_order_parameters_over_width, draw_over_richness, draw_scores_over_width
@@ -7,6 +7,7 @@ from .sweep import draw_order_parameters_over_width, draw_over_richness, draw_sc
 __all__ = [
     "comparison",
     "draw_comparison",
+    "draw_curve",
     "draw_head_costs",
     "draw_kernel_spectrum",
     "draw_landscape",

@@ -1,4 +1,4 @@
-"""Draw landscapes and phase diagrams of custom actions."""
+"""Draw landscapes, curves and phase diagrams of custom actions."""
 
 from __future__ import annotations
 
@@ -22,10 +22,12 @@ from .style import LIMITS, THEORY, _new_axes
 _POINTS = 201
 _LINES = {
     "coexistence": {"color": THEORY, "linestyle": "-"},
-    "metastable coexistence": {"color": THEORY, "linestyle": ":"},
+    "coexistence, metastable": {"color": THEORY, "linestyle": ":"},
+    "coexistence, unknown": {"color": THEORY, "linestyle": "-."},
     "continuous transition": {"color": LIMITS[2], "linestyle": "-"},
     "spinodal": {"color": LIMITS[0], "linestyle": "--"},
     "critical point": {"color": "black", "marker": "o", "linestyle": ""},
+    "triple point": {"color": "black", "marker": "^", "linestyle": ""},
     "tricritical point": {"color": "black", "marker": "D", "linestyle": ""},
 }
 # Place the legend above the axes, where nothing is drawn.
@@ -74,27 +76,56 @@ def draw_landscape(action: Action, values: Mapping[Expr | str, Any], axes: Axes 
 
 
 @draws_results
+def draw_curve(curve: xr.Dataset, name: str, axes: Axes | None = None) -> Axes:
+    """Draw a quantity along a curve against its parameter, with its events.
+
+    The line is solid where cycles are stable, or where the index of stationary points is lowest, and otherwise dashed.
+
+    Args:
+        curve: the result of `curve.trace`, `saddle.follow` or `dynamics.follow`.
+        name: a variable of the curve. Of an array, the first entry is drawn.
+        axes: where to draw. The default is new axes.
+    """
+    axes, parameter = _new_axes(axes), curve.attrs["parameter"]
+    values = curve[name].values.reshape(curve.sizes["point"], -1)[:, 0]
+    at, kinds = curve[parameter].values, curve["event"].values
+    solid = np.ones(len(at), bool)
+    if "stable" in curve or "index" in curve:
+        lowest = curve["stable"] if "stable" in curve else curve["index"] == curve["index"].min()
+        solid = lowest.values | (kinds != "")
+    axes.plot(at, values, "--", color=THEORY, linewidth=0.8)
+    axes.plot(at, np.where(solid, values, np.nan), color=THEORY)
+    for number, kind in enumerate(sorted(set(kinds) - {""})):
+        here = kinds == kind
+        axes.plot(at[here], values[here], "oDsx^v"[number % 6], color="black", markerfacecolor="white", label=kind)
+    axes.set(xlabel=f"${latex(Symbol(parameter))}$", ylabel=f"${latex(Symbol(name))}$")
+    if set(kinds) - {""}:
+        axes.legend(**_ABOVE)
+    return axes
+
+
+@draws_results
 def draw_phase_diagram(diagram: xr.Dataset, axes: Axes | None = None) -> Axes:
     """Draw the lines of a phase diagram, and the critical points at their ends.
 
     Args:
-        diagram: the result of `saddle.PhaseDiagram.to_xarray`.
+        diagram: the result of `saddle.phase_diagram`.
         axes: where to draw. The default is new axes.
     """
     axes, (across, up) = _new_axes(axes), (diagram.attrs["across"], diagram.attrs["up"])
-    kinds, lines, stable = (diagram[diagram.attrs[name]].values for name in ("kind", "line", "stable"))
+    kinds, lines, stability = (diagram[name].values for name in ("kind", "line", "stability"))
     known = set()
     for line in np.unique(lines):
         part = np.flatnonzero(lines == line)
         kind = str(kinds[part[0]])
         # Split a coexistence line where its minima become metastable.
-        changes = np.flatnonzero(np.diff(stable[part])) + 1
+        changes = np.flatnonzero(stability[part][:-1] != stability[part][1:]) + 1
         for begin, end in itertools.pairwise([0, *changes.tolist(), len(part)]):
-            name = kind if stable[part[begin]] else f"metastable {kind}"
+            state = stability[part[begin]]
+            name = kind if state == "stable" else f"{kind}, {state}"
             shown, label = part[max(begin - 1, 0) : end], None if name in known else name
-            axes.plot(
-                diagram[across].values[shown], diagram[up].values[shown], **_LINES[name], label=label, clip_on=False
-            )
+            places = diagram[across].values[shown], diagram[up].values[shown]
+            axes.plot(*places, **_LINES[name], label=label, clip_on=False)
             known.add(name)
     low, high, bottom, top = diagram.attrs["ranges"]
     axes.set(xlim=(low, high), ylim=(bottom, top), xlabel=f"${latex(Symbol(across))}$", ylabel=f"${latex(Symbol(up))}$")

@@ -1,6 +1,6 @@
 """Stationary points of any action of order parameters: minima and min-max points. No particular theory is assumed.
 
-expression, domains, parameters -> Action -> minimise, stationary, search -> Solution -> follow -> SolutionBranch
+expression, domains, parameters -> Action -> minimise, stationary, search -> Solution -> follow -> xarray.Dataset
 """
 
 import lazy_loader

@@ -1,9 +1,9 @@
 from .action import Action, render_latex, render_markdown
-from .boundaries import PhaseBoundary, PhaseDiagram, Transition, phase_diagram, transition
-from .branch import SolutionBranch, follow
+from .branch import StationaryPoints, follow, near
 from .diagnosis import ConvergenceWarning
 from .domains import Between, Positive, PositiveDefinite, Real, Symmetric
 from .implicit import NoDerivativeWarning
+from .phases import phase_diagram, transition
 from .solution import Solution
 from .solve import QuadratureWarning, SeveralSolutionsWarning, minimise, search, stationary
 
@@ -12,19 +12,17 @@ __all__ = [
     "Between",
     "ConvergenceWarning",
     "NoDerivativeWarning",
-    "PhaseBoundary",
-    "PhaseDiagram",
     "Positive",
     "PositiveDefinite",
     "QuadratureWarning",
     "Real",
     "SeveralSolutionsWarning",
     "Solution",
-    "SolutionBranch",
+    "StationaryPoints",
     "Symmetric",
-    "Transition",
     "follow",
     "minimise",
+    "near",
     "phase_diagram",
     "render_latex",
     "render_markdown",
