@@ -478,9 +478,3 @@ def test_the_comparison_with_sampling_has_the_limit_with_learned_features():
     assert_close(found["U_1"].sel(approach="infinite_width").values, limit.order_parameters.first, 1e-8)
     expected = bpkr.predict(wide, limit).variance / 20
     assert_close(found["variance"].sel(approach="infinite_width").values, expected, 1e-7)
-
-
-@pytest.mark.slow
-def test_continuation_in_the_richness_finds_the_minimum():
-    found = bpkr.search(small_problem(20), key=jax.random.key(7), starts=3, progress=False)
-    assert any(minimum.stats["followed"] for minimum in found)

@@ -1,4 +1,4 @@
-"""A scikit-learn estimator that fits the theory to labelled sequences, on top of `Problem` and `solve`."""
+"""A scikit-learn estimator that fits the theory to labelled sequences."""
 
 from __future__ import annotations
 
@@ -33,36 +33,34 @@ _OFFSET = 3.0
 
 
 class Model(DisplayMixin):
-    """Predict labels of sequences by a deep network with given attention, averaged over all other weights.
+    """Predict labels of sequences by a deep network with given attention.
 
-    A scikit-learn estimator on top of `path_features`, `Problem`, `solve` and `predict`.
+    Predictions are averages over all other weights, by `solve` and `predict`.
 
-    Inputs are (examples, tokens, features), with tokens of NaN as padding, or a list of arrays (tokens, features).
-    Instead of heads, attention can be given to `fit`, and to every method with other inputs: one array (examples,
-    heads, keys, queries) per layer that has heads, such as maps recorded from a trained transformer.
+    Inputs are (examples, tokens, features), with tokens of NaN as padding, or a list of
+    arrays (tokens, features). Instead of heads, `fit` and every method with other inputs
+    can get attention: (examples, heads, keys, queries) per layer that has heads.
 
     Args:
-        layers: numbers of heads, or layers, as in `Architecture`; by default one layer per array of the heads or of the
-            attention, or two layers of two random heads.
-        widths: numbers of hidden units, as in `Architecture`. Without a richness, `math.inf` is the Gaussian process of
-            infinitely wide layers (NNGP).
+        layers: as in `Architecture`; by default those of heads or attention, or two layers
+            of two random heads.
+        widths, prior_variances, richness: as in `Architecture`. Without a richness,
+            `math.inf` is the Gaussian process of infinitely wide layers (NNGP).
         temperature: variance of the labels' noise.
-        heads: "random"; or `bpkr.Heads`; or key-query products (heads, features, features) of each layer, as in
-            `bpkr.Heads`. Random products are normal with standard deviation 1/features.
-        readout: "first", "last", "mean", or "all" for separate readout weights per token.
-        mask: which keys a query may attend to, such as "causal"; see `bpkr.attention`.
-        prior_variances: as in `Architecture`.
-        classes: whether labels are classes. By default text and booleans are classes, and numbers are not.
+        heads: "random", `bpkr.Heads`, or its key-query products. Random products have
+            standard deviation 1/features.
+        readout: "first", "last", "mean", or "all" with separate weights per token.
+        mask: which keys a query may attend to; see `bpkr.attention`.
+        classes: whether labels are classes, by default for text and booleans.
         random_state: the seed of random heads.
-        richness: the richness of the mean-field parameterisation, as in `Architecture`.
-        layout: the order of the last two axes of masks and attention; see `bpkr.path_features`.
+        layout: of masks and attention; see `bpkr.path_features`.
 
     `fit` sets these attributes:
 
     - `problem_`, `architecture_`; `heads_`, which is None if attention was given.
-    - `saddle_`: the result of `solve`, and its `order_parameters_`. The Gaussian process has no `saddle_`.
-    - `log_evidence_`: log probability density of the labels; per width at infinite width with a richness.
-    - `classes_`, if labels are classes; `n_features_in_`, the number of features of a token.
+    - `saddle_`: the result of `solve`, None for the Gaussian process.
+    - `order_parameters_`, `log_evidence_`.
+    - `classes_`, if labels are classes; `n_features_in_`, the features of a token.
 
     Example:
         >>> import numpy as np
@@ -103,11 +101,11 @@ class Model(DisplayMixin):
         self.layout = layout
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
-        """Return the constructor's arguments by name. No argument is an estimator, so `deep` has no effect."""
+        """Return the constructor's arguments by name."""
         return {name: getattr(self, name) for name in inspect.signature(type(self)).parameters}
 
     def set_params(self, **params: Any) -> Model:
-        """Set arguments of the constructor, and return the model. Call `fit` again afterwards."""
+        """Set arguments of the constructor, and return the model."""
         if unknown := sorted(set(params) - set(self.get_params())):
             raise ValueError(f"{unknown[0]} is not a parameter of Model; use {', '.join(self.get_params())}")
         vars(self).update(params)
@@ -132,13 +130,12 @@ class Model(DisplayMixin):
         """Solve the saddle point for sequences with labels, and return the model.
 
         Args:
-            inputs: (examples, tokens, features), or a list of arrays (tokens, features).
+            inputs, attention: see `Model`.
             labels: classes (examples,), or numbers (examples,) or (examples, outputs).
-            attention: one array (examples, heads, keys, queries) per layer that has heads, instead of heads.
 
         Warns:
-            ConvergenceWarning: the solve did not converge; `saddle_.diagnosis` has the cause.
-            LabelsWarning: numbers have a mean of more than three standard deviations, or look like classes.
+            ConvergenceWarning: the solve did not converge.
+            LabelsWarning: numbers have a large mean, or look like classes.
         """
         refuse_traced("Model.fit", inputs, labels, attention, self.get_params())
         architecture, data, found = self._prepare(inputs, labels, attention)
@@ -146,15 +143,15 @@ class Model(DisplayMixin):
         if data.classes is None and data.labels is not None:
             numbers = np.asarray(problem.data.labels)
             if np.any(np.abs(numbers.mean(axis=0)) > _OFFSET * numbers.std(axis=0)):
-                said = "labels have a mean of more than three standard deviations, but the network has no intercept: "
-                warnings.warn(f"{said}subtract the mean", LabelsWarning, stacklevel=3)
+                said = "labels have a large mean, but the network has no intercept: subtract the mean"
+                warnings.warn(said, LabelsWarning, stacklevel=3)
         if self._is_gaussian_process:
             point = gp_limit(architecture)
             _, log_evidence = evaluate_infinite_width(problem)
         else:
             saddle = solve(problem)
             point, log_evidence = saddle.order_parameters, float(saddle.log_evidence)
-        # Set nothing before this point: an error leaves the model as it was.
+        # An error before this point leaves the model as it was.
         self.heads_, self.architecture_, self.problem_ = found, architecture, problem
         self.saddle_, self.order_parameters_, self.log_evidence_ = saddle, point, log_evidence
         self.n_features_in_ = _sequences(inputs)[0].shape[2]
@@ -164,12 +161,12 @@ class Model(DisplayMixin):
         return self
 
     def predict(self, inputs: Any, attention: Sequence[ArrayLike] | None = None) -> NDArray[Any]:
-        """Predict the classes (examples,), or the mean outputs, of sequences (examples, tokens, features)."""
+        """Predict the classes (examples,), or the mean outputs, of sequences."""
         mean, classes = self.predict_distribution(inputs, attention).mean, self.problem_.data.classes
         return np.asarray(mean) if classes is None else classes.decode(mean)
 
     def predict_distribution(self, inputs: Any, attention: Sequence[ArrayLike] | None = None) -> Prediction:
-        """Predict the posterior mean and variance of the outputs as `bpkr.predict` does, without the labels' noise."""
+        """Predict the posterior mean and variance of the outputs, as `bpkr.predict` does."""
         problem = self._fitted()
         features = self._features(self.architecture_, self.heads_, inputs, attention)
         return predict(problem, self.order_parameters_, features)
@@ -178,10 +175,10 @@ class Model(DisplayMixin):
     def predict_proba(self) -> Callable[..., Float[np.ndarray, "examples classes"]]:
         """A method like `predict` that returns the probability of each class, with label noise.
 
-        It is a property, because scikit-learn tests whether it exists, and models of numbers do not have it.
+        Models of numbers do not have it, as scikit-learn tests.
         """
         if self.classes is False or (hasattr(self, "problem_") and not hasattr(self, "classes_")):
-            raise AttributeError("predict_proba needs classes: if labels are, make the model with classes=True")
+            raise AttributeError("predict_proba needs classes: pass classes=True if labels are")
         return self._probabilities
 
     def _probabilities(
@@ -198,12 +195,12 @@ class Model(DisplayMixin):
     def score(self, inputs: Any, labels: Any, attention: Sequence[ArrayLike] | None = None) -> float:
         """Return the accuracy of predicted classes, or for numbers R^2 averaged over outputs.
 
-        R^2 is NaN, with a `LabelsWarning`, if all labels of an output are equal, as for a single example.
+        R^2 is NaN, with a `LabelsWarning`, if all labels of an output are equal.
         """
         predicted, classes = self.predict(inputs, attention), self.problem_.data.classes
         labels = checked_array("labels", labels) if classes is None else self.classes_[classes.indices_of(labels)]
         if labels.shape != predicted.shape:
-            raise ValueError(f"labels must have the shape {predicted.shape} of the predictions, got {labels.shape}")
+            raise ValueError(f"labels must have the shape {predicted.shape}, got {labels.shape}")
         if classes is not None:
             return float(np.mean(predicted == labels))
         explained = r_squared(predicted, np.asarray(labels))
@@ -212,7 +209,7 @@ class Model(DisplayMixin):
         return explained
 
     def head_scores(self) -> tuple[Float[Array, " _"], ...]:
-        """Score the importance of every head as `bpkr.head_scores` does: one array per layer."""
+        """Score the importance of every head, as `bpkr.head_scores` does."""
         return head_scores(self._fitted().architecture, self.order_parameters_)
 
     def head_costs(
@@ -223,10 +220,7 @@ class Model(DisplayMixin):
         *,
         progress: bool = True,
     ) -> HeadCosts:
-        """Measure the cost of leaving out each head, as `bpkr.head_costs` does.
-
-        Test examples `inputs`, `labels` and `attention` give costs of predictions, with errors over examples.
-        """
+        """Measure the cost of leaving out each head, as `bpkr.head_costs` does on test examples."""
         problem = self._fitted()
         if inputs is not None:
             classes = problem.data.classes
@@ -236,7 +230,7 @@ class Model(DisplayMixin):
         return head_costs(problem, self.saddle_, progress=progress)
 
     def kernel(self, inputs: Any = None, attention: Sequence[ArrayLike] | None = None) -> Float[Array, "rows columns"]:
-        """Return the kernel between training examples and `inputs`, by default the training examples."""
+        """Return the kernel between training examples and `inputs`, by default themselves."""
         problem = self._fitted()
         features = None if inputs is None else self._features(self.architecture_, self.heads_, inputs, attention)
         return kernel(problem, self.order_parameters_, features)
@@ -263,17 +257,17 @@ class Model(DisplayMixin):
         seeds: int = 5,
         **options: Any,
     ) -> Any:
-        """Solve at every width and temperature, for several draws of random heads, as `sweeps.sweep` does.
+        """Solve at every width and temperature, for several draws of random heads.
 
-        With seeds and test data, the result has `test_accuracy_error_of_test_examples` and
-        `test_error_error_of_test_examples`: standard errors of means over seeds due to the shared test examples.
+        With seeds and test data, names that end in `_error_of_test_examples` are standard
+        errors of means over seeds due to the shared test examples.
 
         Args:
             inputs, labels, attention: the training data, as in `fit`.
             width, temperature: the axes; by default the temperature of the model.
-            test: test data (inputs, labels) or (inputs, labels, attention), to predict and score.
-            seeds: number of draws of random heads, from seed `random_state`; not used if heads or attention are given.
-            options: passed to `sweeps.sweep`, such as `richness`, `folder` and `executor`.
+            test: test data (inputs, labels) or (inputs, labels, attention).
+            seeds: number of draws of random heads, from seed `random_state`.
+            options: passed to `sweeps.sweep`, such as `richness` and `folder`.
         """
         from .sweeps.datasets import add_errors_of_examples
         from .sweeps.run import sweep
@@ -297,13 +291,11 @@ class Model(DisplayMixin):
         yield Text(f"Model({', '.join(changed)}){'' if is_fitted else ', not fitted'}")
         if is_fitted:
             kind = f", classes {', '.join(map(str, self.classes_))}" if hasattr(self, "classes_") else ""
-            rows = [
-                ("data", f"{data_line(self.problem_.data)}{kind}"),
-                ("log evidence", f"{self.log_evidence_:.6g}"),
-                *(("head scores", "  ".join(f"{each:.3f}" for each in scores)) for scores in self.head_scores()),
-                ("solution", self.saddle_.diagnosis if self.saddle_ else "Gaussian process at infinite width"),
-            ]
-            yield Table(tuple(rows))
+            rows = [("data", data_line(self.problem_.data) + kind), ("log evidence", f"{self.log_evidence_:.6g}")]
+            for scores in self.head_scores():
+                rows.append(("head scores", "  ".join(f"{each:.3f}" for each in scores)))
+            said = self.saddle_.diagnosis if self.saddle_ else "Gaussian process at infinite width"
+            yield Table((*rows, ("solution", said)))
 
     @property
     def _is_gaussian_process(self) -> bool:
@@ -321,7 +313,7 @@ class Model(DisplayMixin):
     def _prepare(
         self, inputs: Any, labels: Any, attention: Any = None, test: Any = None, seed: int | None = None
     ) -> tuple[Architecture, Data, Heads | None]:
-        """Return the architecture, the data and the heads. Random heads are drawn with `seed`."""
+        """Return the architecture, the data and the heads, drawn with `seed`."""
         # scikit-learn also passes objects that are arrays only to NumPy.
         labels = labels if isinstance(labels, Iterable) else np.asarray(labels)
         sequences, _ = _sequences(inputs)
@@ -359,14 +351,14 @@ class Model(DisplayMixin):
         if self.classes is not None:
             return self.classes
         array = np.asarray(labels)
-        # In an array of objects, such as a pandas column of text, single labels may be missing.
+        # In an array of objects, such as a pandas column, single labels may be missing.
         entries = array.ravel().tolist() if array.dtype.kind == "O" else ()
         return array.dtype.kind in "USTb" or any(isinstance(each, (str, bytes, bool)) for each in entries)
 
     def _features(self, architecture: Architecture, found: Heads | None, inputs: Any, attention: Any = None) -> Any:
         sequences, real = _sequences(inputs)
         if (found is None) == (attention is None):
-            raise ValueError("attention must be given for all inputs if it was given to fit, and otherwise for none")
+            raise ValueError("attention must be given for all inputs, in fit and later, or for none")
         layout = self.layout
         if found is not None:
             attention, layout = found(sequences, self.mask, real_tokens=real, layout=layout), None
@@ -382,7 +374,7 @@ def _sequences(inputs: Any) -> tuple[Array, Bool[np.ndarray, "examples tokens"] 
         sequences = [numeric_array(f"inputs[{i}]", each, "tokens features") for i, each in enumerate(inputs)]
         features = {each.shape[1] for each in sequences}
         if len(features) != 1:
-            raise ValueError(f"inputs must have sequences with one number of features, got {sorted(features)}")
+            raise ValueError(f"inputs must have one number of features, got {sorted(features)}")
         inputs = np.full((len(sequences), max(map(len, sequences)), *features), np.nan)
         for row, each in zip(inputs, sequences, strict=True):
             row[: len(each)] = each

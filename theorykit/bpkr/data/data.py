@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import equinox as eqx
@@ -24,13 +25,12 @@ from .classes import Classes, Coding, Labels, find_classes
 class Data(DisplayMixin, eqx.Module):
     """Training data and optional test data. `bpkr.Problem` checks them.
 
-    - `features`: path features (examples, paths, features), as
-      `bpkr.path_features` returns them.
+    - `features`: (examples, paths, features), as from `bpkr.path_features`.
     - `labels`: (examples,), or (examples, outputs) for several outputs.
       `bpkr.kernel` does not need labels.
     - `test_features`, `test_labels`: the same for test examples.
     - `classes`: the classes that the labels encode, if any.
-    - `replaces`: number of examples that `of_batches` replaced, if any.
+    - `replaces`: number of examples that `of_batches` replaced.
 
     Example:
         >>> import numpy as np
@@ -60,6 +60,11 @@ class Data(DisplayMixin, eqx.Module):
         return max(0, self.replaces - rows) * (np.size(self.labels) // rows)
 
     @property
+    def examples(self) -> int:
+        """Number of training examples."""
+        return self.replaces or len(self.features)
+
+    @property
     def label_count(self) -> int:
         """Number of training labels, of all examples and outputs."""
         return np.size(self.labels) + self.omitted
@@ -77,15 +82,13 @@ class Data(DisplayMixin, eqx.Module):
         """Make data from class labels.
 
         Args:
-            features: path features (examples, paths, features).
-            labels: classes of any type that can be sorted, (examples,).
-            test_features: path features of test examples.
-            test_labels: their classes, all of which must be in `labels`.
-            coding: how outputs encode the classes; see `bpkr.Classes`.
+            features, test_features: (examples, paths, features).
+            labels, test_labels: classes (examples,); see `bpkr.find_classes`.
+            coding: see `bpkr.Classes`.
 
         Raises:
-            ValueError: a label is missing, there is only one class, or a
-                test label is not one of the classes.
+            ValueError: there is only one class, or a test label is not one of
+                the classes.
         """
         checks.check_aligned(features=features, labels=labels)
         checks.check_aligned(test_features=test_features, test_labels=test_labels)
@@ -103,15 +106,13 @@ class Data(DisplayMixin, eqx.Module):
     ) -> Data:
         """Make data from batches, for more examples than memory holds.
 
-        QR factorisations rotate the examples, which does not change the
-        action. For D features of all paths and C outputs, at most D + C
+        QR factorisations rotate the examples, which leaves the action
+        unchanged. For D features of all paths and C outputs, at most D + C
         rotated examples are nonzero.
 
         Args:
             batches: pairs of features and labels, as in `Data`.
-            test_features: path features of test examples.
-            test_labels: their labels, as outputs.
-            classes: the classes that the labels encode, if any.
+            test_features, test_labels, classes: as in `Data`.
 
         Raises:
             ValueError: an array is not finite, or shapes do not match.
@@ -131,16 +132,15 @@ class Data(DisplayMixin, eqx.Module):
             labels = checks.checked_array("labels", labels, _axes(labels))
             here = features.shape[1:], labels.shape[1:]
             if len(features) != len(labels) or here != (shapes or here):
-                raise ValueError(f"a batch has shapes {features.shape} and {labels.shape}, the first {shapes}")
+                raise ValueError(f"a batch has shapes {features.shape} and {labels.shape}")
             parts = [array.reshape(len(array), -1) for array in (features, labels)]
             waiting, shapes, total = [*waiting, np.hstack(parts)], here, total + len(features)
             if sum(map(len, waiting)) > 2 * waiting[0].shape[1]:
                 waiting = [_triangular(waiting)]
         if shapes is None:
             raise ValueError("batches must have at least one pair (features, labels), got none")
-        columns = int(np.prod(shapes[0]))
-        features, labels = np.hsplit(_triangular(waiting), [columns])
-        features, labels = (part.reshape(-1, *shape) for part, shape in zip((features, labels), shapes, strict=True))
+        features, labels = np.hsplit(_triangular(waiting), [int(np.prod(shapes[0]))])
+        features, labels = features.reshape(-1, *shapes[0]), labels.reshape(-1, *shapes[1])
         return cls(features, labels, test_features, test_labels, classes, total)
 
 
@@ -152,17 +152,16 @@ def _triangular(parts: list[np.ndarray]) -> np.ndarray:
 
 def data_line(data: Data) -> str:
     """Return the numbers of training and test examples, in words."""
-    train, tested = (0 if each is None else np.shape(each)[0] for each in (data.features, data.test_features))
+    tested = 0 if data.test_features is None else len(data.test_features)
     more = f", {checks.counted(tested, 'test example')}" if tested else ""
-    return f"{checks.counted(data.replaces or train, 'training example')}{more}"
+    return f"{checks.counted(data.examples, 'training example')}{more}"
 
 
 def data_rows(data: Data) -> Iterator[tuple[str, str]]:
     """Yield rows of a table of features and labels."""
     kind = "kernels of tokens" if isinstance(data.features, ImplicitFeatures) else "array"
     sizes = zip(np.shape(data.features), ("example", "path", "feature"), strict=True)
-    replaced = f", for {data.replaces:,}" if data.replaces else ""
-    yield "features", f"{kind}, {' x '.join(checks.counted(*size) for size in sizes)}{replaced}"
+    yield "features", f"{kind}, {' x '.join(checks.counted(*size) for size in sizes)}"
     if data.labels is not None:
         yield "labels", number(data.labels) if data.classes is None else verbatim(data.classes.listed)
 
@@ -172,26 +171,25 @@ def check_data(architecture: Architecture, data: Data) -> Data:
     require_float64()
     checked_architecture(architecture)
     checks.checked_instance("data", data, Data, "such as bpkr.Data(features, labels)")
-    features, labels = _checked_examples(architecture, data.features, data.labels)
-    tested, test_labels = data.test_features, data.test_labels
-    if tested is not None:
-        tested, test_labels = _checked_examples(architecture, tested, test_labels, "test_")
-        check_same_width(features.shape[2], tested, "test_features")
-    elif test_labels is not None:
-        raise ValueError("test_labels need test_features: pass both or neither")
-    return Data(features, labels, tested, test_labels, data.classes, data.replaces)
-
-
-def _checked_examples(architecture: Architecture, features: Any, labels: Any, prefix: str = "") -> tuple[Any, Any]:
-    name, outputs = f"{prefix}labels", architecture.outputs
-    checks.check_aligned(**{f"{prefix}features": features, name: labels})
-    features = checked_features(architecture, features, f"{prefix}features")
-    if labels is None:
-        return features, None
-    labels = checks.finite_array(name, labels, _axes(labels))
-    if labels.shape != (len(features), *((outputs,) if outputs > 1 else ())):
-        raise ValueError(f"{name} have shape {labels.shape}, for {len(features)} examples and outputs={outputs}")
-    return features, labels
+    parts, outputs = {}, architecture.outputs
+    for prefix in ("", "test_"):
+        names = f"{prefix}features", f"{prefix}labels"
+        features, labels = (getattr(data, name) for name in names)
+        if features is None and prefix:
+            if labels is not None:
+                raise ValueError("test_labels need test_features: pass both or neither")
+            continue
+        checks.check_aligned(**{names[0]: features, names[1]: labels})
+        features = checked_features(architecture, features, names[0])
+        if labels is not None:
+            labels = checks.finite_array(names[1], labels, _axes(labels))
+            shape = (len(features), outputs)[: 1 if outputs == 1 else 2]
+            if labels.shape != shape:
+                raise ValueError(f"{names[1]} must have shape {shape}, got {labels.shape}")
+        parts |= {names[0]: features, names[1]: labels}
+    if "test_features" in parts:
+        check_same_width(parts["features"].shape[2], parts["test_features"], "test_features")
+    return replace(data, **parts)
 
 
 def _axes(labels: Any) -> str:
@@ -210,7 +208,6 @@ def checked_features(
     """Return path features (examples, paths, features) that fit the architecture."""
     activations = (IDENTITY,)
     if isinstance(features, ImplicitFeatures):
-        require_float64()
         activations = features.activations
         arrays = map(checks.on_host, (features.tokens, features.readings, features.variances))
         finite = [checks.array_module(each).isfinite(each) for each in arrays]
@@ -219,9 +216,8 @@ def checked_features(
         features = checks.finite_array(name, features, "examples paths features")
     if activations != architecture.activations:
         raise ValueError(
-            f"{name} are for the activations {activations}, but the architecture has "
-            f"{architecture.activations}: pass the result of bpkr.path_features for it"
+            f"{name} are for the activations {activations}, but the architecture has {architecture.activations}"
         )
     if features.shape[1] != architecture.paths:
-        raise ValueError(f"{name} of shape {features.shape} must have {architecture.paths} paths, as the architecture")
+        raise ValueError(f"{name} must have {architecture.paths} paths, got shape {features.shape}")
     return features

@@ -1,10 +1,9 @@
 """Probability that each of several independent Gaussian outputs is the largest.
 
 P(k) is the integral over x of the density of output k times the probability
-that all other outputs are below x. Panels have edges at every mean and at
-multiples of each standard deviation from it, so standard deviations may
-differ by any factor. For the log probability of one output we integrate over
-the part where its integrand, which is log-concave, is not negligible.
+that all others are below x. Panels have edges at multiples of every standard
+deviation from its mean. For the log probability of one output we integrate
+where its integrand, which is log-concave, is not negligible.
 """
 
 import numpy as np
@@ -15,7 +14,6 @@ Outputs = Float[np.ndarray, "examples outputs"]
 
 # Edges in standard deviations. The density beyond nine is negligible.
 _EDGES = np.arange(-9.0, 9.1, 3.0)
-# Nodes and weights of Gauss-Legendre quadrature on a panel.
 _POINTS, _WEIGHTS = np.polynomial.legendre.leggauss(14)
 # Smallest standard deviation relative to the largest number of an example.
 _LEAST = 1e-11
@@ -23,8 +21,8 @@ _LEAST = 1e-11
 _HELD = 2**20
 # Drop of the log-integrand at which we cut off: exp(-45) is negligible.
 _FALL = 45.0
-# Numbers of panels and of points between the cutoffs, and of searches for
-# the cutoffs, each of which narrows the interval up to sixteenfold.
+# Panels and points between the cutoffs, and searches for the cutoffs, each of
+# which narrows the interval up to sixteenfold.
 _PANELS, _GRID, _ZOOMS = 16, 33, 14
 
 

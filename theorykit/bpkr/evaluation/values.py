@@ -111,7 +111,7 @@ class Prediction(DisplayMixin, eqx.Module):
         yield Text(f"**Prediction** for {counted(len(self.mean), 'test example')}, without label noise")
         rows = [("mean", brief(self.mean)), ("standard deviation", brief(np.sqrt(self.variance)))]
         if self.classes is not None:
-            rows.append(("classes", verbatim(self.classes._shares(self.mean))))
+            rows.append(("classes", verbatim(self.classes.listed)))
         yield Table((*rows, *([("ansatz", self.ansatz)] if self.ansatz else [])))
 
 

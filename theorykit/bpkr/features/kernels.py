@@ -37,10 +37,8 @@ _ROUNDING = 1e-10
 class Kernel(eqx.Module):
     """K among examples as a linear function of U_1, with one row per (example, output).
 
-    - `features`: the path features of the examples.
-    - `pairs`: a table of the kernels of pairs of paths above the diagonal, and
-      half of those on it. None for arrays with many paths or examples.
-    - `outputs`: number of outputs.
+    `pairs` has the kernels of pairs of paths above the diagonal, and half of
+    those on it. It is None for many paths or examples.
     """
 
     features: PathFeatures
@@ -65,10 +63,10 @@ class Kernel(eqx.Module):
         if self.pairs is None:
             return kernel_between(u1, self.features, self.features)
         # The pairs below the diagonal give the transpose of those above.
-        count, paths = len(self.pairs), self.features.shape[1]
-        above, outputs = np.triu_indices(paths), (self.outputs, self.outputs)
-        weights = _by_output(u1, paths)[above[0], :, above[1]].reshape(count, -1)
-        half = (weights.T @ self.pairs.reshape(count, -1)).reshape(*outputs, *self.pairs.shape[1:])
+        paths = self.features.shape[1]
+        rows, columns = np.triu_indices(paths)
+        weights = _by_output(u1, paths)[rows, :, columns]
+        half = jnp.tensordot(weights, self.pairs, axes=(0, 0))
         half = half.transpose(2, 0, 3, 1).reshape(self.rows, self.rows)
         return half + half.T
 
@@ -90,7 +88,7 @@ class Kernel(eqx.Module):
         """Compute the second derivative of E in the entries of U_1.
 
         It is -tr(A R B R) + 2 v^T A R B v for changes A and B of K, with
-        R = (K + T I)^-1 and v = R y. The trace is from the log-determinant.
+        R = (K + T I)^-1 and v = R y. The log-determinant gives the trace.
         """
         by_table, by_features = self._costs()
         if by_features < by_table:
@@ -136,7 +134,7 @@ class Kernel(eqx.Module):
         return weight[:, None] * curvature * weight
 
     def operations(self) -> float:
-        """Count the operations of K and its gradient, in units of those in products of matrices."""
+        """Count the operations of K and its gradient, in those of products of matrices."""
         if self.pairs is not None:
             return _TRAFFIC * 4 * self.pairs.size * self.outputs**2
         return 3.0 * self.rows**2 * math.prod(self.features.shape[1:])
@@ -206,12 +204,11 @@ def kernel_diagonal(u1: PathMatrix, features: Features) -> Float[Array, " rows"]
 def features_of_kernels(kernels: ArrayLike) -> Float[Array, "examples paths features"]:
     """Find path features with inner products phi^pi_mu . phi^pi'_nu equal to `kernels`.
 
-    Pass training and test examples together, and slice the features. The theory
-    treats the layers above as linear.
+    Pass training and test examples together, and slice the features.
 
     Args:
-        kernels: (paths, paths, examples, examples), or
-            (examples, examples) for a single path, such as a measured kernel.
+        kernels: (paths, paths, examples, examples), or (examples, examples)
+            for one path.
 
     Raises:
         ValueError: the kernels are not symmetric or not positive semidefinite.
@@ -228,8 +225,8 @@ def features_of_kernels(kernels: ArrayLike) -> Float[Array, "examples paths feat
     values, vectors = np.linalg.eigh((gram + gram.T) / 2)
     if asymmetry > _ROUNDING * largest or values[0] < -_ROUNDING * values[-1]:
         raise ValueError(
-            f"kernels must be symmetric and positive semidefinite, but entries differ by {asymmetry:.3g} "
-            f"and eigenvalues range from {values[0]:.3g} to {values[-1]:.3g}"
+            "kernels must be symmetric and positive semidefinite, but "
+            f"differ by {asymmetry:.3g}, with eigenvalues from {values[0]:.3g}"
         )
     # Drop directions that exist only because of rounding.
     kept = max(1, int(np.sum(values > np.finfo(np.float64).eps * len(values) * values[-1])))

@@ -5,11 +5,10 @@ Mehler's formula expands phi at each variance in orthonormal Hermite polynomials
     E[phi(x) phi(y)] = sum_n a_n(v) a_n(w) rho^n,   a_n(v) = E[phi(sqrt(v) z) h_n(z)].
 
 The remainder after N terms is at most |rho|^N times the root of the product of
-both remainders of Parseval's sum. It is large for |rho| near one if phi has kinks
-or steps, or is steep. Such pairs are integrated over panels in rotated coordinates,
-x = sqrt(v) (c p + s q) and y = sqrt(w) (c p - s q), where c and s are the cosine and
-sine of half the angle arccos(rho). Panels in p are split at every edge of either
-factor, and panels in q where an edge of one factor crosses a kink of the other.
+both remainders of Parseval's sum. If it is large, because phi is steep or has kinks,
+pairs are integrated over panels in rotated coordinates, x = sqrt(v) (c p + s q) and
+y = sqrt(w) (c p - s q), with cosine and sine of half the angle arccos(rho). Panels in
+p are split at edges of both factors, and panels in q where an edge crosses a kink.
 Sources: Mehler (1866); Genz, Statistics and Computing 14 (2004) 251.
 """
 
@@ -37,7 +36,7 @@ WARNED, REFUSED = 1e-10, 1e-3
 _TOLERANCE = 1e-11
 # Fraction of a mean square that Mehler's sum may omit.
 _ENOUGH = 1e-12
-# Numbers of terms to try, at most 1024 if panels compute pairs that need more.
+# Numbers of terms to try, and the most of them with panels.
 _TERMS, _BESIDE_PANELS = 2 ** np.arange(5, 13), 1024
 # Use the closed form if its rounding errors are below this.
 _EXACT = 1e-11
@@ -45,18 +44,18 @@ _EXACT = 1e-11
 _RANGE, _SAMPLE = (2.0**-10, 2.0**10), 9
 # Cutoffs of single integrals, with sqrt(density), and of double integrals.
 _REACH, _REACH_OF_PAIRS = 12.5, 9.0
-# Nodes per panel in both, and largest width of a panel in double integrals.
+# Nodes per panel, and largest width of a panel in double integrals.
 _NODES, _NODES_OF_PAIRS, _WIDTH_OF_PAIRS = 24, 12, 3.0
-# Position of the nodes of empty panels, as a fraction of the range.
+# Nodes of empty panels, as a fraction of the range.
 _ELSEWHERE = 0.0123
-# Numbers of tokens, pairs and entries per batch, for the cache of a CPU.
+# Tokens, pairs and entries per batch, for the cache of a CPU.
 _TOKENS, _PAIRS, _ENTRIES = 16, 16, 2**14
 # Largest numbers of edges in single and in double integrals.
 _MOST_EDGES, _MOST_EDGES_OF_PAIRS = 400, 80
-# Pairs of sampled variances, and correlations, at which panels are probed.
+# Sampled variances and correlations at which panels are probed.
 _PROBED = tuple(product(((0, 0), (4, 4), (4, -1), (-1, -1)), (-0.99, 0.999, 0.99999, 1.0)))
-# Largest error of the function on a panel, relative to its size there, and to
-# its typical size. Errors of averages of two factors are its square.
+# Largest error on a panel, relative to the function there and to its typical
+# size. Averages of two factors have its square.
 _RESOLVED, _NEGLIGIBLE = 3e-7, 1e-14
 _POINTS, _WEIGHTS = np.polynomial.legendre.leggauss(14)
 _LEGENDRE = np.polynomial.legendre.legvander(_POINTS, 13) * _WEIGHTS[:, None] * (np.arange(14) + 0.5)
@@ -65,18 +64,15 @@ _ENDS = 1 - 2.0 ** -np.arange(14)
 _TRIED = np.concatenate([-_ENDS, _ENDS])
 _AT_TRIED = np.polynomial.legendre.legvander(_TRIED, 13).T
 
-
 Function = Callable[[np.ndarray], np.ndarray]
 
 
 @dataclass(frozen=True)
 class Rule:
-    """A rule that computes averages of a function.
+    """How to compute averages of phi at variances from `least` to `most`.
 
-    - `activation`: the function phi.
-    - `least`, `most`: the range of variances.
     - `edges`: values of the argument between which phi is smooth.
-    - `centres`: kinks of phi, or the edge about which panels are finest.
+    - `centres`: kinks, or the edge about which panels are finest.
     - `terms`: number of terms of Mehler's sum.
     - `uses_panels`: whether panels compute pairs that need more terms.
     """
@@ -96,10 +92,10 @@ class Rule:
 
 
 def rule_over(activation: Activation, variances: Iterable[float] | None) -> tuple[Rule | None, float]:
-    """Choose a rule for the range of the variances, and estimate its error.
+    """Choose a rule, None for the closed form, and estimate its error.
 
-    The rule None stands for the closed form. The error is relative to
-    sqrt(E[phi(x)^2] E[phi(y)^2]), and infinite if phi is not square integrable.
+    The error is relative to sqrt(E[phi(x)^2] E[phi(y)^2]), and infinite if phi
+    is not square integrable.
     """
     if variances is None:
         return _chosen(activation, *_RANGE)
@@ -206,9 +202,9 @@ def _series(rule: Rule, value: Function, variances: np.ndarray, nodes: int) -> t
 
 
 def _kinks(function: Expr, reach: float) -> tuple[float, ...]:
-    """Find kinks and steps: sign changes of conditions of a piecewise function."""
+    """Find kinks and steps, where conditions of a piecewise function change."""
     found, points = set(), np.geomspace(1e-9 * reach, reach, 4001)
-    # Points without symmetry and without zero, which many functions have as a root.
+    # Without symmetry and zero, which is a root of many functions.
     points = np.concatenate([-1.0001 * points[::-1], points])
     for condition in function.rewrite(Piecewise).atoms(Relational):
 
@@ -222,7 +218,7 @@ def _kinks(function: Expr, reach: float) -> tuple[float, ...]:
 
 
 def _edges(value: Function, kinks: tuple[float, ...], variances: np.ndarray) -> tuple[tuple[float, ...], bool]:
-    """Halve panels until they resolve phi. Return edges, and whether they are few."""
+    """Halve panels until they resolve phi; return edges, and whether they do."""
     normals, finest, reach = np.linspace(-6, 6, 600), np.sqrt(variances[0]), _REACH * np.sqrt(variances[-1])
     density = np.exp(-(normals**2) / 2) / np.sum(np.exp(-(normals**2) / 2))
     # At the smallest size alone, rounding at large arguments would matter.
@@ -280,7 +276,7 @@ def coefficients(rule: Rule, variance: Float[Array, " tokens"]) -> Float[Array, 
 
     def of_token(variance: Array) -> Array:
         points, weights, values = _at_nodes(rule, variance)
-        # Multiply h_n by the square root of the density, which avoids overflow and underflow.
+        # h_n times the root of the density neither overflows nor underflows.
         root = jnp.exp(-(points**2) / 4) / (2 * np.pi) ** 0.25
         weighted = weights * root * values
 

@@ -1,4 +1,4 @@
-"""Attention, with masks, and path features: what each path through heads reads; Eqs. (3) and (7)."""
+"""Attention, with masks, and path features, which paths read; Eqs. (3) and (7)."""
 
 from __future__ import annotations
 
@@ -34,18 +34,17 @@ Layout = Literal["keys-first", "torch"]
 Mask = Literal["causal"] | ArrayLike
 Attention = Float[Array, "examples heads keys queries"]
 Readout = Literal["first", "last", "mean", "all"]
-"""The token that is read: first, last, the mean of all, or all with separate weights."""
+"""The token that is read; "all" have separate weights."""
 
 
 class AttentionWarning(UserWarning):
     """Warns of attention that may be unintended."""
 
 
-# Libraries forbid attention by the lowest number of their precision, such as -6e4.
+# Libraries forbid attention by the lowest number of their precision.
 _LOWEST = -1e4
-# Attention to padding, and deviation of a softmax from one, in maps of half precision.
-_LEAK = 1e-6
-_ONE = 1e-2
+# Attention to padding, and deviation of a softmax from one, in half precision.
+_LEAK, _ONE = 1e-6, 1e-2
 
 
 def _layers(name: str) -> Any:
@@ -63,11 +62,11 @@ def _layers(name: str) -> Any:
 class Heads(eqx.Module):
     """The heads of all layers, given by `key_query`, or by `query` and `key`.
 
-    Scores are x_s^T K^T Q x_t for `key_query`, so that K^T Q includes the factor 1/features of
-    Eq. (3), as in the random heads of `Model`; and q . k / sqrt(G) for `query` and `key`.
+    Scores are x_s^T K^T Q x_t, where K^T Q includes the factor 1/features of Eq. (3),
+    or q . k / sqrt(G).
 
     Args:
-        key_query: K^T Q (heads, features, features) per layer that has heads, keys on the left.
+        key_query: K^T Q (heads, features, features) per layer that has heads.
         query, key: (heads, G, features) per layer that has heads.
         query_bias, key_bias: (heads, G), added to queries and keys.
     """
@@ -114,12 +113,12 @@ class Heads(eqx.Module):
         check_aligned(inputs=inputs, mask=mask, real_tokens=real_tokens)
         inputs = finite_array("inputs", inputs, "examples tokens features")
         if self.counts and inputs.shape[2] != self.input_features:
-            raise ValueError(f"inputs must have the {self.input_features} features of heads, got shape {inputs.shape}")
+            raise ValueError(f"inputs must have {self.input_features} features, got shape {inputs.shape}")
         real = checked_real_tokens(real_tokens, *inputs.shape[:2])
         return _attention(self, inputs, _added_scores(mask, real, inputs.shape, self.counts, layout))
 
     def unchecked(self, inputs: Array, added: Array | None = None) -> tuple[Attention, ...]:
-        """Compute attention without checks. Masks are `added` to scores."""
+        """Compute attention, with masks `added` to scores."""
         if self.key_query is not None:
             scores = [jnp.einsum("psi,hij,ptj->phst", inputs, each, inputs) for each in self.key_query]
         else:
@@ -154,18 +153,18 @@ def attention(
         mask: the keys to which a query can attend, by default all.
 
             - `"causal"`: no keys after the query.
-            - booleans (keys, queries), or (examples, heads, keys, queries) with size 1 for axes
-              along which the mask is constant: True if attention is allowed.
+            - booleans (keys, queries), or (examples, heads, keys, queries) with size 1
+              for constant axes: True if attention is allowed.
             - floats of these shapes, added to scores. -10000 or less forbids attention.
-        real_tokens: tokens that are not padding, as booleans (examples, tokens), or as their
-            number (examples,) from the first. Nothing attends to padding, except that padding
-            without another key attends to itself.
-        layout: "torch" if the last two axes of masks are (queries, keys). Only "keys-first"
-            accepts a mask that looks like a causal mask in the other order.
-        parameters: `key_query`, or `query`, `key` and their biases, as in `bpkr.Heads`.
+        real_tokens: tokens that are not padding: booleans (examples, tokens), or their
+            number (examples,) from the first. Nothing attends to padding, except that
+            padding without another key attends to itself.
+        layout: "torch" if masks end with the axes (queries, keys). Only "keys-first"
+            accepts a mask that looks causal in the other order.
+        parameters: as in `bpkr.Heads`.
 
     Returns:
-        One array (examples, heads, keys, queries) per layer that has heads; sums over keys are one.
+        One array (examples, heads, keys, queries) per layer that has heads.
 
     Raises:
         ValueError: an array does not fit, or a query has no key.
@@ -194,22 +193,20 @@ def path_features(
 ) -> PathFeatures:
     """Compute path features phi (examples, paths, features), Eq. (7).
 
-    For attention, phi^pi = s_0 xi^pi / sqrt(N_0 H_1 ... H_L) with the attended input xi^pi, and
-    K = sum U_1^{pi pi'} phi^pi . phi^pi'. Paths are ordered as in `Architecture.path_branches`.
-    For a nonlinear embedding, the result holds kernels instead of features.
+    For attention, phi^pi = s_0 xi^pi / sqrt(N_0 H_1 ... H_L) with the attended input
+    xi^pi. Paths are ordered as in `Architecture.path_branches`. For a nonlinear
+    embedding, the result holds kernels instead of features.
 
     Args:
         inputs: (examples, tokens, features).
-        attention: one array (examples, heads, keys, queries), or (heads, keys, queries) for all
-            examples, per layer that has heads. It may be any fixed numbers: recorded maps,
-            gates, powers of an adjacency matrix, shifts.
+        attention: any fixed numbers, such as recorded maps: (examples, heads, keys,
+            queries), or (heads, keys, queries) for all examples, per layer with heads.
         architecture: the architecture.
-        readout: the token that is read, by default "last", or "all" if the architecture has
-            several `read_tokens`.
-        real_tokens: tokens that are not padding, as in `bpkr.attention`. No others are read.
-        layout: "torch" if the last two axes of attention are (queries, keys). Only "keys-first"
-            accepts attention that looks like a softmax in the other order.
-
+        readout: the token that is read, by default "last", or "all" if the
+            architecture has several `read_tokens`.
+        real_tokens: as in `bpkr.attention`. No others are read.
+        layout: "torch" if attention ends with the axes (queries, keys). Only
+            "keys-first" accepts a softmax in the other order.
     """
     parts = attention if isinstance(attention, (list, tuple)) else ()
     maps = {f"attention[{i}]": layer for i, layer in enumerate(parts)}
@@ -237,10 +234,7 @@ def unchecked_path_features(
     architecture: Architecture,
     read: Float[Array, "... tokens read"],
 ) -> Array:
-    """Compute path features without checks. `read` is from `readout_weights`.
-
-    With nonlinear hidden units, return how paths read tokens (examples, tokens, paths).
-    """
+    """Compute path features, or with nonlinear hidden units readings (examples, tokens, paths)."""
     numbers = architecture.layer_numbers()
 
     def of_example(tokens, mixings, reading):
@@ -256,10 +250,7 @@ def unchecked_path_features(
 def over_examples(
     of_example: Callable[..., Array], architecture: Architecture, inputs: Array, attention: Sequence[Array], read: Array
 ) -> Array:
-    """Map of_example(tokens, mixings, read) over examples; compute shared parts once.
-
-    `mixings` has Omega_l, the heads stacked vertically, by the number of the layer.
-    """
+    """Map of_example(tokens, mixings, read) over examples, with the stacked heads of layers by number."""
     indices = [form.symbols.index for form, count in zip(architecture.forms, architecture.heads, strict=True) if count]
     stacked = [layer.reshape(*layer.shape[:-3], -1, layer.shape[-1]) for layer in attention]
     mixings = dict(zip(indices, stacked, strict=True))
@@ -271,10 +262,7 @@ def over_examples(
 def readout_weights(
     readout: Readout, tokens: int, real: Bool[Array, "examples tokens"] | None = None
 ) -> Float[Array, "... tokens read"]:
-    """Return the weights of tokens, in one column, or one per token for "all".
-
-    With `real` tokens, there is one matrix per example.
-    """
+    """Return the weights of tokens; with `real` tokens, a matrix per example."""
     real = jnp.ones(tokens, dtype=bool) if real is None else real
     if readout == "all":
         return jnp.eye(tokens) * real[..., None] / np.sqrt(tokens)
@@ -292,10 +280,7 @@ def chosen_readout(architecture: Architecture, readout: Any, tokens: int) -> Rea
     checked_choice("readout", readout, get_args(Readout))
     needed = tokens if readout == "all" else 1
     if architecture.read_tokens != needed:
-        raise ValueError(
-            f"readout={readout!r} of {tokens} tokens needs an architecture with read_tokens={needed}, "
-            f"got read_tokens={architecture.read_tokens}"
-        )
+        raise ValueError(f"readout={readout!r} needs read_tokens={needed}, got {architecture.read_tokens}")
     return readout
 
 
@@ -313,10 +298,7 @@ def checked_real_tokens(value: Any, examples: int, tokens: int) -> Bool[Array, "
         is_valid = ((array == 0) | (array == 1)).all(axis=1) & (array != 0).any(axis=1)
         message = "real_tokens must be booleans, one of them True for each example"
 
-    def known():
-        example = np.argmin(is_valid)
-        return f"{message}, got {array[example]} for example {example}"
-
+    known = lambda: f"{message}, got {array[np.argmin(is_valid)]}"  # noqa: E731
     array = jnp.asarray(require(array, [Requirement(message, is_valid, known)]))
     return jnp.arange(tokens) < array[:, None] if array.ndim == 1 else array != 0
 
@@ -350,8 +332,8 @@ def _added_scores(mask, real, shape, counts, layout) -> Array | None:
         allowed = on_host(jnp.any(added > -jnp.inf, axis=(0, 1)))
         earlier, later = np.tri(tokens, k=-1).T > 0, np.tri(tokens, k=-1) > 0
         message = (
-            "mask allows queries to attend to later tokens, but not to earlier ones: pass its inverse, "
-            'layout="torch" for (queries, keys), or layout="keys-first" if this is intended'
+            "mask allows queries to attend to later tokens, but not to earlier ones: "
+            'pass its inverse, layout="torch", or layout="keys-first" if this is intended'
         )
         is_valid = (allowed & earlier).any() | ~(allowed & later).any()
         added = require(added, [Requirement(message, is_valid)])
@@ -371,9 +353,7 @@ def _checked_attention(attention, shape, architecture, layout, real) -> tuple[Ar
     attention = checked_sequence("attention", attention, "arrays, one per layer that has heads")
     counts = tuple(heads for heads in architecture.heads if heads)
     if len(attention) != len(counts):
-        raise ValueError(
-            f"attention must have {len(counts)} arrays, one per layer that has heads, got {len(attention)}"
-        )
+        raise ValueError(f"attention must have {len(counts)} arrays, one per layer with heads, got {len(attention)}")
     layers = []
     for i, (layer, heads) in enumerate(zip(attention, counts, strict=True)):
         name, shared = f"attention[{i}]", (heads, shape[1], shape[1])
@@ -382,10 +362,7 @@ def _checked_attention(attention, shape, architecture, layout, real) -> tuple[Ar
             raise ValueError(f"{name} must have shape {(shape[0], *shared)} or {shared}, got {layer.shape}")
         layer = jnp.swapaxes(layer, -1, -2) if layout == "torch" else layer
         is_transposed, leak = map(on_host, _judge(layer, real))
-        transposed = (
-            f"{name} is transposed: it sums to one over queries, not over keys; "
-            'layout="torch" is for (queries, keys), and layout="keys-first" accepts any attention'
-        )
+        transposed = f'{name} is transposed: it sums to one over queries; pass layout="torch" or "keys-first"'
         padding = f"{name}: real tokens attend to padding; pass real_tokens to bpkr.attention"
         is_valid = True if layout == "keys-first" else ~is_transposed
         layers.append(require(layer, [Requirement(transposed, is_valid), Requirement(padding, leak <= _LEAK)]))

@@ -1,6 +1,5 @@
 """Posteriors as densities over flat coordinates, and their samplers: NUTS, and block Gibbs."""
 
-import itertools
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -8,6 +7,7 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.scipy.linalg import cho_solve
 from jaxtyping import Array, Float, PRNGKeyArray
 
@@ -35,8 +35,7 @@ def _named(point: OrderParameters, first: int = 1) -> dict[str, Array]:
 class OrderParameterPosterior(eqx.Module):
     """The exact posterior of the order parameters at any width, in the coordinates of `law`.
 
-    With the embedding integrated out, the likelihood is N(y; 0, K(U_1) + T I). It depends on the
-    weights only through U_1, so a few coordinates replace all weights.
+    With the embedding integrated out, the likelihood is N(y; 0, K(U_1) + T I).
     """
 
     law: FiniteWidthLaw
@@ -51,7 +50,7 @@ class OrderParameterPosterior(eqx.Module):
         """Return log p(coordinates) + log N(y; 0, K(U_1) + T I)."""
         energy, first = self.problem.energy, self.law.order_parameters(coordinates).first
         here = jax.lax.stop_gradient(first)
-        # One evaluation gives value and gradient, in half the time of automatic differentiation.
+        # This gives value and gradient in half the time of automatic differentiation.
         point = energy.at(here)
         value = point.value + jnp.sum(point.slope * (first - here))
         return self.law.log_prior(coordinates) + energy.label_constant - value / 2
@@ -68,8 +67,8 @@ class OrderParameterPosterior(eqx.Module):
 class WeightPosterior(eqx.Module):
     """The posterior of all weights, Eqs. (5), (6) and (8), whose prior is N(0, 1).
 
-    With a richness, `labels` and `outputs` are multiplied by `architecture.root_power`. Weights
-    have `shapes`: embedding, layers, readout.
+    With a richness, `labels` and `outputs` are multiplied by `architecture.root_power`.
+    `shapes` are of embedding, layers, readout.
     """
 
     architecture: Architecture
@@ -125,16 +124,12 @@ class WeightPosterior(eqx.Module):
 
 def split_weights(coordinates: Coordinates, shapes: Sequence[tuple[int, int]]) -> White:
     """Split flat coordinates into arrays of the given shapes."""
-    ends = itertools.accumulate(map(math.prod, shapes))
-    pieces = jnp.split(coordinates, list(ends)[:-1])
+    pieces = jnp.split(coordinates, np.cumsum([math.prod(shape) for shape in shapes])[:-1])
     return tuple(piece.reshape(shape) for piece, shape in zip(pieces, shapes, strict=True))
 
 
 class NoUTurn(eqx.Module):
-    """NumPyro's No-U-Turn sampler, with step size and mass matrix adapted in `warmup` steps.
-
-    Source: M. D. Hoffman and A. Gelman, J. Mach. Learn. Res. 15 (2014).
-    """
+    """NumPyro's No-U-Turn sampler: M. D. Hoffman and A. Gelman, J. Mach. Learn. Res. 15 (2014)."""
 
     posterior: Any
     target_accept: float = eqx.field(static=True)
@@ -145,7 +140,7 @@ class NoUTurn(eqx.Module):
         return self._kernel_and_state(chain_key, {"x": self.posterior.start(start_key)})[1]
 
     def step(self, state):
-        # `init` gives the kernel its settings. The state that it returns is not used.
+        # `init` gives the kernel its settings; the state that it returns is not used.
         there = numpyro.infer.util.ParamInfo(state.z, state.potential_energy, state.z_grad)
         return self._kernel_and_state(state.rng_key, there)[0].sample(state, (), {})
 
@@ -176,8 +171,8 @@ class _State(eqx.Module):
 class Gibbs(eqx.Module):
     """Exact block Gibbs sampling of embedding, layers and readout.
 
-    Outputs are A w in each block w given the others, so its conditional is Gaussian. One linear
-    solve draws from it by Matheron's rule, with a draw w_0 of the prior and a draw e of the noise,
+    Outputs are A w in each block w. Given the others, Matheron's rule draws it from
+    draws w_0 of the prior and e of the noise,
 
         w = w_0 + A^T (A A^T + T I)^-1 (y - A w_0 - e).
     """
