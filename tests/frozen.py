@@ -194,7 +194,7 @@ def values(spec, arrays):
         }
 
     first = order_parameters({name: each[0] for name, each in points.items()})
-    at_first = {"kernel": bpkr.kernel(problem, first), "gradient_norm": bpkr.gradient_norm(problem, first)}
+    at_first = {"kernel": bpkr.kernel(problem, first), "gradient_norm": problem.at(problem.coordinates(first)).gradient_norm}
     return jax.jit(lambda points: jax.lax.map(at_point, points))(points) | at_first
 
 
@@ -369,15 +369,16 @@ def model(spec, arrays):
     model.fit(_with_padding(arrays, ""), arrays["labels"])
     tested = _with_padding(arrays, "test_")
     distribution = model.predict_distribution(tested)
+    features = model._features(model.architecture_, model.heads_, tested)
     found = {
         "predicted": model.predict(tested),
         "score": model.score(tested, arrays["test_labels"]),
         "mean": distribution.mean,
         "variance": distribution.variance,
         "log_evidence": model.log_evidence_,
-        "scores": _joined(model.head_scores()),
-        "path_weights": model.path_weights(),
-        "kernel": model.kernel(tested),
+        "scores": _joined(bpkr.head_scores(model.architecture_, model.order_parameters_)),
+        "path_weights": model.order_parameters_.first,
+        "kernel": bpkr.kernel(model.problem_, model.order_parameters_, features),
     }
     if not hasattr(model, "classes_") or "richness" in spec:
         return found

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import inspect
 import math
 import warnings
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import numpy as np
@@ -21,7 +20,7 @@ from ..symbolic.documents.document import Block, Table, Text
 from .data.classes import LabelsWarning, r_squared
 from .data.data import Data, data_line
 from .evaluation.problem import Problem
-from .evaluation.values import Prediction, evaluate_infinite_width, head_scores, kernel, predict
+from .evaluation.values import Prediction, evaluate_infinite_width, head_scores, predict
 from .network.attention import Heads, path_features
 from .order_parameters.order_parameters import gp_limit
 from .saddle.head_costs import HeadCosts, head_costs
@@ -32,6 +31,7 @@ from .specification.architecture import Architecture, require_finite_widths
 _OFFSET = 3.0
 
 
+@dataclass(eq=False, repr=False)
 class Model(DisplayMixin):
     """Predict labels of sequences by a deep network with given attention.
 
@@ -74,35 +74,21 @@ class Model(DisplayMixin):
         array(['down', 'down', 'down'], dtype='<U4')
     """
 
-    def __init__(
-        self,
-        layers=None,
-        widths=100,
-        temperature=0.1,
-        heads="random",
-        readout="last",
-        mask=None,
-        prior_variances=1.0,
-        classes=None,
-        random_state=0,
-        richness=None,
-        layout=None,
-    ):
-        self.layers = layers
-        self.widths = widths
-        self.temperature = temperature
-        self.heads = heads
-        self.readout = readout
-        self.mask = mask
-        self.prior_variances = prior_variances
-        self.classes = classes
-        self.random_state = random_state
-        self.richness = richness
-        self.layout = layout
+    layers: Any = None
+    widths: Any = 100
+    temperature: Any = 0.1
+    heads: Any = "random"
+    readout: Any = "last"
+    mask: Any = None
+    prior_variances: Any = 1.0
+    classes: bool | None = None
+    random_state: int = 0
+    richness: Any = None
+    layout: Any = None
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
         """Return the constructor's arguments by name."""
-        return {name: getattr(self, name) for name in inspect.signature(type(self)).parameters}
+        return {field.name: getattr(self, field.name) for field in fields(self)}
 
     def set_params(self, **params: Any) -> Model:
         """Set arguments of the constructor, and return the model."""
@@ -208,10 +194,6 @@ class Model(DisplayMixin):
             warnings.warn("all labels of an output are equal, so R^2 is not defined", LabelsWarning, stacklevel=2)
         return explained
 
-    def head_scores(self) -> tuple[Float[Array, " _"], ...]:
-        """Score the importance of every head, as `bpkr.head_scores` does."""
-        return head_scores(self._fitted().architecture, self.order_parameters_)
-
     def head_costs(
         self,
         inputs: Any = None,
@@ -228,12 +210,6 @@ class Model(DisplayMixin):
             tested = labels if classes is None else classes.encode(labels)
             problem = Problem(problem.architecture, replace(problem.data, test_features=features, test_labels=tested))
         return head_costs(problem, self.saddle_, progress=progress)
-
-    def kernel(self, inputs: Any = None, attention: Sequence[ArrayLike] | None = None) -> Float[Array, "rows columns"]:
-        """Return the kernel between training examples and `inputs`, by default themselves."""
-        problem = self._fitted()
-        features = None if inputs is None else self._features(self.architecture_, self.heads_, inputs, attention)
-        return kernel(problem, self.order_parameters_, features)
 
     def plot(self) -> Any:
         """Draw head scores and U_1, and return the Matplotlib figure."""
@@ -284,15 +260,15 @@ class Model(DisplayMixin):
         return add_errors_of_examples(found)
 
     def _view(self) -> Iterable[Block]:
-        known, defaults = (str, int, float, tuple), Model().get_params()
-        given = {name: value for name, value in self.get_params().items() if isinstance(value, known)}
-        changed = [f"{name}={value!r}" for name, value in given.items() if value != defaults[name]]
+        given = ((field, getattr(self, field.name)) for field in fields(self))
+        known = [each for each in given if isinstance(each[1], (str, int, float, tuple))]
+        changed = [f"{field.name}={value!r}" for field, value in known if value != field.default]
         is_fitted = hasattr(self, "problem_")
         yield Text(f"Model({', '.join(changed)}){'' if is_fitted else ', not fitted'}")
         if is_fitted:
             kind = f", classes {', '.join(map(str, self.classes_))}" if hasattr(self, "classes_") else ""
             rows = [("data", data_line(self.problem_.data) + kind), ("log evidence", f"{self.log_evidence_:.6g}")]
-            for scores in self.head_scores():
+            for scores in head_scores(self.architecture_, self.order_parameters_):
                 rows.append(("head scores", "  ".join(f"{each:.3f}" for each in scores)))
             said = self.saddle_.diagnosis if self.saddle_ else "Gaussian process at infinite width"
             yield Table((*rows, ("solution", said)))

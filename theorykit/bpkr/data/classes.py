@@ -173,12 +173,6 @@ def find_classes(labels: Labels, coding: Coding | None = None) -> Classes:
     Raises:
         TypeError: the labels are of several types.
         ValueError: a label is missing, or all labels are equal.
-
-    Example:
-        >>> from theorykit import bpkr
-        >>> classes = bpkr.find_classes(["dog", "cat", "dog"])
-        >>> classes.names
-        ('cat', 'dog')
     """
     names = tuple(sorted(set(_entries("labels", labels))))
     if len(names) < 2:

@@ -31,15 +31,6 @@ class Data(DisplayMixin, eqx.Module):
     - `test_features`, `test_labels`: the same for test examples.
     - `classes`: the classes that the labels encode, if any.
     - `replaces`: number of examples that `of_batches` replaced.
-
-    Example:
-        >>> import numpy as np
-        >>> from theorykit import bpkr
-        >>> rng = np.random.default_rng(0)
-        >>> bpkr.Data(rng.normal(size=(20, 2, 5)), rng.normal(size=20))
-        Data: 20 training examples
-        features  array, 20 examples x 2 paths x 5 features
-        labels    -1.60515 to 3.06604
     """
 
     features: Any = None
@@ -116,15 +107,6 @@ class Data(DisplayMixin, eqx.Module):
 
         Raises:
             ValueError: an array is not finite, or shapes do not match.
-
-        Example:
-            >>> import numpy as np
-            >>> from theorykit import bpkr
-            >>> features, labels = np.ones((100, 2, 5)), np.ones(100)
-            >>> batches = ((features, labels) for _ in range(3))
-            >>> data = bpkr.Data.of_batches(batches)
-            >>> data.features.shape, data.label_count
-            ((11, 2, 5), 300)
         """
         waiting, shapes, total = [], None, 0
         for features, labels in batches:

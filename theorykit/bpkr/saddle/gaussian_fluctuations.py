@@ -24,7 +24,7 @@ from jax.scipy.linalg import cho_solve, solve_triangular
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 
-from ...checks import checked_whole_number, is_traced
+from ...checks import is_traced
 from ...compilation import jit, jit_and_keep
 from ...saddle.problem import Coordinates
 from ...settings import usual_settings
@@ -105,12 +105,6 @@ class Fluctuations(DisplayMixin, eqx.Module):
     def deviation(self) -> OrderParameters:
         """Standard deviations of the order parameters."""
         return jax.tree.map(lambda mode: jnp.sqrt(jnp.sum(mode**2, axis=0)), self.modes)
-
-    def covariance(self, layer: int) -> Float[Array, "n n n n"]:
-        """Return the covariance of all entries of U_l."""
-        layer = checked_whole_number("layer", layer, least=1, most=len(self.modes.matrices))
-        modes = self.modes.matrices[layer - 1]
-        return jnp.einsum("mab,mcd->abcd", modes, modes)
 
 
 @usual_settings()

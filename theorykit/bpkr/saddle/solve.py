@@ -28,7 +28,7 @@ from ...checks import (
     is_traced,
     refuse_traced,
 )
-from ...compilation import jit, jit_and_keep
+from ...compilation import jit_and_keep
 from ...saddle.diagnosis import AbstractOutcome, report
 from ...saddle.implicit import implicit_point, stationary_value, with_derivative_of
 from ...saddle.problem import Coordinates
@@ -46,7 +46,6 @@ from ..order_parameters.order_parameters import OrderParameters, gp_limit, order
 from ..specification.architecture import Architecture, check_fits
 from .solvers import AcceleratedSweeps, Newton, least_curvature
 
-_TOLERANCE = 1e-9
 # Tolerance at infinite width relative to the requested one: the gradient has
 # no rounding errors of large terms, so another step is worth its time.
 _FINER = 1e-3
@@ -80,9 +79,8 @@ class Saddle(DisplayMixin, AbstractOutcome):
     - `result`: success if the gradient norm is within the tolerance and the
       eigenvalue is positive.
     - `stats`: `steps`, `evaluations`, `curvatures` and `attempts`; whether the
-      solver was `content`; the `tolerance`; the parts `error_of_...` of
-      `action_error`; `units_per_path`, the smallest ratio of hidden units to
-      partial paths. The theory holds from one.
+      solver was `content`; the `tolerance`; `units_per_path`, the smallest ratio
+      of hidden units to partial paths. The theory holds from one.
     - `ansatz`: the assumption beyond large widths, or the parameterisation.
 
     At infinite width with a richness, the action, its parts and the evidence are
@@ -143,7 +141,7 @@ def solve(
     *,
     solver: optx.AbstractMinimiser | None = None,
     initial: OrderParameters | Saddle | None = None,
-    tolerance: float = _TOLERANCE,
+    tolerance: float = 1e-9,
     max_steps: int = 1000,
     throw: bool = False,
 ) -> Saddle:
@@ -202,7 +200,7 @@ def _solved(problem: Problem, start: Coordinates, solver: Any, tolerance: float,
     if solver is not None or first.converged:
         return first
     # Rough solves, which only give starting points, are no attempts.
-    solves, attempts = [first], [first]
+    solves, attempts, codes = [first], [first], optx.RESULTS
     newton = Newton(atol=tolerance) if len(start) <= _NEWTON_SIZE else None
 
     def steps_left() -> int:
@@ -221,32 +219,33 @@ def _solved(problem: Problem, start: Coordinates, solver: Any, tolerance: float,
             return begin
         return end_point(solve_from(begin, _ROUGH_STEPS, problem, None, _ROUGH), begin)
 
-    def distance(saddle: Saddle) -> float:
-        return float(np.nan_to_num(saddle.gradient_norm, nan=np.inf))
-
     def starts() -> Iterator[tuple[Coordinates, int]]:
-        if first.result != optx.RESULTS.nonlinear_max_steps_reached:
-            # Rounding errors stopped the first solve, probably close to the minimum.
+        if first.result != codes.nonlinear_max_steps_reached:
+            # Rounding stopped the first solve, probably close to the minimum.
             yield end_point(first, start), _MOST_STEPS
         for begin in problem.strategies(rough_end, start):
             yield begin, _MOST_STEPS
-        yield end_point(min(attempts, key=distance), start), max_steps
+        yield end_point(best, start), max_steps
 
+    best = first
     for begin, most in starts():
         if steps_left() <= 0:
             break
         attempts.append(solve_from(begin, most))
-        if attempts[-1].converged:
+        best = min(best, attempts[-1], key=_rank)
+        if best.converged:
             break
-    best = attempts[-1] if attempts[-1].converged else min(attempts, key=distance)
     result = best.result
-    if not best.converged and np.isfinite(distance(best)):
+    if not best.converged and np.isfinite(best.gradient_norm):
         # The result of the best attempt may refer to its own small budget.
-        codes = optx.RESULTS
         result = codes.nonlinear_max_steps_reached if steps_left() <= 0 else codes.nonlinear_divergence
     counts = ("steps", "evaluations", "curvatures")
     stats = {**best.stats, **{name: sum(each.stats[name] for each in solves) for name in counts}}
     return replace(best, stats={**stats, "attempts": jnp.array(len(attempts))}, result=result)
+
+
+def _rank(saddle: Saddle) -> tuple[bool, float]:
+    return not saddle.converged, float(np.nan_to_num(saddle.gradient_norm, nan=np.inf))
 
 
 def _attempt(problem: Problem, start: Coordinates, solver: Any, tolerance: float, max_steps: int) -> Saddle:
@@ -265,9 +264,7 @@ def _attempt(problem: Problem, start: Coordinates, solver: Any, tolerance: float
     return _minimise(problem, start, solver, jnp.asarray(tolerance), steps)
 
 
-@lru_cache
-def _newton(tolerance: float) -> Newton:
-    return Newton(atol=tolerance)
+_newton = lru_cache(lambda tolerance: Newton(atol=tolerance))
 
 
 @jit_and_keep
@@ -285,8 +282,7 @@ def _minimise(problem: Problem, start: Coordinates, solver, tolerance, steps: Ma
         end = {**end, **{name: polished.stats[name] for name in ("point", "model")}}
     point = end["point"] if "point" in end else fixed.at(found.value)
     curvature = end["model"].curvatures[0] / fixed.scale if forms_curvature else least_curvature(fixed, point)
-    errors, codes = fixed.rounding(point), optx.RESULTS
-    stopped = found.result == codes.successful
+    codes, stopped = optx.RESULTS, found.result == optx.RESULTS.successful
     # A minimiser that stops where the action is not stationary has diverged.
     failure = codes.where(stopped, codes.nonlinear_divergence, found.result)
     failure = codes.where(point.is_finite, failure, codes.nonfinite)
@@ -298,16 +294,9 @@ def _minimise(problem: Problem, start: Coordinates, solver, tolerance, steps: Ma
     # The action is stationary: its gradient needs no solve with the Hessian.
     action = stationary_value(sum(parts), Problem.action, problem, coordinates)
     ratios = jnp.asarray(architecture.widths) / jnp.asarray(architecture.overlap_sizes)
-    stats = {
-        "steps": found.stats["num_steps"],
-        "evaluations": end.get("evaluations", jnp.array(0)),
-        "curvatures": end.get("curvatures", jnp.array(0)),
-        "tolerance": tolerance,
-        "content": stopped,
-        "attempts": jnp.array(1),
-        "units_per_path": jnp.min(ratios),
-        **{f"error_of_{name}": error for name, error in errors.items()},
-    }
+    stats = {name: end.get(name, jnp.array(0)) for name in ("evaluations", "curvatures")}
+    stats |= {"steps": found.stats["num_steps"], "attempts": jnp.array(1), "content": stopped}
+    stats |= {"tolerance": tolerance, "units_per_path": jnp.min(ratios)}
     return Saddle(
         order_parameters=with_derivative_of(details.order_parameters, Problem.order_parameters, there),
         action=action,
@@ -316,24 +305,11 @@ def _minimise(problem: Problem, start: Coordinates, solver, tolerance, steps: Ma
         log_evidence=(problem.bound.entropy(gp_limit(architecture)) - action) / 2 + problem.energy.label_constant,
         gradient_norm=point.gradient_norm,
         min_hessian_eigenvalue=curvature,
-        action_error=sum(errors.values()),
+        action_error=sum(fixed.rounding(point).values()),
         result=codes.where(is_minimum, codes.successful, failure),
         stats=stats,
         architecture=architecture,
     )
-
-
-@usual_settings()
-def gradient_norm(problem: Problem, order_parameters: OrderParameters | Saddle) -> Float[Array, ""]:
-    """Return the `gradient_norm` of `Saddle` at given order parameters."""
-    problem = as_problem(problem)
-    problem.require_labels()
-    return _gradient_norm(problem.canonical, problem.point(order_parameters))
-
-
-@jit
-def _gradient_norm(problem: Problem, order_parameters: OrderParameters):
-    return problem.at(problem.coordinates(order_parameters)).gradient_norm
 
 
 @checked_arguments

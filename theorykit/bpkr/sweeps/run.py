@@ -20,7 +20,7 @@ import pandas as pd
 import xarray as xr
 
 from ... import bpkr, store
-from ...checks import checked_arguments, checked_number, counted, refuse_traced
+from ...checks import NonNegative, checked_arguments, checked_number, counted, refuse_traced
 from ...precision import require_float64
 from ...progress import Progress
 from ...workers import Workers, check_executor, run_tasks
@@ -38,24 +38,14 @@ _TOLERANCE = 1e-9
 _COLDEST = 1e-12
 
 
-def _whole(name: str, value: Any) -> int | float:
-    """Return a positive number; 10 and 10.0 are the same."""
-    number = float(checked_number(name, value, above=0.0))
-    return int(number) if number.is_integer() else number
-
-
 def checked_width(name: str, value: Any) -> Any:
     if isinstance(value, (tuple, list)):
-        return tuple(_whole(f"{name}[{i}]", each) for i, each in enumerate(value))
-    is_infinite = isinstance(value, float) and value == math.inf
-    return math.inf if is_infinite else _whole(name, value)
-
-
-def checked_axis_number(name: str, value: Any) -> float:
-    return float(checked_number(name, value, least=0.0))
-
-
-Numbers = Sequence[Annotated[float, checked_axis_number]]
+        return tuple(checked_width(f"{name}[{i}]", each) for i, each in enumerate(value))
+    if isinstance(value, float) and value == math.inf:
+        return value
+    number = float(checked_number(name, value, above=0.0))
+    # 10 and 10.0 are the same.
+    return int(number) if number.is_integer() else number
 
 
 @checked_arguments
@@ -64,8 +54,8 @@ def sweep(
     data: Any = None,
     *,
     width: Sequence[Annotated[Any, checked_width]],
-    temperature: Numbers,
-    richness: Numbers | None = None,
+    temperature: Sequence[NonNegative],
+    richness: Sequence[NonNegative] | None = None,
     seeds: Sequence[int] | None = None,
     folder: Path | str | None = None,
     executor: Workers = None,
@@ -114,6 +104,8 @@ def sweep(
     check_executor(executor)
     axes = {"seed": seeds, "width": width, "temperature": temperature, "richness": richness}
     axes = {axis: values for axis, values in axes.items() if values is not None}
+    # NumPy's numbers are printed in another way.
+    axes |= {axis: [*map(float, axes[axis])] for axis in ("temperature", "richness") if axis in axes}
     for axis, values in axes.items():
         if not values or len(set(values)) < len(values):
             raise ValueError(f"{axis} must have at least one value, and none twice, got {values}")
@@ -138,7 +130,7 @@ def sweep(
         at = folder and Path(folder, "" if seed is None else f"seed={seed}").absolute()
         sources[seed] = Source.of(architecture, given, options, at)
 
-    falling, values = sorted(temperature, reverse=True), richness or (None,)
+    falling, values = sorted(axes["temperature"], reverse=True), axes.get("richness", (None,))
     chains = [[Place(*of, at, value) for at in falling] for *of, value in product(sources, width, values)]
     places = [place for chain in chains for place in chain]
     points = {place: kept for place in places if (kept := sources[place.seed].read(place)) is not None}
