@@ -194,7 +194,10 @@ def values(spec, arrays):
         }
 
     first = order_parameters({name: each[0] for name, each in points.items()})
-    at_first = {"kernel": bpkr.kernel(problem, first), "gradient_norm": problem.at(problem.coordinates(first)).gradient_norm}
+    at_first = {
+        "kernel": bpkr.kernel(problem, first),
+        "gradient_norm": problem.at(problem.coordinates(first)).gradient_norm,
+    }
     return jax.jit(lambda points: jax.lax.map(at_point, points))(points) | at_first
 
 

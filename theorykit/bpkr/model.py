@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 from jax.typing import ArrayLike
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Array, Float
 from numpy.typing import NDArray
 
 from ..checks import checked_array, checked_whole_number, finite_array, is_traced, numeric_array, refuse_traced
@@ -21,11 +21,14 @@ from .data.classes import LabelsWarning, r_squared
 from .data.data import Data, data_line
 from .evaluation.problem import Problem
 from .evaluation.values import Prediction, evaluate_infinite_width, head_scores, predict
+from .features.implicit import PathFeatures
 from .network.attention import Heads, path_features
 from .order_parameters.order_parameters import gp_limit
 from .saddle.head_costs import HeadCosts, head_costs
 from .saddle.solve import solve
 from .specification.architecture import Architecture, require_finite_widths
+
+Maps = Sequence[ArrayLike] | None
 
 # Largest mean of labels, in standard deviations, that a network without an intercept should fit.
 _OFFSET = 3.0
@@ -112,7 +115,7 @@ class Model(DisplayMixin):
         )
 
     @usual_settings()
-    def fit(self, inputs: Any, labels: Any, attention: Sequence[ArrayLike] | None = None) -> Model:
+    def fit(self, inputs: Any, labels: Any, attention: Maps = None) -> Model:
         """Solve the saddle point for sequences with labels, and return the model.
 
         Args:
@@ -146,12 +149,12 @@ class Model(DisplayMixin):
             self.classes_ = np.array(data.classes.names)
         return self
 
-    def predict(self, inputs: Any, attention: Sequence[ArrayLike] | None = None) -> NDArray[Any]:
+    def predict(self, inputs: Any, attention: Maps = None) -> NDArray[Any]:
         """Predict the classes (examples,), or the mean outputs, of sequences."""
         mean, classes = self.predict_distribution(inputs, attention).mean, self.problem_.data.classes
         return np.asarray(mean) if classes is None else classes.decode(mean)
 
-    def predict_distribution(self, inputs: Any, attention: Sequence[ArrayLike] | None = None) -> Prediction:
+    def predict_distribution(self, inputs: Any, attention: Maps = None) -> Prediction:
         """Predict the posterior mean and variance of the outputs, as `bpkr.predict` does."""
         problem = self._fitted()
         features = self._features(self.architecture_, self.heads_, inputs, attention)
@@ -167,9 +170,7 @@ class Model(DisplayMixin):
             raise AttributeError("predict_proba needs classes: pass classes=True if labels are")
         return self._probabilities
 
-    def _probabilities(
-        self, inputs: Any, attention: Sequence[ArrayLike] | None = None
-    ) -> Float[np.ndarray, "examples classes"]:
+    def _probabilities(self, inputs: Any, attention: Maps = None) -> Float[np.ndarray, "examples classes"]:
         require_finite_widths(self._fitted().architecture, "predict_proba")
         found = self.predict_distribution(inputs, attention)
         variance = found.variance + self.architecture_.label_noise
@@ -178,7 +179,7 @@ class Model(DisplayMixin):
     # A scikit-learn scorer selects the column of the positive class if a method has this name.
     _probabilities.__name__ = "predict_proba"
 
-    def score(self, inputs: Any, labels: Any, attention: Sequence[ArrayLike] | None = None) -> float:
+    def score(self, inputs: Any, labels: Any, attention: Maps = None) -> float:
         """Return the accuracy of predicted classes, or for numbers R^2 averaged over outputs.
 
         R^2 is NaN, with a `LabelsWarning`, if all labels of an output are equal.
@@ -198,7 +199,7 @@ class Model(DisplayMixin):
         self,
         inputs: Any = None,
         labels: Any = None,
-        attention: Sequence[ArrayLike] | None = None,
+        attention: Maps = None,
         *,
         progress: bool = True,
     ) -> HeadCosts:
@@ -225,7 +226,7 @@ class Model(DisplayMixin):
         self,
         inputs: Any,
         labels: Any,
-        attention: Sequence[ArrayLike] | None = None,
+        attention: Maps = None,
         *,
         width: Sequence[Any],
         temperature: Sequence[Any] | None = None,
@@ -286,9 +287,7 @@ class Model(DisplayMixin):
             raise ValueError("this Model is not fitted yet: call fit(inputs, labels) first")
         return self.problem_
 
-    def _prepare(
-        self, inputs: Any, labels: Any, attention: Any = None, test: Any = None, seed: int | None = None
-    ) -> tuple[Architecture, Data, Heads | None]:
+    def _prepare(self, inputs, labels, attention=None, test=None, seed=None) -> tuple[Architecture, Data, Heads | None]:
         """Return the architecture, the data and the heads, drawn with `seed`."""
         # scikit-learn also passes objects that are arrays only to NumPy.
         labels = labels if isinstance(labels, Iterable) else np.asarray(labels)
@@ -309,7 +308,7 @@ class Model(DisplayMixin):
         data = (Data.of_classes if self._has_classes(labels) else Data)(*parts)
         return replace(architecture, outputs=np.prod(np.shape(data.labels)[1:], dtype=int).item()), data, found
 
-    def _heads_and_layers(self, features: int, attention: Any, seed: int | None) -> tuple[Heads | None, Any]:
+    def _heads_and_layers(self, features: int, attention, seed) -> tuple[Heads | None, Any]:
         layers, found = self.layers, self.heads
         if attention is not None:
             counts = [np.shape(each)[-3] if np.ndim(each) > 2 else 0 for each in attention]
@@ -331,7 +330,7 @@ class Model(DisplayMixin):
         entries = array.ravel().tolist() if array.dtype.kind == "O" else ()
         return array.dtype.kind in "USTb" or any(isinstance(each, (str, bytes, bool)) for each in entries)
 
-    def _features(self, architecture: Architecture, found: Heads | None, inputs: Any, attention: Any = None) -> Any:
+    def _features(self, architecture: Architecture, found: Heads | None, inputs, attention=None) -> PathFeatures:
         sequences, real = _sequences(inputs)
         if (found is None) == (attention is None):
             raise ValueError("attention must be given for all inputs, in fit and later, or for none")
@@ -341,7 +340,7 @@ class Model(DisplayMixin):
         return path_features(sequences, attention, architecture, self.readout, real_tokens=real, layout=layout)
 
 
-def _sequences(inputs: Any) -> tuple[Array, Bool[np.ndarray, "examples tokens"] | None]:
+def _sequences(inputs: Any) -> tuple[Array, np.ndarray | None]:
     """Return inputs with zeros as padding, and which tokens are real, or None without padding."""
     axes = "examples tokens features"
     if is_traced(inputs):

@@ -44,7 +44,6 @@ class Examples(eqx.Module):
     adds_zeros: bool = eqx.field(static=True, default=False)
 
     def tested(self, features: Features) -> Features:
-        """Return features of test examples in the same directions."""
         if isinstance(features, ImplicitFeatures):
             return features
         if self.directions is not None:

@@ -13,11 +13,10 @@ import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float, Int
 from numpy.typing import NDArray
-from scipy.special import log_ndtr, ndtr
+from scipy.special import log_ndtr, logsumexp, ndtr
 
 from ... import checks
 from ...precision import require_float64
-from . import largest_output
 
 Coding = Literal["signs", "one-hot"]
 Labels = Iterable[Any]
@@ -31,6 +30,18 @@ _ROUNDING = 1e-10
 _CERTAIN = 1e-60
 # Labels that differ by less than this fraction of the largest are equal.
 _CONSTANT = 1e-12
+# Edges of panels in standard deviations: the density beyond nine is negligible.
+_EDGES = np.arange(-9.0, 9.1, 3.0)
+_POINTS, _WEIGHTS = np.polynomial.legendre.leggauss(14)
+# Smallest standard deviation relative to the largest number of an example.
+_LEAST = 1e-11
+# Number of values of the integrand in memory at a time.
+_HELD = 2**20
+# Drop of the log-integrand at which we cut off: exp(-45) is negligible.
+_FALL = 45.0
+# Panels and points between the cutoffs, and searches for the cutoffs, each of
+# which narrows the interval up to sixteenfold.
+_PANELS, _GRID, _ZOOMS = 16, 33, 14
 
 
 class LabelsWarning(UserWarning):
@@ -78,7 +89,6 @@ class Classes:
 
     @property
     def listed(self) -> str:
-        """The first names."""
         first = ", ".join(map(repr, self.names[:_LISTED]))
         return first + ", ..." * (len(self.names) > _LISTED)
 
@@ -92,7 +102,6 @@ class Classes:
         return jnp.where(indices[:, None] == np.arange(len(self.names)), 1.0, low)
 
     def indices_of(self, labels: Labels, name: str = "labels") -> Int[np.ndarray, " examples"]:
-        """Return the index of each label in `names`."""
         places, entries = {known: i for i, known in enumerate(self.names)}, _entries(name, labels)
         for i, label in enumerate(entries):
             if label not in places:
@@ -113,7 +122,7 @@ class Classes:
         mean, deviation = self._moments(mean, variance)
         if self.outputs == 1:
             return np.stack([ndtr(-mean / deviation), ndtr(mean / deviation)], axis=1)
-        return largest_output.probabilities(mean, deviation)
+        return np.exp(_log_largest(mean, deviation))
 
     def log_probability(self, labels: Labels, mean: ArrayLike, variance: ArrayLike) -> Float[np.ndarray, " examples"]:
         """Return the log probability of the class of each example, however small."""
@@ -122,7 +131,7 @@ class Classes:
             raise ValueError(f"mean has {len(mean)} examples, but labels {len(indices)}")
         if self.outputs == 1:
             return log_ndtr(np.where(indices == 1, mean, -mean) / deviation)
-        return largest_output.log_probability(mean, deviation, indices)
+        return _log_largest(mean, deviation, indices)
 
     def score(self, labels: Labels, mean: ArrayLike, variance: ArrayLike, *, noise: float = 0.0) -> ClassScores:
         """Score how well Gaussian predictions of outputs predict classes.
@@ -151,7 +160,6 @@ class Classes:
         return mean, np.maximum(deviation, _CERTAIN * np.maximum(np.abs(mean), 1.0))
 
     def nearest(self, outputs: np.ndarray) -> Int[np.ndarray, " examples"]:
-        """Return the index of the class nearest to `outputs`."""
         return (outputs > 0).astype(int) if self.outputs == 1 else outputs.argmax(axis=1)
 
     def _checked(self, name: str, outputs: ArrayLike) -> np.ndarray:
@@ -200,7 +208,6 @@ def _entries(name: str, labels: Labels) -> list[Any]:
 
 
 def mean_and_error(values: Float[np.ndarray, " examples"]) -> tuple[float, float]:
-    """Return the mean and its standard error."""
     return float(np.mean(values)), float(np.std(values) / np.sqrt(len(values)))
 
 
@@ -242,3 +249,50 @@ def outputs_as_classes(labels: ArrayLike | None) -> tuple[Classes | None, Int[np
         low, others = np.min(array), ordered[:, :-1]
         is_coded = low in (-1, 0) and np.all(others == low) and np.all(ordered[:, -1] == 1)
     return (classes if is_coded else None), classes.nearest(array)
+
+
+def _log_largest(mean, deviation, output=None) -> np.ndarray:
+    """Return log P that each of several Gaussian outputs, or `output`, is the largest."""
+    scale = np.max(np.abs(mean) + deviation, axis=1, keepdims=True)
+    deviation = np.maximum(deviation, _LEAST * np.where(scale > 0, scale, 1.0))
+    mean = mean - np.max(mean, axis=1, keepdims=True)
+    edges = (mean[:, :, None] + deviation[:, :, None] * _EDGES).reshape(len(mean), -1)
+    if output is None:
+        found = _log_integrals(mean, deviation, edges)
+        return found - logsumexp(found, axis=1, keepdims=True)
+    # Integrate where the log-concave integrand is not negligible. Its peak is
+    # between the output's mean and the largest relevant value, and it falls at
+    # least as fast as the output's density about it.
+    rows, own = np.arange(len(mean)), (np.arange(len(mean)), output)
+    far = np.sqrt(2 * _FALL) * deviation[own]
+    low, high = mean[own] - far, np.maximum(np.max(mean + 40 * deviation, axis=1), mean[own]) + far
+    for _ in range(_ZOOMS):
+        grid = np.linspace(low, high, _GRID, axis=1)
+        terms = _log_integrand(mean, deviation, grid)[rows, :, output]
+        is_seen = terms >= np.max(terms, axis=1, keepdims=True) - _FALL
+        first, last = np.argmax(is_seen, axis=1), _GRID - 1 - np.argmax(is_seen[:, ::-1], axis=1)
+        low, high = grid[rows, np.maximum(first - 1, 0)], grid[rows, np.minimum(last + 1, _GRID - 1)]
+    grid = np.linspace(low, high, _PANELS + 1, axis=1)
+    edges = np.hstack([np.clip(edges, low[:, None], high[:, None]), grid])
+    # Rounding can make the log probability positive.
+    return np.minimum(_log_integrals(mean, deviation, edges)[own], 0.0)
+
+
+def _log_integrand(mean, deviation, values) -> np.ndarray:
+    """Return the log density of each output times P of the others below it."""
+    away = (values[:, :, None] - mean[:, None]) / deviation[:, None]
+    below, own = log_ndtr(away), away**2 / 2 + np.log(deviation * np.sqrt(2 * np.pi))[:, None]
+    return np.sum(below, axis=2, keepdims=True) - below - own
+
+
+def _log_integrals(mean, deviation, edges) -> np.ndarray:
+    found, nodes = np.empty_like(mean), len(_POINTS) * edges.shape[1]
+    batch = max(1, _HELD // (mean.shape[1] * nodes))
+    for first in range(0, len(mean), batch):
+        some = slice(first, first + batch)
+        ends = np.sort(edges[some], axis=1)[:, :, None]
+        left, half = ends[:, :-1], np.diff(ends, axis=1) / 2
+        values, weights = (part.reshape(len(left), -1) for part in (left + half * (1 + _POINTS), half * _WEIGHTS))
+        terms = _log_integrand(mean[some], deviation[some], values)
+        found[some] = logsumexp(terms, b=weights[:, :, None], axis=1)
+    return found

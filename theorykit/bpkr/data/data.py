@@ -52,7 +52,6 @@ class Data(DisplayMixin, eqx.Module):
 
     @property
     def examples(self) -> int:
-        """Number of training examples."""
         return self.replaces or len(self.features)
 
     @property
@@ -133,14 +132,12 @@ def _triangular(parts: list[np.ndarray]) -> np.ndarray:
 
 
 def data_line(data: Data) -> str:
-    """Return the numbers of training and test examples, in words."""
     tested = 0 if data.test_features is None else len(data.test_features)
     more = f", {checks.counted(tested, 'test example')}" if tested else ""
     return f"{checks.counted(data.examples, 'training example')}{more}"
 
 
 def data_rows(data: Data) -> Iterator[tuple[str, str]]:
-    """Yield rows of a table of features and labels."""
     kind = "kernels of tokens" if isinstance(data.features, ImplicitFeatures) else "array"
     sizes = zip(np.shape(data.features), ("example", "path", "feature"), strict=True)
     yield "features", f"{kind}, {' x '.join(checks.counted(*size) for size in sizes)}"
@@ -179,7 +176,6 @@ def _axes(labels: Any) -> str:
 
 
 def check_same_width(width: int, others: Features, name: str) -> None:
-    """Raise `ValueError` unless `others` have `width` input features."""
     if others.shape[2] != width:
         raise ValueError(f"features have {width} input features, but {name} have {others.shape[2]}")
 

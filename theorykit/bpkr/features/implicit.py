@@ -64,14 +64,12 @@ class ImplicitFeatures(eqx.Module):
 
     @property
     def shape(self) -> tuple[int, int, int]:
-        """(examples, paths, input features)."""
         return len(self.tokens), self.readings.shape[2], self.tokens.shape[2]
 
     def __len__(self) -> int:
         return len(self.tokens)
 
     def __getitem__(self, examples: Any) -> "ImplicitFeatures":
-        """Select examples with a slice, indices or booleans."""
         chosen = jnp.arange(len(self))[examples]
         return replace(self, tokens=self.tokens[chosen], readings=self.readings[chosen])
 

@@ -47,7 +47,6 @@ class Kernel(eqx.Module):
 
     @property
     def rows(self) -> int:
-        """Number of rows of K."""
         return len(self.features) * self.outputs
 
     @property
@@ -74,10 +73,6 @@ class Kernel(eqx.Module):
         """Return the symmetric gradient in U_1, given the gradient in K."""
         (found,) = jax.vjp(self.matrix, u1)[1](in_kernel)
         return (found + found.T) / 2
-
-    def between(self, u1: PathMatrix, others: Features) -> Float[Array, "otherrows rows"]:
-        """Compute K between other examples and these."""
-        return kernel_between(u1, others, self.features)
 
     def curvature(
         self,
@@ -157,7 +152,6 @@ class Kernel(eqx.Module):
 
 
 def kernel_of(features: PathFeatures, outputs: int = 1) -> Kernel:
-    """Return the kernel of path features, with a table if it is small."""
     if isinstance(features, ImplicitFeatures):
         return Kernel(features, _pairs_of_tokens(features), outputs)
     pairs = None

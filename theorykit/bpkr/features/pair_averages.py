@@ -105,7 +105,6 @@ def rule_over(activation: Activation, variances: Iterable[float] | None) -> tupl
 
 
 def joint(one: Rule | None, other: Rule | None) -> Rule | None:
-    """Return a rule for the union of the ranges of two rules."""
     if one is None or one == other:
         return one
     return _chosen(one.activation, min(one.least, other.least), max(one.most, other.most))[0]

@@ -12,18 +12,8 @@ import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import Array, Bool, Float
 
-from ...checks import (
-    Requirement,
-    array_module,
-    check_aligned,
-    checked_choice,
-    checked_sequence,
-    finite_array,
-    numeric_array,
-    on_host,
-    require,
-    shown,
-)
+from ... import checks
+from ...checks import Requirement, array_module, on_host, require, shown
 from ...compilation import jit, jit_and_keep
 from ...settings import usual_settings
 from ..features.implicit import ImplicitFeatures, PathFeatures, rules_for
@@ -53,8 +43,8 @@ def _layers(name: str) -> Any:
     def convert(layers):
         if layers is None:
             return None
-        layers = checked_sequence(name, layers, "arrays, one per layer that has heads")
-        return tuple(finite_array(f"{name}[{i}]", layer, axes) for i, layer in enumerate(layers))
+        layers = checks.checked_sequence(name, layers, "arrays, one per layer that has heads")
+        return tuple(checks.finite_array(f"{name}[{i}]", layer, axes) for i, layer in enumerate(layers))
 
     return eqx.field(default=None, converter=convert)
 
@@ -92,12 +82,10 @@ class Heads(eqx.Module):
 
     @property
     def counts(self) -> tuple[int, ...]:
-        """Number of heads of each layer that has heads."""
         return tuple(map(len, self.key_query or self.query or ()))
 
     @property
     def input_features(self) -> int:
-        """Number of features of the tokens."""
         return (self.key_query or self.query)[0].shape[2]
 
     @usual_settings()
@@ -110,8 +98,8 @@ class Heads(eqx.Module):
         layout: Layout | None = None,
     ) -> tuple[Attention, ...]:
         """Compute the attention of every layer, as `bpkr.attention` does."""
-        check_aligned(inputs=inputs, mask=mask, real_tokens=real_tokens)
-        inputs = finite_array("inputs", inputs, "examples tokens features")
+        checks.check_aligned(inputs=inputs, mask=mask, real_tokens=real_tokens)
+        inputs = checks.finite_array("inputs", inputs, "examples tokens features")
         if self.counts and inputs.shape[2] != self.input_features:
             raise ValueError(f"inputs must have {self.input_features} features, got shape {inputs.shape}")
         real = checked_real_tokens(real_tokens, *inputs.shape[:2])
@@ -168,15 +156,6 @@ def attention(
 
     Raises:
         ValueError: an array does not fit, or a query has no key.
-
-    Example:
-        >>> import numpy as np
-        >>> import theorykit
-        >>> from theorykit import bpkr
-        >>> theorykit.enable_float64()
-        >>> inputs, product = np.ones((6, 4, 3)), np.ones((2, 3, 3))
-        >>> [layer.shape for layer in bpkr.attention(inputs, key_query=[product])]
-        [(6, 2, 4, 4)]
     """
     return Heads(**parameters)(inputs, mask, real_tokens=real_tokens, layout=layout)
 
@@ -210,8 +189,8 @@ def path_features(
     """
     parts = attention if isinstance(attention, (list, tuple)) else ()
     maps = {f"attention[{i}]": layer for i, layer in enumerate(parts)}
-    check_aligned(inputs=inputs, **maps, real_tokens=real_tokens)
-    inputs = finite_array("inputs", inputs, "examples tokens features")
+    checks.check_aligned(inputs=inputs, **maps, real_tokens=real_tokens)
+    inputs = checks.finite_array("inputs", inputs, "examples tokens features")
     checked_architecture(architecture)
     real = checked_real_tokens(real_tokens, *inputs.shape[:2])
     read = readout_weights(chosen_readout(architecture, readout, inputs.shape[1]), inputs.shape[1], real)
@@ -277,7 +256,7 @@ def chosen_readout(architecture: Architecture, readout: Any, tokens: int) -> Rea
     """Return `readout` or its default, which must fit the architecture."""
     if readout is None:
         readout = "all" if architecture.read_tokens > 1 else "last"
-    checked_choice("readout", readout, get_args(Readout))
+    checks.checked_choice("readout", readout, get_args(Readout))
     needed = tokens if readout == "all" else 1
     if architecture.read_tokens != needed:
         raise ValueError(f"readout={readout!r} needs read_tokens={needed}, got {architecture.read_tokens}")
@@ -285,10 +264,9 @@ def chosen_readout(architecture: Architecture, readout: Any, tokens: int) -> Rea
 
 
 def checked_real_tokens(value: Any, examples: int, tokens: int) -> Bool[Array, "examples tokens"] | None:
-    """Return which tokens are real, if `real_tokens` are given."""
     if value is None:
         return None
-    array = numeric_array("real_tokens", value, "examples tokens" if np.ndim(value) == 2 else "examples")
+    array = checks.numeric_array("real_tokens", value, "examples tokens" if np.ndim(value) == 2 else "examples")
     if array.shape not in ((examples,), (examples, tokens)):
         raise ValueError(f"real_tokens must have shape ({examples},) or ({examples}, {tokens}), got {array.shape}")
     if array.ndim == 1:
@@ -310,9 +288,9 @@ def _added_scores(mask, real, shape, counts, layout) -> Array | None:
     if mask is None and real is None:
         return None
     if mask is None or isinstance(mask, str):
-        is_causal = mask is not None and checked_choice("mask", mask, ["causal"])
+        is_causal = mask is not None and checks.checked_choice("mask", mask, ["causal"])
         mask, layout = np.tri(tokens, k=0 if is_causal else tokens, dtype=bool).T, "keys-first"
-    array = numeric_array("mask", mask, f"examples heads {axes}" if np.ndim(mask) == 4 else axes)
+    array = checks.numeric_array("mask", mask, f"examples heads {axes}" if np.ndim(mask) == 4 else axes)
     array = array[None, None] if array.ndim == 2 else array
     for count in counts or (1,):
         whole = (examples, count, tokens, tokens)
@@ -350,14 +328,14 @@ def _added_scores(mask, real, shape, counts, layout) -> Array | None:
 
 def _checked_attention(attention, shape, architecture, layout, real) -> tuple[Array, ...]:
     axes = _axes(layout)
-    attention = checked_sequence("attention", attention, "arrays, one per layer that has heads")
+    attention = checks.checked_sequence("attention", attention, "arrays, one per layer that has heads")
     counts = tuple(heads for heads in architecture.heads if heads)
     if len(attention) != len(counts):
         raise ValueError(f"attention must have {len(counts)} arrays, one per layer with heads, got {len(attention)}")
     layers = []
     for i, (layer, heads) in enumerate(zip(attention, counts, strict=True)):
         name, shared = f"attention[{i}]", (heads, shape[1], shape[1])
-        layer = finite_array(name, layer, f"examples heads {axes}" if np.ndim(layer) == 4 else f"heads {axes}")
+        layer = checks.finite_array(name, layer, f"examples heads {axes}" if np.ndim(layer) == 4 else f"heads {axes}")
         if layer.shape not in ((shape[0], *shared), shared):
             raise ValueError(f"{name} must have shape {(shape[0], *shared)} or {shared}, got {layer.shape}")
         layer = jnp.swapaxes(layer, -1, -2) if layout == "torch" else layer
@@ -382,5 +360,5 @@ def _judge(layer, real) -> tuple[Array, Array]:
 
 def _axes(layout) -> str:
     if layout is not None:
-        checked_choice("layout", layout, get_args(Layout))
+        checks.checked_choice("layout", layout, get_args(Layout))
     return "queries keys" if layout == "torch" else "keys queries"

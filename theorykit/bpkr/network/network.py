@@ -162,7 +162,6 @@ def network_of_whitened(
 
 
 def weight_shapes(architecture: Architecture, input_features: int) -> tuple[tuple[int, int], ...]:
-    """Return the shapes of embedding, weights of every layer, and readout."""
     widths, counts = checked_whole_widths(architecture), architecture.head_counts()
     layers = zip(architecture.forms, widths[1:], widths[:-1], strict=True)
     blocks = [(after, layer_functions.count(form.blocks, counts) * before) for form, after, before in layers]
@@ -218,7 +217,6 @@ def empirical_order_parameters(network: Network) -> OrderParameters:
 
 
 def overlaps(weights: Sequence[Weights]) -> OrderParameters:
-    """Return the order parameters of the path weights, Eq. (13)."""
     return from_overlaps(weight @ weight.T / weight.shape[1] for weight in weights)  # Eq. (13)
 
 
@@ -233,13 +231,7 @@ class Head(NamedTuple):
 
 
 def rank_heads(scores: Sequence[ArrayLike]) -> list[Head]:
-    """Rank heads, the least important first, by `scores`: one array (H_l,) per layer.
-
-    >>> import numpy as np
-    >>> from theorykit import bpkr
-    >>> bpkr.rank_heads([np.array([1.0, 0.2]), np.array([0.7])])
-    [Head(layer=1, head=2), Head(layer=2, head=1), Head(layer=1, head=1)]
-    """
+    """Rank heads, the least important first, by `scores`: one array (H_l,) per layer."""
     refuse_traced("rank_heads", scores, reason="returns a list whose order depends on values", anywhere=False)
     ranked = []
     for layer, of_layer in enumerate(scores, 1):

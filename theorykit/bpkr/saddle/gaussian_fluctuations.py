@@ -84,8 +84,6 @@ class Fluctuations(DisplayMixin, eqx.Module):
     - `prediction`: of the outputs on test examples, if any.
     - `log_evidence`: log p(y).
     - `ansatz`: the assumption beyond large widths, or the parameterisation.
-    - `is_leading`: whether these are the leading orders at infinite width with a
-      richness; see `fluctuations`.
     """
 
     mean: OrderParameters
@@ -93,13 +91,10 @@ class Fluctuations(DisplayMixin, eqx.Module):
     prediction: Prediction | None
     log_evidence: Float[Array, ""]
     ansatz: str = eqx.field(static=True, default="")
-    is_leading: bool = eqx.field(static=True, default=False)
 
     def _view(self) -> Iterator[Block]:
         yield Text("**Fluctuations** about the saddle point: means of the order parameters")
-        unit = " per width" if self.is_leading else ""
-        rows = (f"log evidence{unit}", number(self.log_evidence, 8)), *order_parameter_rows(self.mean)
-        yield Table(rows)
+        yield Table((("log evidence", number(self.log_evidence, 8)), *order_parameter_rows(self.mean)))
 
     @property
     def deviation(self) -> OrderParameters:
@@ -194,7 +189,6 @@ def _fluctuations(problem: Problem, order_parameters: OrderParameters, test_feat
         return {"slope": slope, "of order one": of_order_one, "results": (point, prediction)}
 
     def derivatives(direction):
-        """Return values, first and second derivatives along one direction."""
         along = lambda theta: jax.jvp(described, (theta,), (direction,))  # noqa: E731
         (here, first), (_, second) = jax.jvp(along, (at,), (direction,))
         return here, first, second
@@ -220,7 +214,7 @@ def _fluctuations(problem: Problem, order_parameters: OrderParameters, test_feat
             between = jnp.where(architecture.richness == 0, 0.0, between)
             prediction = replace(prediction, variance=prediction.variance + between)
         log_evidence = (problem.bound.entropy(gp_limit(architecture)) - problem.action(at)) / 2
-        return Fluctuations(order_parameters, modes, prediction, log_evidence, is_leading=True)
+        return Fluctuations(order_parameters, modes, prediction, log_evidence)
 
     drift = -(directions.T @ jnp.sum(second["slope"], axis=0) / 2 + first["of order one"]) / 2
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Array, Float
 
 from ...checks import checked_flag, checked_instance, refuse_traced
 from ...progress import Progress
@@ -127,9 +127,7 @@ def head_costs(problem: Problem, saddle: Saddle, *, progress: bool = True, **opt
     return HeadCosts(evidence, evidence_error, *(prediction if measure else ((), ())), measure, *scores)
 
 
-def _without(
-    problem: Problem, point: OrderParameters, stays: Bool[np.ndarray, " paths"], options: Any
-) -> tuple[Problem, Saddle]:
+def _without(problem: Problem, point: OrderParameters, stays: np.ndarray, options) -> tuple[Problem, Saddle]:
     """Solve with only the paths that stay. Paths without features cost no evidence."""
 
     def restricted(features):

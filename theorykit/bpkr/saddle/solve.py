@@ -17,17 +17,8 @@ import numpy as np
 import optimistix as optx
 from jaxtyping import Array, Float
 
-from ...checks import (
-    Index,
-    Key,
-    checked_arguments,
-    checked_flag,
-    checked_number,
-    checked_whole_number,
-    counted,
-    is_traced,
-    refuse_traced,
-)
+from ... import checks
+from ...checks import Index, Key, checked_arguments, is_traced
 from ...compilation import jit_and_keep
 from ...saddle.diagnosis import AbstractOutcome, report
 from ...saddle.implicit import implicit_point, stationary_value, with_derivative_of
@@ -111,7 +102,7 @@ class Saddle(DisplayMixin, AbstractOutcome):
 
     def describe(self) -> str:
         norm, tolerance = float(self.gradient_norm), float(self.stats["tolerance"])
-        steps = f"after {counted(int(self.stats['steps']), 'step')}"
+        steps = f"after {checks.counted(int(self.stats['steps']), 'step')}"
         curvature = f"smallest eigenvalue of the Hessian {float(self.min_hessian_eigenvalue):.3g} per width"
         if self.converged:
             return f"converged: gradient norm {norm:.3g}, {curvature}, {steps}"
@@ -126,7 +117,6 @@ class Saddle(DisplayMixin, AbstractOutcome):
 
     @property
     def diagnosis(self) -> str:
-        """The result in words."""
         least = float(np.min(self.stats["units_per_path"]))
         narrow = (
             f". The theory of wide layers does not hold: a layer has {least:.2g} hidden units "
@@ -174,9 +164,9 @@ def solve(
     """
     with usual_settings():
         problem = as_problem(problem, data)
-        checked_flag("throw", throw)
-        checked_whole_number("max_steps", max_steps, least=1)
-        checked_number("tolerance", tolerance, above=0.0)
+        checks.checked_flag("throw", throw)
+        checks.checked_whole_number("max_steps", max_steps, least=1)
+        checks.checked_number("tolerance", tolerance, above=0.0)
         if solver is not None and not isinstance(solver, optx.AbstractMinimiser):
             raise ValueError(f"solver must be an optimistix.AbstractMinimiser, got {type(solver).__name__}")
         problem.require_labels()
@@ -329,7 +319,7 @@ def search(
         The distinct minima, lowest action first; `stats["reached"]` counts the
         solves that ended there.
     """
-    refuse_traced("search", problem, data, key)
+    checks.refuse_traced("search", problem, data, key)
     problem = as_problem(problem, data)
     shape = starts, len(gp_coordinates(problem.architecture))
     draws = map(problem.order_parameters, jax.random.normal(key, shape, dtype=jnp.float64))

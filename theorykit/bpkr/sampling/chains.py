@@ -87,7 +87,6 @@ def run_chains(
 
 
 def _run_batch(make, schedule, shown, keys, settings, path) -> dict[str, Any]:
-    """Run chains to the end of the schedule. Return all that a longer run needs."""
     sampler, total = make(), schedule.warmup + schedule.draws
     states, blocks = _start(sampler, jnp.asarray(keys)), []
     run = {"steps": 0, "warmup_seconds": 0.0, "seconds": 0.0}

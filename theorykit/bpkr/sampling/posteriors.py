@@ -56,7 +56,6 @@ class OrderParameterPosterior(eqx.Module):
         return self.law.log_prior(coordinates) + energy.label_constant - value / 2
 
     def record(self, coordinates: Coordinates) -> Mapping[str, Array]:
-        """Return U_l, u, and, given these, mean and variance of the output on test examples."""
         point = self.law.order_parameters(coordinates)
         if not len(self.test_features):
             return _named(point)
@@ -112,7 +111,6 @@ class WeightPosterior(eqx.Module):
         return -(jnp.sum(coordinates**2) + misfit) / 2  # Eq. (8)
 
     def record(self, coordinates: Coordinates) -> Mapping[str, Array]:
-        """Return U_l and u, Eq. (13), and the output on test examples."""
         white = split_weights(coordinates, self.shapes)
         first = nonlinear_layers(self.architecture.layers) + 1
         recorded = _named(overlaps(self.path_weights(white)), first)
@@ -123,7 +121,6 @@ class WeightPosterior(eqx.Module):
 
 
 def split_weights(coordinates: Coordinates, shapes: Sequence[tuple[int, int]]) -> White:
-    """Split flat coordinates into arrays of the given shapes."""
     pieces = jnp.split(coordinates, np.cumsum([math.prod(shape) for shape in shapes])[:-1])
     return tuple(piece.reshape(shape) for piece, shape in zip(pieces, shapes, strict=True))
 

@@ -121,7 +121,6 @@ def sample(
 
 
 def check_can_be_sampled(sampler: str, architecture: bpkr.Architecture) -> None:
-    """Raise `ValueError` if the posterior has no density that the sampler can use."""
     require_finite_widths(architecture, "sampling")
     is_cold = float(architecture.temperature) == 0
     if sampler == "exact":
@@ -136,7 +135,6 @@ def check_can_be_sampled(sampler: str, architecture: bpkr.Architecture) -> None:
 
 
 def sampler_of(sampler: str, problem: bpkr.Problem, warmup: int, target_accept: float = 0.8) -> NoUTurn | Gibbs:
-    """Create a sampler, which cannot be pickled."""
     architecture, data = problem.architecture, problem.data
     tests = data.features[:0] if data.test_features is None else data.test_features
     if sampler == "exact":
@@ -149,7 +147,6 @@ def sampler_of(sampler: str, problem: bpkr.Problem, warmup: int, target_accept: 
 
 
 def label_draws(architecture: bpkr.Architecture, drawn: Mapping[str, np.ndarray]) -> xr.DataTree:
-    """Return the tree that `sample` describes."""
     known = ("u", "mean", "variance", "sampled_output", *(f"U_{layer}" for layer in range(1, architecture.depth + 1)))
     seconds = {name: float(drawn[name]) for name in ("seconds", "warmup_seconds")}
     axes = {axis: ((axis,), np.arange(size)) for axis, size in zip(("chain", "draw"), drawn["u"].shape, strict=False)}
@@ -166,7 +163,6 @@ def label_draws(architecture: bpkr.Architecture, drawn: Mapping[str, np.ndarray]
 
 
 def _complaints(tree: xr.DataTree) -> list[str]:
-    """List reasons not to trust the draws."""
     chains, draws = (tree["posterior"].sizes[axis] for axis in ("chain", "draw"))
     if draws < _FEWEST_DRAWS:
         return [f"{counted(draws, 'draw')} per chain, but diagnostics need at least {_FEWEST_DRAWS}"]

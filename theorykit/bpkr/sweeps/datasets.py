@@ -68,7 +68,6 @@ def label(
 
 
 def axes(layer: int) -> tuple[str, str]:
-    """Return the names of the axes of U_l."""
     return f"path_{layer}", f"other_path_{layer}"
 
 
@@ -80,7 +79,6 @@ def path_names(architecture: bpkr.Architecture, layer: int) -> list[str]:
 
 
 def of_test_examples(values: Any) -> tuple[tuple[str, ...], np.ndarray]:
-    """Return the names of the axes of values over test examples, and the values."""
     return ("test_example", "output")[: np.ndim(values)], np.asarray(values)
 
 

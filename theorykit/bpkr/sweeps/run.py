@@ -6,7 +6,7 @@ import json
 import math
 import time
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
@@ -160,8 +160,6 @@ def sweep(
 
 
 class Place(NamedTuple):
-    """A point of the grid."""
-
     seed: int | None
     width: Any
     temperature: float
@@ -200,7 +198,6 @@ class Source:
 
     @classmethod
     def of(cls, architecture: bpkr.Architecture, data: bpkr.Data, options: Any, folder: Path | None) -> Source:
-        """Describe the run, and refuse the folder of another one."""
         numbers = lambda like: (like.widths, like.temperature)  # noqa: E731
         same = eqx.tree_at(numbers, architecture.with_arrays(), replace_fn=lambda _: None)
         tolerance = options.get("tolerance", _TOLERANCE)
@@ -219,17 +216,11 @@ class Source:
         return None if kept is None else kept.drop_encoding()
 
     def write(self, place: Place, point: xr.Dataset, *, overwrite: bool = True) -> None:
-        """Keep a solution. Other points are solved again."""
         if self.folder and point["converged"] and (overwrite or not self.path(place).exists()):
             store.keep(point, self.settings, self.path(place))
 
 
-def _solve_chain(
-    sources: Mapping[int | None, Source],
-    chain: Sequence[Place],
-    known: Mapping[Place, xr.Dataset],
-    advance: Callable[[], object] = lambda: None,
-) -> Mapping[Place, xr.Dataset]:
+def _solve_chain(sources, chain: Sequence[Place], known, advance=lambda: None) -> Mapping[Place, xr.Dataset]:
     """Solve the points of a chain that are not `known`, in order."""
     source, solved, points = sources[chain[0].seed], dict(known), {}
     heights = {place: math.log(max(place.temperature, _COLDEST)) for place in chain}
@@ -279,7 +270,7 @@ def _solve_point(source: Source, place: Place, nearby: Place | None, neighbour: 
         return xr.Dataset({**record, "seconds": time.perf_counter() - began})
 
 
-def _combined(axes: Mapping[str, Sequence[Any]], points: Mapping[Place, xr.Dataset]) -> xr.Dataset:
+def _combined(axes, points: Mapping[Place, xr.Dataset]) -> xr.Dataset:
     """Return one dataset along all axes, with NaN where failed points lack a variable."""
     is_labelled = any(isinstance(each, tuple) for each in axes["width"])
     axes = {**axes, "width": list(map(_label, axes["width"])) if is_labelled else axes["width"]}
@@ -293,8 +284,7 @@ def _combined(axes: Mapping[str, Sequence[Any]], points: Mapping[Place, xr.Datas
     return result.sel(names).assign_coords(names).transpose(*axes, ...)
 
 
-def _of_data(axes: Mapping[str, Sequence[Any]], sources: Mapping[int | None, Source]) -> xr.Dataset:
-    """Return the load and the test labels of every data set."""
+def _of_data(axes, sources: Mapping[int | None, Source]) -> xr.Dataset:
     narrowest, found = [np.min(each) for each in axes["width"]], []
     for data in (source.data for source in sources.values()):
         numbers = {"load": ("width", np.divide(data.examples, narrowest))}
