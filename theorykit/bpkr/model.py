@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from ..checks import checked_array, checked_whole_number, finite_array, is_traced, numeric_array, refuse_traced
 from ..settings import usual_settings
 from ..symbolic.documents.display import DisplayMixin
-from ..symbolic.documents.document import Block, Table, Text
+from ..symbolic.documents.document import Table, Text
 from .data.classes import LabelsWarning, r_squared
 from .data.data import Data, data_line
 from .evaluation.problem import Problem
@@ -38,11 +38,9 @@ _OFFSET = 3.0
 class Model(DisplayMixin):
     """Predict labels of sequences by a deep network with given attention.
 
-    Predictions are averages over all other weights, by `solve` and `predict`.
-
     Inputs are (examples, tokens, features), with tokens of NaN as padding, or a list of
-    arrays (tokens, features). Instead of heads, `fit` and every method with other inputs
-    can get attention: (examples, heads, keys, queries) per layer that has heads.
+    arrays (tokens, features). Instead of heads, all methods with inputs can get
+    attention: (examples, heads, keys, queries) per layer that has heads.
 
     Args:
         layers: as in `Architecture`; by default those of heads or attention, or two layers
@@ -96,7 +94,7 @@ class Model(DisplayMixin):
     def set_params(self, **params: Any) -> Model:
         """Set arguments of the constructor, and return the model."""
         if unknown := sorted(set(params) - set(self.get_params())):
-            raise ValueError(f"{unknown[0]} is not a parameter of Model; use {', '.join(self.get_params())}")
+            raise ValueError(f"{unknown[0]} is not a parameter of Model")
         vars(self).update(params)
         return self
 
@@ -236,8 +234,8 @@ class Model(DisplayMixin):
     ) -> Any:
         """Solve at every width and temperature, for several draws of random heads.
 
-        With seeds and test data, names that end in `_error_of_test_examples` are standard
-        errors of means over seeds due to the shared test examples.
+        Names that end in `_error_of_test_examples` are standard errors of means over seeds
+        due to their shared test examples.
 
         Args:
             inputs, labels, attention: the training data, as in `fit`.
@@ -260,7 +258,7 @@ class Model(DisplayMixin):
         found = sweep(architecture, lambda seed: prepared[seed][1], seeds=list(draws), **grid, **options)
         return add_errors_of_examples(found)
 
-    def _view(self) -> Iterable[Block]:
+    def _view(self):
         given = ((field, getattr(self, field.name)) for field in fields(self))
         known = [each for each in given if isinstance(each[1], (str, int, float, tuple))]
         changed = [f"{field.name}={value!r}" for field, value in known if value != field.default]
@@ -308,7 +306,7 @@ class Model(DisplayMixin):
         data = (Data.of_classes if self._has_classes(labels) else Data)(*parts)
         return replace(architecture, outputs=np.prod(np.shape(data.labels)[1:], dtype=int).item()), data, found
 
-    def _heads_and_layers(self, features: int, attention, seed) -> tuple[Heads | None, Any]:
+    def _heads_and_layers(self, features, attention, seed) -> tuple[Heads | None, Any]:
         layers, found = self.layers, self.heads
         if attention is not None:
             counts = [np.shape(each)[-3] if np.ndim(each) > 2 else 0 for each in attention]
@@ -326,7 +324,6 @@ class Model(DisplayMixin):
         if self.classes is not None:
             return self.classes
         array = np.asarray(labels)
-        # In an array of objects, such as a pandas column, single labels may be missing.
         entries = array.ravel().tolist() if array.dtype.kind == "O" else ()
         return array.dtype.kind in "USTb" or any(isinstance(each, (str, bytes, bool)) for each in entries)
 

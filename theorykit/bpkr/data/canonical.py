@@ -121,7 +121,7 @@ def _ranges(architecture: Architecture, data: Data) -> Iterator[Requirement]:
         yield Requirement(beyond("traced"), holds, lambda value=value, beyond=beyond: beyond(np.max(np.abs(value))))
 
 
-def _rotated(features: np.ndarray, labels: np.ndarray, decomposes: bool):
+def _rotated(features, labels, decomposes: bool):
     """Rotate examples, phi -> O phi and y -> O y, and leave out rows without features.
 
     The rows of O are left singular vectors, or those of a QR factorisation. One

@@ -35,9 +35,9 @@ _EDGES = np.arange(-9.0, 9.1, 3.0)
 _POINTS, _WEIGHTS = np.polynomial.legendre.leggauss(14)
 # Smallest standard deviation relative to the largest number of an example.
 _LEAST = 1e-11
-# Number of values of the integrand in memory at a time.
+# Values of the integrand in memory at a time.
 _HELD = 2**20
-# Drop of the log-integrand at which we cut off: exp(-45) is negligible.
+# Drop of the log-integrand at which we cut off.
 _FALL = 45.0
 # Panels and points between the cutoffs, and searches for the cutoffs, each of
 # which narrows the interval up to sixteenfold.
@@ -68,9 +68,9 @@ class Classes:
     """The classes of a task and their coding as outputs of a network.
 
     - `names`: the sorted classes, of the same type as the labels.
-    - `coding`: "signs" encodes two classes as a single output, -1 or 1, and
-      more as one output per class, 1 for the class and -1 for the others.
-      "one-hot" encodes all as one output per class, with 1 and 0.
+    - `coding`: "signs" encodes two classes as one output, -1 or 1, and more as
+      one output each, 1 for the class and -1 otherwise; "one-hot" as one output
+      each, 1 or 0.
     """
 
     names: tuple[Any, ...]
@@ -150,7 +150,7 @@ class Classes:
         accuracy = mean_and_error((truth == found).astype(float))
         return ClassScores(*accuracy, confusion, *mean_and_error(losses))
 
-    def _moments(self, mean: ArrayLike, variance: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
+    def _moments(self, mean, variance) -> tuple[np.ndarray, np.ndarray]:
         """Return means, and standard deviations that are all positive."""
         mean, variance = self._checked("mean", mean), self._checked("variance", variance)
         least = -_ROUNDING * np.max(np.abs(variance), initial=0.0)
@@ -162,7 +162,7 @@ class Classes:
     def nearest(self, outputs: np.ndarray) -> Int[np.ndarray, " examples"]:
         return (outputs > 0).astype(int) if self.outputs == 1 else outputs.argmax(axis=1)
 
-    def _checked(self, name: str, outputs: ArrayLike) -> np.ndarray:
+    def _checked(self, name, outputs) -> np.ndarray:
         axes = "examples" if self.outputs == 1 else "examples outputs"
         array = checks.checked_array(name, outputs, axes)
         if array.shape[1:] not in ((), (self.outputs,)):
@@ -188,7 +188,7 @@ def find_classes(labels: Labels, coding: Coding | None = None) -> Classes:
     return Classes(names, coding or ("signs" if len(names) == 2 else "one-hot"))
 
 
-def _entries(name: str, labels: Labels) -> list[Any]:
+def _entries(name, labels) -> list[Any]:
     """Return labels as Python objects of one type."""
     # NumPy would convert numbers among text to text, and merge large whole
     # numbers. Masked entries become None.

@@ -13,7 +13,7 @@ from jax.typing import ArrayLike
 from ... import checks
 from ...precision import require_float64
 from ...symbolic.documents.display import DisplayMixin
-from ...symbolic.documents.document import Block, Table, Text, verbatim
+from ...symbolic.documents.document import Table, Text, verbatim
 from ...symbolic.documents.values import number
 from ...threads import threads_for
 from ..features.implicit import Features, ImplicitFeatures, PathFeatures
@@ -40,7 +40,7 @@ class Data(DisplayMixin, eqx.Module):
     classes: Classes | None = eqx.field(static=True, default=None)
     replaces: int = eqx.field(static=True, default=0)
 
-    def _view(self) -> Iterator[Block]:
+    def _view(self):
         yield Text(f"**Data**: {data_line(self)}")
         yield Table(tuple(data_rows(self)))
 

@@ -46,8 +46,7 @@ class ImplicitFeatures(eqx.Module):
     - `tokens` (examples, tokens, features): inputs, scaled so that their inner
       products are the covariance of the embedding's hidden units.
     - `readings` (examples, tokens, paths): weights of tokens in paths, Eq. (7).
-    - `variances`: prior variances of the dense layers above, up to the last
-      nonlinear layer.
+    - `variances`: of the dense layers up to the last nonlinear one.
     - `activations`, `rules`: the functions phi of embedding and dense layers,
       and how to compute their kernels.
     """
@@ -111,7 +110,6 @@ class ImplicitFeatures(eqx.Module):
             kernels = jnp.einsum("esa,esvt,vtb->eabv", self.readings[chosen], between, other.readings)
             return jax.vmap(reduce)(kernels)
 
-        # Repeat the last example in the last batch, and drop the results.
         chosen = jnp.minimum(jnp.arange(-(-examples // batch) * batch), examples - 1)
         found = jax.lax.map(of_batch, chosen.reshape(-1, batch))
         return found.reshape(-1, *found.shape[2:])[:examples]
@@ -185,13 +183,12 @@ def token_kernel(
         own, between, others = here.variance[:, None], variance * between, there.variance[None, :]
         if activation.is_linear:
             continue
-        # Set correlations to +-1 if they differ from it only by rounding.
         correlation = between / (jnp.sqrt(own) * jnp.sqrt(others))
         ends = jnp.abs(correlation) > 1 - _ROUNDING
         signs = jax.lax.stop_gradient(jnp.sign(correlation))
         correlation = jnp.where(ends, signs, jnp.where(ends, 0.0, correlation))
         if rule is None:
-            # The formula has no derivative at parallel tokens.
+            # The formula has no derivative there.
             inner, parallel, opposite = _closed(activation)
             at_ends = jnp.where(correlation > 0, parallel(own, others), opposite(own, others))
             between = jnp.where(ends, at_ends, inner(own, jnp.where(ends, 0.0, correlation), others))

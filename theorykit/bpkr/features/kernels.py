@@ -1,6 +1,4 @@
-"""The kernel K(U_1) among examples, Eq. (10), for every form of the path features.
-
-All outputs share the features. With C outputs, U_1 and K consist of C x C matrices:
+"""The kernel K(U_1) among examples, Eq. (10). All outputs share the features:
 
     K_{(mu c)(nu d)} = sum_{pi pi'} U_1^{(pi c)(pi' d)} phi^pi_mu . phi^pi'_nu.
 
@@ -26,9 +24,9 @@ from .implicit import Features, ImplicitFeatures, PathFeatures
 PathMatrix = Float[Array, "paths paths"]
 """A matrix between paths, such as U_1."""
 
-# Tabulate kernels of pairs up to this number of bytes, the size of a cache.
+# Largest table of kernels of pairs in bytes, the size of a cache.
 _TABLE_BYTES = 2**25
-# Time of an operation on a table relative to one in a product of matrices.
+# Time of an operation on a table, relative to products of matrices.
 _TRAFFIC = 4.0
 # Largest rounding error of given kernels, relative to the largest value.
 _ROUNDING = 1e-10
@@ -74,12 +72,7 @@ class Kernel(eqx.Module):
         (found,) = jax.vjp(self.matrix, u1)[1](in_kernel)
         return (found + found.T) / 2
 
-    def curvature(
-        self,
-        resolvent: Float[Array, "rows rows"],
-        representer: Float[Array, "rows one"],
-        has_log_determinant: bool = True,
-    ) -> Float[Array, "entries entries"]:
+    def curvature(self, resolvent, representer, has_log_determinant: bool = True) -> Float[Array, "entries entries"]:
         """Compute the second derivative of E in the entries of U_1.
 
         It is -tr(A R B R) + 2 v^T A R B v for changes A and B of K, with
@@ -122,7 +115,7 @@ class Kernel(eqx.Module):
             products = jnp.zeros((count,) * 4).at[rows, columns].set(above)
             products = products.at[columns, rows].set(above.swapaxes(1, 2))
             curvature = curvature - products.transpose(1, 3, 2, 0)
-        # Sum over both orders of each pair; pairs on the diagonal have only one.
+        # Sum over both orders of each pair.
         curvature = (curvature + curvature.swapaxes(0, 1))[rows, columns]
         curvature = (curvature + curvature.swapaxes(1, 2))[:, rows, columns]
         weight = np.where(rows == columns, 0.5, 1.0)
@@ -138,7 +131,7 @@ class Kernel(eqx.Module):
         """Count the operations of `curvature`, and its memory in bytes."""
         return min(self._costs())
 
-    def _costs(self) -> tuple[tuple[float, float], tuple[float, float]]:
+    def _costs(self):
         # From the table and from features.
         (examples, paths, size), rows = self.features.shape, self.rows
         count = paths * self.outputs
@@ -222,7 +215,6 @@ def features_of_kernels(kernels: ArrayLike) -> Float[Array, "examples paths feat
             "kernels must be symmetric and positive semidefinite, but "
             f"differ by {asymmetry:.3g}, with eigenvalues from {values[0]:.3g}"
         )
-    # Drop directions that exist only because of rounding.
     kept = max(1, int(np.sum(values > np.finfo(np.float64).eps * len(values) * values[-1])))
     features = vectors * np.sqrt(values.clip(0.0))
     return jnp.asarray(features[:, -kept:].reshape(examples, paths, kept))

@@ -1,4 +1,4 @@
-"""Compute E[phi(x) phi(y)] for Gaussian pairs with any variances and correlation, and estimate the error.
+"""Compute E[phi(x) phi(y)] for Gaussian pairs, with an estimate of the error.
 
 Mehler's formula expands phi at each variance in orthonormal Hermite polynomials h_n,
 
@@ -23,16 +23,16 @@ import mpmath
 import numpy as np
 import scipy
 from jaxtyping import Array, Float
-from sympy import Expr, Piecewise
+from sympy import Piecewise
 from sympy.core.relational import Relational
 
 from ...codegen import interpret
 from ...symbolic.functions import many_digits
 from ..specification.activations import CORRELATION, NAMED, OTHER, OWN, UNIT, Activation, apply_to
 
-# Relative errors of a kernel above which we warn, and refuse.
+# Relative errors above which we warn, and refuse.
 WARNED, REFUSED = 1e-10, 1e-3
-# Relative error of a pair above which panels replace Mehler's sum.
+# Relative error above which panels replace Mehler's sum.
 _TOLERANCE = 1e-11
 # Fraction of a mean square that Mehler's sum may omit.
 _ENOUGH = 1e-12
@@ -40,7 +40,7 @@ _ENOUGH = 1e-12
 _TERMS, _BESIDE_PANELS = 2 ** np.arange(5, 13), 1024
 # Use the closed form if its rounding errors are below this.
 _EXACT = 1e-11
-# Default range of variances, and number at which errors are estimated.
+# Default range of variances, and number that is sampled.
 _RANGE, _SAMPLE = (2.0**-10, 2.0**10), 9
 # Cutoffs of single integrals, with sqrt(density), and of double integrals.
 _REACH, _REACH_OF_PAIRS = 12.5, 9.0
@@ -59,7 +59,7 @@ _PROBED = tuple(product(((0, 0), (4, 4), (4, -1), (-1, -1)), (-0.99, 0.999, 0.99
 _RESOLVED, _NEGLIGIBLE = 3e-7, 1e-14
 _POINTS, _WEIGHTS = np.polynomial.legendre.leggauss(14)
 _LEGENDRE = np.polynomial.legendre.legvander(_POINTS, 13) * _WEIGHTS[:, None] * (np.arange(14) + 0.5)
-# Points that are dense at the ends of a panel, where nodes may miss a feature.
+# Points near the ends of a panel, which nodes may miss.
 _ENDS = 1 - 2.0 ** -np.arange(14)
 _TRIED = np.concatenate([-_ENDS, _ENDS])
 _AT_TRIED = np.polynomial.legendre.legvander(_TRIED, 13).T
@@ -111,7 +111,7 @@ def joint(one: Rule | None, other: Rule | None) -> Rule | None:
 
 
 @lru_cache(maxsize=256)
-def _chosen(activation: Activation, least: float, most: float) -> tuple[Rule | None, float]:
+def _chosen(activation, least, most) -> tuple[Rule | None, float]:
     if activation in NAMED.values():
         return None, 1e-15
     with np.errstate(all="ignore"):
@@ -125,7 +125,7 @@ def _chosen(activation: Activation, least: float, most: float) -> tuple[Rule | N
     return (None, error) if np.isfinite(error) and not error_of_rule < error else (rule, error_of_rule)
 
 
-def _rounding_of_closed_form(activation: Activation, least: float, most: float) -> float:
+def _rounding_of_closed_form(activation, least, most) -> float:
     """Compare the closed form, if any, with fifty digits."""
     formula, worst = activation.kernel_of_correlation, 0.0
     if formula is None:
@@ -148,7 +148,7 @@ def _rounding_of_closed_form(activation: Activation, least: float, most: float) 
     return 2 * worst + 1e-15
 
 
-def _numerical(activation: Activation, least: float, most: float) -> tuple[Rule, float]:
+def _numerical(activation, least, most) -> tuple[Rule, float]:
     variances = np.geomspace(least, most, _SAMPLE)
 
     def value(points: np.ndarray) -> np.ndarray:
@@ -163,7 +163,6 @@ def _numerical(activation: Activation, least: float, most: float) -> tuple[Rule,
     rule = Rule(activation, least, most, edges, centres, terms, uses_panels=False)
     if not resolved:
         return rule, np.inf
-    # Compare coefficients and mean squares with a finer quadrature.
     (found, squares), (finer, of_finer) = (_series(rule, value, variances, nodes) for nodes in (_NODES, _NODES + 8))
     whole = np.where(of_finer > 0, of_finer, 1.0)
     moved = 2 * np.sqrt(np.sum((finer - found) ** 2, axis=1) / whole) + np.abs(of_finer - squares) / whole
@@ -173,7 +172,7 @@ def _numerical(activation: Activation, least: float, most: float) -> tuple[Rule,
         return np.max(ends**2, axis=1) * np.exp(-(cutoff**2) / 2) / np.max(whole)
 
     off = float(np.max(moved + np.sqrt(beyond(_REACH))))
-    # The mean square minus the squared coefficients so far (Parseval) bounds the remaining terms.
+    # Parseval's sum bounds the remaining terms.
     left = np.max((squares[:, None] - np.cumsum(found**2, axis=1)) / whole[:, None], axis=0).clip(0.0)
     terms = int(next((terms for terms in _TERMS if left[min(terms, rule.terms) - 1] < _ENOUGH), rule.terms))
     if not has_panels or left[terms - 1] < _ENOUGH:
@@ -188,7 +187,7 @@ def _numerical(activation: Activation, least: float, most: float) -> tuple[Rule,
     return rule, 2 * (off + _TOLERANCE + float(worst)) + 1e-14
 
 
-def _series(rule: Rule, value: Function, variances: np.ndarray, nodes: int) -> tuple[np.ndarray, np.ndarray]:
+def _series(rule: Rule, value: Function, variances, nodes) -> tuple[np.ndarray, np.ndarray]:
     """Return a_n(v) and mean squares on the host, without compilation."""
     deviations, terms = np.sqrt(variances)[:, None], []
     points, weights = _panels(rule.edges / deviations, _REACH, rule.width, nodes)
@@ -200,7 +199,7 @@ def _series(rule: Rule, value: Function, variances: np.ndarray, nodes: int) -> t
     return np.stack(terms, axis=1), np.sum(weighted * root * values, axis=1)
 
 
-def _kinks(function: Expr, reach: float) -> tuple[float, ...]:
+def _kinks(function, reach) -> tuple[float, ...]:
     """Find kinks and steps, where conditions of a piecewise function change."""
     found, points = set(), np.geomspace(1e-9 * reach, reach, 4001)
     # Without symmetry and zero, which is a root of many functions.
@@ -216,11 +215,10 @@ def _kinks(function: Expr, reach: float) -> tuple[float, ...]:
     return tuple(sorted(place for place in found if abs(place) < reach))
 
 
-def _edges(value: Function, kinks: tuple[float, ...], variances: np.ndarray) -> tuple[tuple[float, ...], bool]:
+def _edges(value: Function, kinks, variances) -> tuple[tuple[float, ...], bool]:
     """Halve panels until they resolve phi; return edges, and whether they do."""
     normals, finest, reach = np.linspace(-6, 6, 600), np.sqrt(variances[0]), _REACH * np.sqrt(variances[-1])
     density = np.exp(-(normals**2) / 2) / np.sum(np.exp(-(normals**2) / 2))
-    # At the smallest size alone, rounding at large arguments would matter.
     squares = value(np.sqrt(variances)[:, None] * normals) ** 2 @ density
     scale = (np.min(squares) * np.max(squares)) ** 0.25
     edges = np.unique(np.clip([-reach, -1.0, 0.0, 1.0, reach, *kinks], -reach, reach))
@@ -229,17 +227,16 @@ def _edges(value: Function, kinks: tuple[float, ...], variances: np.ndarray) -> 
         middle, half = (left + right) / 2, (right - left) / 2
         values, tried = (value(middle[:, None] + half[:, None] * points) for points in (_POINTS, _TRIED))
         series = values @ _LEGENDRE
-        # The last Legendre coefficients show whether the panel resolves phi.
         error = np.maximum(np.max(np.abs(series[:, -3:]), axis=1), np.max(np.abs(series @ _AT_TRIED - tried), axis=1))
         fine = error <= np.maximum(_RESOLVED * np.max(np.abs(values), axis=1), _NEGLIGIBLE * scale)
-        # Near a weak singularity panels become too narrow to matter.
+        # Near a weak singularity panels are too narrow to matter.
         fine |= error * half <= _NEGLIGIBLE * scale * finest
         done += [*left[fine]]
         left, right = (np.concatenate(each) for each in ((left[~fine], middle[~fine]), (middle[~fine], right[~fine])))
     return tuple(float(edge) for edge in sorted({*done, *left, reach})), not len(left)
 
 
-def _panels(places: Array, reach: float, width: float, nodes: int) -> tuple[Array, Array]:
+def _panels(places, reach, width, nodes) -> tuple[Array, Array]:
     """Return nodes and weights over panels between `places` (pairs, places) and a grid."""
     xp = np if isinstance(places, np.ndarray) else jnp
     grid = np.linspace(-reach, reach, int(np.ceil(2 * reach / width)) + 1)
@@ -247,7 +244,7 @@ def _panels(places: Array, reach: float, width: float, nodes: int) -> tuple[Arra
     edges = xp.sort(xp.concatenate([xp.clip(places, -reach, reach), grid], axis=1), axis=1)
     points, weights = np.polynomial.legendre.leggauss(nodes)
     left, half = edges[:, :-1, None], (edges[:, 1:] - edges[:, :-1])[:, :, None] / 2
-    # Move nodes of empty panels away from kinks, where phi may be infinite.
+    # At kinks phi may be infinite.
     at = xp.where(half > 0, left + half * (1 + points), _ELSEWHERE * reach)
     return at.reshape(len(places), -1), (half * weights).reshape(len(places), -1)
 
@@ -297,10 +294,10 @@ def _coefficients_jvp(rule, primals, tangents):
     return found, (n * found + np.sqrt((n + 1) * (n + 2)) * later) * (change / (2 * variance))[:, None]
 
 
-def mehler_sum(one: Array, other: Array, correlation: Array) -> Array:
+def mehler_sum(one, other, correlation) -> Array:
     """Return sum_n a_n b_n rho^n for every pair, by Horner's scheme."""
 
-    # Reverse mode recomputes partial sums, which would not fit in memory.
+    # Partial sums would not fit in memory.
     @jax.checkpoint
     def of_token(arguments):
         here, ratio = arguments
@@ -314,7 +311,7 @@ def mehler_sum(one: Array, other: Array, correlation: Array) -> Array:
     return jax.lax.map(of_token, (one, correlation), batch_size=max(1, min(len(one), _ENTRIES // max(1, len(other)))))
 
 
-def panel_average(rule: Rule, own: Array, other: Array, correlation: Array, nodes: int = _NODES_OF_PAIRS) -> Array:
+def panel_average(rule: Rule, own, other, correlation, nodes: int = _NODES_OF_PAIRS) -> Array:
     """Compute E[phi(x) phi(y)] of pairs by panels in rotated coordinates."""
     flipped = jnp.where(correlation < 0, -1.0, 1.0)[:, None]
     square = jnp.maximum((1 - jnp.abs(correlation)) / 2, 1e-32)[:, None]
@@ -323,7 +320,7 @@ def panel_average(rule: Rule, own: Array, other: Array, correlation: Array, node
     edges = np.asarray(rule.edges[1:-1])
     one, two = (each.ravel() for each in np.meshgrid(edges, rule.centres))
     crossings = jnp.concatenate([(one / x - flipped * two / y), (two / x - flipped * one / y)], axis=1) / (2 * s)
-    # The inner integral is continuous at these edges: they need no gradient.
+    # The inner integral is continuous at these edges.
     outer, of_outer = _panels(jax.lax.stop_gradient(crossings), _REACH_OF_PAIRS, _WIDTH_OF_PAIRS, nodes)
     of_outer = of_outer * jnp.exp(-(outer**2) / 2) / (2 * np.pi)
 
@@ -340,7 +337,7 @@ def panel_average(rule: Rule, own: Array, other: Array, correlation: Array, node
     return total
 
 
-def pair_averages(rule: Rule, one: tuple[Array, ...], other: tuple[Array, ...], correlation: Array) -> Array:
+def pair_averages(rule: Rule, one, other, correlation) -> Array:
     """Return E[phi(x) phi(y)] of tokens with variances, coefficients, mean squares."""
     (own, here, of_own), (others, there, of_others) = one, other
     found = mehler_sum(here, there, correlation)
@@ -348,19 +345,19 @@ def pair_averages(rule: Rule, one: tuple[Array, ...], other: tuple[Array, ...], 
         return found
 
     def share(squares, terms):
-        # Clip the remainder of Parseval's sum, which rounding can make negative.
+        # Rounding can make the remainder negative.
         left = jnp.maximum(squares - jnp.sum(terms**2, axis=-1), 0.0)
         return jnp.sqrt(left / jnp.where(squares > 0, squares, 1.0))
 
     off = jnp.abs(correlation) ** rule.terms * share(of_own, here)[:, None] * share(of_others, there)
-    # Sort pairs by the error of Mehler's sum, so that few batches need panels.
+    # Sort by error, so that few batches need panels.
     errors = jax.lax.stop_gradient(off).ravel()
     order = jnp.argsort(-errors)
     order = jnp.pad(order, (0, -len(order) % _PAIRS), mode="edge").reshape(-1, _PAIRS)
 
     def of_batch(chosen):
         rows, columns = jnp.divmod(chosen, len(others))
-        # Put the smaller variance first, so that the result is exactly symmetric.
+        # With the smaller variance first, the result is exactly symmetric.
         v, w = jnp.minimum(own[rows], others[columns]), jnp.maximum(own[rows], others[columns])
         return jax.lax.cond(
             jnp.any(errors[chosen] > _TOLERANCE),
@@ -368,6 +365,5 @@ def pair_averages(rule: Rule, one: tuple[Array, ...], other: tuple[Array, ...], 
             lambda: jnp.zeros_like(v),
         )
 
-    # The padding repeats the last pair.
     panels = jnp.zeros(correlation.size).at[order].set(jax.lax.map(of_batch, order)).reshape(correlation.shape)
     return jnp.where(off > _TOLERANCE, panels, found)

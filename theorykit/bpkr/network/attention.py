@@ -89,14 +89,7 @@ class Heads(eqx.Module):
         return (self.key_query or self.query)[0].shape[2]
 
     @usual_settings()
-    def __call__(
-        self,
-        inputs: ArrayLike,
-        mask: Mask | None = None,
-        *,
-        real_tokens: ArrayLike | None = None,
-        layout: Layout | None = None,
-    ) -> tuple[Attention, ...]:
+    def __call__(self, inputs: ArrayLike, mask: Mask | None = None, *, real_tokens=None, layout=None):
         """Compute the attention of every layer, as `bpkr.attention` does."""
         checks.check_aligned(inputs=inputs, mask=mask, real_tokens=real_tokens)
         inputs = checks.finite_array("inputs", inputs, "examples tokens features")
@@ -145,8 +138,8 @@ def attention(
               for constant axes: True if attention is allowed.
             - floats of these shapes, added to scores. -10000 or less forbids attention.
         real_tokens: tokens that are not padding: booleans (examples, tokens), or their
-            number (examples,) from the first. Nothing attends to padding, except that
-            padding without another key attends to itself.
+            number (examples,) from the first. Nothing attends to padding, except
+            padding without another key to itself.
         layout: "torch" if masks end with the axes (queries, keys). Only "keys-first"
             accepts a mask that looks causal in the other order.
         parameters: as in `bpkr.Heads`.
@@ -173,14 +166,13 @@ def path_features(
     """Compute path features phi (examples, paths, features), Eq. (7).
 
     For attention, phi^pi = s_0 xi^pi / sqrt(N_0 H_1 ... H_L) with the attended input
-    xi^pi. Paths are ordered as in `Architecture.path_branches`. For a nonlinear
-    embedding, the result holds kernels instead of features.
+    xi^pi, in the order of `Architecture.path_branches`. For a nonlinear embedding, the
+    result holds kernels.
 
     Args:
         inputs: (examples, tokens, features).
         attention: any fixed numbers, such as recorded maps: (examples, heads, keys,
             queries), or (heads, keys, queries) for all examples, per layer with heads.
-        architecture: the architecture.
         readout: the token that is read, by default "last", or "all" if the
             architecture has several `read_tokens`.
         real_tokens: as in `bpkr.attention`. No others are read.
@@ -207,12 +199,7 @@ def path_features(
 
 
 @jit_and_keep
-def unchecked_path_features(
-    inputs: Float[Array, "examples tokens features"],
-    attention: tuple[Float[Array, "... _ keys queries"], ...],
-    architecture: Architecture,
-    read: Float[Array, "... tokens read"],
-) -> Array:
+def unchecked_path_features(inputs, attention: tuple[Array, ...], architecture: Architecture, read) -> Array:
     """Compute path features, or with nonlinear hidden units readings (examples, tokens, paths)."""
     numbers = architecture.layer_numbers()
 
@@ -226,9 +213,7 @@ def unchecked_path_features(
     return over_examples(of_example, architecture, inputs, attention, read)
 
 
-def over_examples(
-    of_example: Callable[..., Array], architecture: Architecture, inputs: Array, attention: Sequence[Array], read: Array
-) -> Array:
+def over_examples(of_example: Callable[..., Array], architecture: Architecture, inputs, attention, read) -> Array:
     """Map of_example(tokens, mixings, read) over examples, with the stacked heads of layers by number."""
     indices = [form.symbols.index for form, count in zip(architecture.forms, architecture.heads, strict=True) if count]
     stacked = [layer.reshape(*layer.shape[:-3], -1, layer.shape[-1]) for layer in attention]

@@ -23,7 +23,6 @@ from ..specification.architecture import Architecture, nonlinear_layers, require
 from ..specification.layers import Attention, Skip, activation_of
 from .attention import (
     Heads,
-    Layout,
     Mask,
     Readout,
     checked_real_tokens,
@@ -81,12 +80,7 @@ class Network(eqx.Module):
         return sum(leaf.size for leaf in jax.tree.leaves(parameters))
 
     def __call__(
-        self,
-        inputs: Float[Array, "examples tokens features"],
-        mask: Mask | None = None,
-        *,
-        real_tokens: ArrayLike | None = None,
-        layout: Layout | None = None,
+        self, inputs: ArrayLike, mask: Mask | None = None, *, real_tokens=None, layout=None
     ) -> Float[Array, "examples *outputs"]:
         """Compute outputs, with arguments as in `bpkr.attention`. Only real tokens are read."""
         inputs = finite_array("inputs", inputs, "examples tokens features")
@@ -290,7 +284,7 @@ def without_heads(network: Network, removed: Iterable[Head]) -> Network:
     return Network.of_weights(smaller, weights, Heads(**parameters), readout=network.readout)
 
 
-def _checked_heads(name: str, heads: Iterable[Head], counts: Sequence[int]) -> list[Head]:
+def _checked_heads(name, heads, counts) -> list[Head]:
     heads = list(heads)
     known = {(layer, head) for layer, count in enumerate(counts, 1) for head in range(1, count + 1)}
     for i, head in enumerate(heads):

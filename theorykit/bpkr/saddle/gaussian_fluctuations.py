@@ -1,8 +1,8 @@
 """The theory to next order in 1/N: the first-order saddle point, and fluctuations.
 
 In coordinates theta the exact posterior is exp(-V/2) with V = S + c - 2 log |dU/dtheta|.
-S is of order N; the corrections c of the exact prior and the volume element are of
-order one. At the minimum of S, define Sigma = (S''/2)^-1 and the drift
+Corrections c of the exact prior and the volume element are of order one. At the minimum
+of S, define Sigma = (S''/2)^-1 and the drift
 
     delta_i = -1/4 sum_jkl Sigma_ij S'''_jkl Sigma_kl
               - 1/2 sum_j Sigma_ij d_j (c - 2 log |dU/dtheta|).
@@ -14,7 +14,6 @@ integral, up to O(1/N). All orders hold at a fixed number of examples.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 
 import equinox as eqx
@@ -26,10 +25,9 @@ from jaxtyping import Array, Float
 
 from ...checks import is_traced
 from ...compilation import jit, jit_and_keep
-from ...saddle.problem import Coordinates
 from ...settings import usual_settings
 from ...symbolic.documents.display import DisplayMixin
-from ...symbolic.documents.document import Block, Table, Text
+from ...symbolic.documents.document import Table, Text
 from ...symbolic.documents.values import number
 from ..evaluation.formulas import BoundAction
 from ..evaluation.problem import Problem, as_problem
@@ -63,7 +61,7 @@ def first_order(problem: Problem) -> OrderParameters:
 
 
 @jit
-def _first_order(problem: Problem, wide: Problem | None, at: Coordinates) -> OrderParameters:
+def _first_order(problem: Problem, wide: Problem | None, at) -> OrderParameters:
     def leading(at):
         if wide is None:
             return problem.bound.entropy(problem.order_parameters(at))
@@ -78,21 +76,18 @@ def _first_order(problem: Problem, wide: Problem | None, at: Coordinates) -> Ord
 class Fluctuations(DisplayMixin, eqx.Module):
     """The posterior of the order parameters to next order in 1/N.
 
-    - `mean`: of the order parameters.
-    - `modes`: their deviations along independent directions of unit variance,
-      stacked along axis 0.
+    - `mean`: of the order parameters; `modes`: their deviations along independent
+      directions of unit variance, stacked along axis 0.
     - `prediction`: of the outputs on test examples, if any.
     - `log_evidence`: log p(y).
-    - `ansatz`: the assumption beyond large widths, or the parameterisation.
     """
 
     mean: OrderParameters
     modes: OrderParameters
     prediction: Prediction | None
     log_evidence: Float[Array, ""]
-    ansatz: str = eqx.field(static=True, default="")
 
-    def _view(self) -> Iterator[Block]:
+    def _view(self):
         yield Text("**Fluctuations** about the saddle point: means of the order parameters")
         yield Table((("log evidence", number(self.log_evidence, 8)), *order_parameter_rows(self.mean)))
 
@@ -135,9 +130,8 @@ def fluctuations(
     found = _fluctuations(problem.canonical, point, test_features)
     if not is_traced(found) and jnp.isnan(found.log_evidence) and jnp.all(jnp.isfinite(point.first)):
         raise ValueError("order_parameters are not a minimum: the Hessian is not positive definite")
-    found, ansatz = problem.finite(found), problem.ansatz
-    prediction = found.prediction and replace(found.prediction, ansatz=ansatz, classes=data.classes)
-    return replace(found, prediction=prediction, ansatz=ansatz)
+    named = {"ansatz": problem.ansatz, "classes": data.classes}
+    return replace(problem.finite(found), prediction=found.prediction and replace(found.prediction, **named))
 
 
 def prior_corrections(bound: BoundAction, order_parameters: OrderParameters) -> Float[Array, ""]:
@@ -145,13 +139,13 @@ def prior_corrections(bound: BoundAction, order_parameters: OrderParameters) -> 
     return bound(bound.point(order_parameters), corrections=bound.action.corrections)["corrections"]
 
 
-def _of_order_one(problem: Problem, theta: Coordinates) -> Float[Array, ""]:
+def _of_order_one(problem: Problem, theta):
     """Return c - 2 log |dU/dtheta|."""
     corrections = prior_corrections(problem.bound, problem.order_parameters(theta))
     return corrections - 2 * log_volume(problem.architecture, theta)
 
 
-def _evidence(problem: Problem, at: Coordinates, log_determinant: Array) -> Float[Array, ""]:
+def _evidence(problem: Problem, at, log_determinant):
     """Return the log evidence from log det S''/2 at the minimum of S."""
 
     def entropy(theta):
@@ -177,7 +171,7 @@ def corrected_evidence(problem: Problem, order_parameters: OrderParameters) -> F
 
 
 @jit_and_keep
-def _fluctuations(problem: Problem, order_parameters: OrderParameters, test_features) -> Fluctuations:
+def _fluctuations(problem: Problem, order_parameters, test_features) -> Fluctuations:
     architecture, at = problem.architecture, problem.coordinates(order_parameters)
     is_infinite, has_tests = architecture.is_infinite, test_features is not None
 

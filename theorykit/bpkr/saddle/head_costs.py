@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -16,7 +15,7 @@ from ...progress import Progress
 from ...saddle.diagnosis import ConvergenceWarning
 from ...settings import usual_settings
 from ...symbolic.documents.display import DisplayMixin
-from ...symbolic.documents.document import Block, Table, Text, verbatim
+from ...symbolic.documents.document import Table, Text, verbatim
 from ..data.classes import mean_and_error, outputs_as_classes
 from ..evaluation.problem import Problem, as_problem
 from ..evaluation.values import head_scores, predict
@@ -35,15 +34,13 @@ class HeadCosts(DisplayMixin):
     A cost is positive if the network is better with the head, and NaN if a solve
     failed. Costs do not add up: either one of two redundant heads costs nothing.
 
-    - `log_evidence`: log evidence lost, to leading order in the widths; per N_1
-      at infinite width with a richness. `log_evidence_error` is its rounding error.
-    - `prediction`: decrease of the probability that a network drawn from the
-      posterior is right, or increase of the expected squared error if labels are
-      not classes, averaged over test examples. Empty without test labels.
+    - `log_evidence`: to leading order in the widths; per N_1 at infinite width with
+      a richness. `log_evidence_error` is its rounding error.
+    - `prediction`: in accuracy of a posterior network, or in its squared error if
+      labels are not classes. Empty without test labels.
     - `prediction_error`: its standard error over paired test examples.
     - `measure`: "expected accuracy" or "expected squared error", if any.
-    - `scores`, `infinite_width_scores`: `head_scores` here, and of the Gaussian
-      process.
+    - `scores`, `infinite_width_scores`: `head_scores` here, and of the GP.
     """
 
     log_evidence: PerHead
@@ -54,7 +51,7 @@ class HeadCosts(DisplayMixin):
     scores: PerHead
     infinite_width_scores: PerHead
 
-    def _view(self) -> Iterable[Block]:
+    def _view(self):
         heads = [Head(layer, i + 1) for layer, each in enumerate(self.scores, 1) for i in range(len(each))]
         columns = {"log evidence lost": self.log_evidence}
         if self.measure:
@@ -71,15 +68,12 @@ class HeadCosts(DisplayMixin):
 def head_costs(problem: Problem, saddle: Saddle, *, progress: bool = True, **options: Any) -> HeadCosts:
     """Measure the cost of leaving out each attention head.
 
-    The contribution of a head becomes zero. The features of other paths, with the
-    factor 1/sqrt(H_l), do not change. Each head takes one solve, which starts
-    from `saddle` restricted to the other paths.
+    The contribution of the head becomes zero, and the factor 1/sqrt(H_l) stays. Each
+    head takes one solve, from `saddle` restricted to the other paths.
 
     Args:
-        problem: the architecture with its training data, and test data for costs
-            of predictions.
+        problem: the architecture with training data, and any test data.
         saddle: the result of `solve` for it.
-        progress: show a bar.
         options: keywords of `solve`.
 
     Raises:
@@ -105,7 +99,7 @@ def head_costs(problem: Problem, saddle: Saddle, *, progress: bool = True, **opt
             stays[Head(layer, head + 1)] = ~through[branches[:, layer - 1], head]
     measure, quality = _expected(problem, point)
     rows, failed = [], []
-    with Progress("heads left out", len(stays), "head", shown=progress, cost=problem.description) as report:
+    with Progress("heads left out", len(stays), "head", shown=progress) as report:
         for head, staying in stays.items():
             without, found = _without(problem, point, staying, options)
             row = [np.nan] * 4
@@ -150,7 +144,7 @@ def _without(problem: Problem, point: OrderParameters, stays: np.ndarray, option
         return without, found if found.converged else solve(without, **options)
 
 
-def _expected(problem: Problem, point: OrderParameters) -> tuple[str, Float[np.ndarray, " examples"]]:
+def _expected(problem: Problem, point) -> tuple[str, np.ndarray]:
     """Return the expected accuracy, or minus the squared error, of a posterior network for every test example."""
     if problem.data.test_labels is None:
         return "", np.zeros(0)

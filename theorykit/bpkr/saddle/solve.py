@@ -28,13 +28,13 @@ from ...saddle.solvers import minimisers
 from ...saddle.solvers.minimisers import MAX_STEPS, AbstractSaddleSolver
 from ...settings import usual_settings
 from ...symbolic.documents.display import DisplayMixin
-from ...symbolic.documents.document import Block, Table, Text, verbatim
+from ...symbolic.documents.document import Table, Text, verbatim
 from ...symbolic.documents.values import number
 from ..data.data import Data
 from ..evaluation.problem import Problem, as_problem
 from ..order_parameters.coordinates import gp_coordinates
 from ..order_parameters.order_parameters import OrderParameters, gp_limit, order_parameter_rows
-from ..specification.architecture import Architecture, check_fits
+from ..specification.architecture import Architecture, ansatz_of, check_fits
 from .solvers import AcceleratedSweeps, Newton, least_curvature
 
 # Tolerance at infinite width relative to the requested one: the gradient has
@@ -64,18 +64,14 @@ class Saddle(DisplayMixin, AbstractOutcome):
       richness plus P log(N_1 gamma_0^2)/2.
     - `gradient_norm`: norm of C^T (dS/dU) C with U = C C^T, the gradient in the
       affine-invariant metric, per largest width.
-    - `min_hessian_eigenvalue`: smallest Hessian eigenvalue in this metric, per
-      largest width; an upper bound if the Hessian is too large to form.
+    - `min_hessian_eigenvalue`: smallest Hessian eigenvalue in the same units; an
+      upper bound if the Hessian is too large to form.
     - `action_error`: rounding error of `action`.
-    - `result`: success if the gradient norm is within the tolerance and the
-      eigenvalue is positive.
     - `stats`: `steps`, `evaluations`, `curvatures` and `attempts`; whether the
       solver was `content`; the `tolerance`; `units_per_path`, the smallest ratio
       of hidden units to partial paths. The theory holds from one.
-    - `ansatz`: the assumption beyond large widths, or the parameterisation.
 
-    At infinite width with a richness, the action, its parts and the evidence are
-    per N_1. Under `vmap` every leaf has the axes of the batch.
+    At infinite width with a richness, action and evidence are per N_1.
     """
 
     order_parameters: OrderParameters
@@ -89,16 +85,15 @@ class Saddle(DisplayMixin, AbstractOutcome):
     result: optx.RESULTS
     stats: Mapping[str, Any]
     architecture: Architecture
-    ansatz: str = eqx.field(static=True, default="")
 
-    def _view(self) -> Iterator[Block]:
+    def _view(self):
         yield Text(verbatim(self.diagnosis))
         names = ("log_evidence", "action", "entropy", "energy", "action_error")
         unit = " per width" if self.architecture.is_infinite else ""
         rows = ((name.replace("_", " ") + unit, number(getattr(self, name), 8)) for name in names)
         yield Table((*rows, *order_parameter_rows(self.order_parameters)))
-        if self.ansatz:
-            yield Text(self.ansatz)
+        if ansatz := ansatz_of(self.architecture):
+            yield Text(ansatz)
 
     def describe(self) -> str:
         norm, tolerance = float(self.gradient_norm), float(self.stats["tolerance"])
@@ -140,9 +135,9 @@ def solve(
     Args:
         problem: the architecture with its data, or the architecture alone.
         data: the data, if `problem` is an architecture.
-        solver: an Optimistix minimiser, whose result Newton steps polish. By
-            default `Newton`, or `AcceleratedSweeps` if the Hessian is too large
-            to form; both are retried from other starting points.
+        solver: an Optimistix minimiser, whose result Newton steps polish; by
+            default `Newton`, or `AcceleratedSweeps` if the Hessian is too large,
+            retried from other starting points.
         initial: starting point; by default the Gaussian-process limit.
         tolerance: largest gradient norm (see `Saddle`) of a solution.
         max_steps: largest number of steps, of all attempts.
@@ -181,10 +176,10 @@ def solve(
             check_fits(architecture, f"solving with a kernel of {rows:,} rows", numbers)
             saddle = _solved(problem.canonical, start, solver, tolerance, max_steps)
             problem.finite((saddle.action, saddle.gradient_norm))
-        return report(replace(saddle, ansatz=problem.ansatz) if problem.ansatz else saddle, throw, stacklevel=2)
+        return report(saddle, throw, stacklevel=2)
 
 
-def _solved(problem: Problem, start: Coordinates, solver: Any, tolerance: float, max_steps: int) -> Saddle:
+def _solved(problem: Problem, start: Coordinates, solver, tolerance, max_steps) -> Saddle:
     """Solve, and retry the default solver by one strategy after another."""
     first = _attempt(problem, start, solver, tolerance, min(max_steps, _MOST_STEPS if solver is None else max_steps))
     if solver is not None or first.converged:
@@ -238,7 +233,7 @@ def _rank(saddle: Saddle) -> tuple[bool, float]:
     return not saddle.converged, float(np.nan_to_num(saddle.gradient_norm, nan=np.inf))
 
 
-def _attempt(problem: Problem, start: Coordinates, solver: Any, tolerance: float, max_steps: int) -> Saddle:
+def _attempt(problem: Problem, start: Coordinates, solver, tolerance, max_steps) -> Saddle:
     """Minimise once. The default solver depends on the size of the problem."""
     if solver is None:
         if problem.forms_curvature:
@@ -258,7 +253,7 @@ _newton = lru_cache(lambda tolerance: Newton(atol=tolerance))
 
 
 @jit_and_keep
-def _minimise(problem: Problem, start: Coordinates, solver, tolerance, steps: Mapping[str, Any]) -> Saddle:
+def _minimise(problem: Problem, start: Coordinates, solver, tolerance, steps) -> Saddle:
     """Minimise from `start`, with the keywords `steps` of `optimistix.minimise`."""
     fixed, start = jax.lax.stop_gradient((problem, start))
     minimise = partial(optx.minimise, lambda at, problem: problem.action(at), throw=False)

@@ -52,9 +52,8 @@ class _Sweeps(eqx.Module):
     cleared, and the share is doubled.
 
     - `share`: fraction of the convex part of the data term that a sweep bounds.
-    - `steps`, `turns`: differences of successive points, newest first, and of
-      the changes g(x) - x there.
-    - `point`, `change`: the last point, if `has_last`, and the change there.
+    - `steps`, `turns`: differences of successive points and of changes g(x) - x,
+      newest first; `point`, `change`: the last ones, if `has_last`.
     - `plain`: whether the last sweep was plain, and can fail by rounding alone.
     """
 

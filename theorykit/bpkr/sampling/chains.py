@@ -17,7 +17,7 @@ import numpy as np
 from jaxtyping import PRNGKeyArray
 
 from ... import store
-from ...checks import Count, Index, check_fields, counted
+from ...checks import Count, Index, check_fields
 from ...compilation import jit
 from ...progress import Progress
 from ...workers import Workers, run_tasks
@@ -71,9 +71,8 @@ def run_chains(
     tasks = []
     for name, batch in batches.items():
         tasks.append((batch, {**settings, "chain": name}, folder and folder / f"{name}.npz"))
-    cost = f"{counted(schedule.chains, 'chain')} of {counted(schedule.warmup + schedule.draws, 'step')}"
     runs, common = {}, (make, schedule, progress and executor is None)
-    with Progress("sampling", len(tasks), "chain", shown=progress, cost=cost) as report:
+    with Progress("sampling", len(tasks), "chain", shown=progress) as report:
         for task, run in run_tasks(executor, _run_batch, tasks, common):
             runs[task] = run
             report.update()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -64,14 +63,11 @@ def compare(
     problem, options = as_problem(problem, data), options or {}
     if not approaches or len(set(approaches)) < len(approaches):
         raise ValueError(f"approaches must be one or more, each once, got {approaches}")
-    # Raise errors of all approaches before the first sampler starts.
-    for approach, keywords in options.items():
-        inspect.signature(bpkr.solve if approach == "saddle" else sample).bind_partial(problem, **keywords)
     samplers = [approach for approach in approaches if approach in get_args(Sampler)]
     for sampler in samplers:
         check_can_be_sampled(sampler, problem.architecture)
-    found, task = [], ("comparison", len(approaches), "approach")
-    with Progress(*task, shown=progress, cost=problem.description, alike=False) as report:
+    found = []
+    with Progress("comparison", len(approaches), "approach", shown=progress, alike=False) as report:
         needs_saddle = {"saddle", "one_over_n"} & set(approaches)
         saddle = bpkr.solve(problem, **options.get("saddle", {})) if needs_saddle else None
         for approach in approaches:

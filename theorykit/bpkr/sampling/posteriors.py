@@ -1,7 +1,7 @@
 """Posteriors as densities over flat coordinates, and their samplers: NUTS, and block Gibbs."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import equinox as eqx
@@ -120,7 +120,7 @@ class WeightPosterior(eqx.Module):
         return recorded
 
 
-def split_weights(coordinates: Coordinates, shapes: Sequence[tuple[int, int]]) -> White:
+def split_weights(coordinates: Coordinates, shapes) -> White:
     pieces = jnp.split(coordinates, np.cumsum([math.prod(shape) for shape in shapes])[:-1])
     return tuple(piece.reshape(shape) for piece, shape in zip(pieces, shapes, strict=True))
 
@@ -160,11 +160,6 @@ class NoUTurn(eqx.Module):
         return kernel, kernel.init(key, self.warmup, initial, (), {})
 
 
-class _State(eqx.Module):
-    white: White
-    key: PRNGKeyArray
-
-
 class Gibbs(eqx.Module):
     """Exact block Gibbs sampling of embedding, layers and readout.
 
@@ -178,20 +173,20 @@ class Gibbs(eqx.Module):
 
     def start(self, key):
         key, prior_key = jax.random.split(key)
-        return _State(split_weights(self.posterior.start(prior_key), self.posterior.shapes), key)
+        return split_weights(self.posterior.start(prior_key), self.posterior.shapes), key
 
     def step(self, state):
-        key, *keys = jax.random.split(state.key, len(state.white) + 1)
-        white = state.white
+        white, key = state
+        key, *keys = jax.random.split(key, len(white) + 1)
         for block, block_key in enumerate(keys):
             white = (*white[:block], self._drawn(white, block, block_key), *white[block + 1 :])
-        return _State(white, key)
+        return white, key
 
     def draw(self, state):
-        coordinates = jnp.concatenate([block.ravel() for block in state.white])
+        coordinates = jnp.concatenate([block.ravel() for block in state[0]])
         return {**self.posterior.record(coordinates), "lp": self.posterior.log_density(coordinates)}
 
-    def _drawn(self, white: White, block: int, key: PRNGKeyArray) -> Weights:
+    def _drawn(self, white, block, key) -> Weights:
         temperature, labels = self.posterior.architecture.temperature, self.posterior.labels
 
         def slopes(example):

@@ -63,22 +63,20 @@ def sample(
     """Draw from the posterior at the widths of the architecture, however small.
 
     Args:
-        problem: the architecture with its data, or the architecture alone.
-        data: the data, if `problem` is an architecture.
+        problem, data: as in `bpkr.solve`.
         sampler: one of
 
-            - `exact`: NUTS on the order parameters, with all weights integrated out.
-              Nonlinear hidden units need the approximation in the attribute `ansatz`.
+            - `exact`: NUTS on the order parameters, with all weights integrated out; for
+              nonlinear hidden units, under the `ansatz`.
             - `nuts`: NUTS on all weights but queries and keys, Eq. (8). It is slow at
               low temperatures.
-            - `gibbs`: exact block Gibbs on these weights. It mixes slowly if labels are
-              nearly interpolated.
+            - `gibbs`: block Gibbs on these weights. It mixes slowly if labels are nearly
+              interpolated.
         key: JAX random key.
         schedule: number of chains, warm-up steps and draws.
         target_accept: the acceptance rate to which NUTS adapts its step size.
         folder: keeps draws, from which a run resumes, also for more draws.
         executor: runs chains in parallel; see `bpkr.sweeps.sweep`.
-        progress: show a bar.
 
     Returns:
         A tree:
@@ -107,8 +105,7 @@ def sample(
     numbers |= {"chains": schedule.chains, "warmup": schedule.warmup, "key": key}
     numbers |= {"sampler": sampler, "target_accept": target_accept, "architecture": problem.architecture}
     settings = store.settings_of("sampling", _VERSION, **numbers)
-    # Workers may run in another directory.
-    folder = None if folder is None else folder.absolute()
+    folder = folder and folder.absolute()  # Workers may run in another directory.
     make = partial(sampler_of, sampler, problem, schedule.warmup, target_accept)
     drawn = run_chains(make, schedule, key=key, settings=settings, folder=folder, executor=executor, progress=progress)
     tree = label_draws(problem.architecture, drawn)

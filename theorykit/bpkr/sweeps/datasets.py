@@ -31,8 +31,8 @@ def label(
         architecture: the architecture that was solved.
         point: order parameters, the result of `bpkr.solve`, or None.
         along: names of leading axes of all arrays, such as ("chain", "draw").
-        numbers: further variables: numbers, text, arrays (test_examples,) or
-            (test_examples, outputs), or pairs (axes, values).
+        numbers: numbers, text, arrays (test_examples,) or (test_examples, outputs), or
+            pairs (axes, values).
 
     Returns:
         A dataset with `U_l` (path_l, other_path_l) between partial paths, where "21:2"
@@ -90,9 +90,8 @@ def _head_scores(architecture: bpkr.Architecture, point: bpkr.OrderParameters) -
 def label_solution(problem: bpkr.Problem, saddle: bpkr.Saddle | None, **numbers: Any) -> xr.Dataset:
     """Label a solution with its predictions of test examples and their scores.
 
-    Without a saddle point, label the Gaussian process (NNGP), which has no `action`. At
-    infinite width with a richness, variances vanish: there is `variance_times_width`,
-    and no log loss.
+    Without a saddle point, label the Gaussian process (NNGP). At infinite width with a
+    richness, variances vanish: there is `variance_times_width`, and no log loss.
     """
     architecture, data, point = problem.architecture, problem.data, saddle
     if saddle is None:

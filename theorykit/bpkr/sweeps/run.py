@@ -20,12 +20,12 @@ import pandas as pd
 import xarray as xr
 
 from ... import bpkr, store
-from ...checks import NonNegative, checked_arguments, checked_number, counted, refuse_traced
+from ...checks import NonNegative, checked_arguments, checked_number, refuse_traced
 from ...precision import require_float64
 from ...progress import Progress
 from ...workers import Workers, check_executor, run_tasks
 from ..data.classes import warn_of_class_numbers
-from ..data.data import check_data, data_line
+from ..data.data import check_data
 from ..evaluation.problem import architecture_and_data
 from ..saddle.gaussian_fluctuations import corrected_evidence
 from .datasets import label_solution, of_test_examples, order_parameters_of
@@ -65,8 +65,7 @@ def sweep(
     """Solve the saddle point at every width and temperature.
 
     At each width the temperature falls, and solves start from the nearest solution,
-    or if that fails from the Gaussian-process limit. A `ConvergenceWarning` at the end
-    counts the points without a solution.
+    or from the Gaussian-process limit. One `ConvergenceWarning` counts failures.
 
     Args:
         problem: the architecture with its data. Its widths and temperature are not used.
@@ -79,9 +78,7 @@ def sweep(
         seeds: numbers of several data sets.
         folder: keeps solutions, from which a sweep resumes, even with added values.
         executor: runs widths and seeds in parallel: threads, processes such as
-            `theorykit.workers.local_workers`, or a dask `Client`. Results do not depend
-            on the number of workers with equally many cores.
-        progress: show a bar.
+            `theorykit.workers.local_workers`, or a dask `Client`.
         options: passed to `bpkr.solve`.
 
     Returns:
@@ -93,8 +90,7 @@ def sweep(
         - `mean`, `variance`, `test_label` of test examples, and scores such as
           `test_accuracy` with `_error`.
         - `load`: training examples per unit of the narrowest layer.
-        - `start`, `seconds`, `message`: where the solve started, its time, and the cause
-          of a failure.
+        - `start`, `seconds`, `message`: start of the solve, its time, cause of failure.
 
     Raises:
         FileExistsError: `folder` has a sweep with other data, architecture or tolerance.
@@ -136,9 +132,7 @@ def sweep(
     points = {place: kept for place in places if (kept := sources[place.seed].read(place)) is not None}
     tasks = [(chain, {place: points[place] for place in chain if place in points}) for chain in chains]
     tasks = [(chain, known) for chain, known in tasks if len(known) < len(chain)]
-    size = " x ".join(counted(len(values), axis) for axis, values in axes.items())
-    cost = f"{size}; {data_line(next(iter(sources.values())).data)}"
-    with Progress("saddle points", len(places), "point", shown=progress, cost=cost) as report:
+    with Progress("saddle points", len(places), "point", shown=progress) as report:
         report.update(len(points))
         # Workers report only complete chains.
         is_here = executor is None
@@ -197,7 +191,7 @@ class Source:
     settings: Mapping[str, str]
 
     @classmethod
-    def of(cls, architecture: bpkr.Architecture, data: bpkr.Data, options: Any, folder: Path | None) -> Source:
+    def of(cls, architecture: bpkr.Architecture, data, options, folder: Path | None) -> Source:
         numbers = lambda like: (like.widths, like.temperature)  # noqa: E731
         same = eqx.tree_at(numbers, architecture.with_arrays(), replace_fn=lambda _: None)
         tolerance = options.get("tolerance", _TOLERANCE)
@@ -240,7 +234,7 @@ def _solve_chain(sources, chain: Sequence[Place], known, advance=lambda: None) -
     return points
 
 
-def _solve_point(source: Source, place: Place, nearby: Place | None, neighbour: xr.Dataset | None) -> xr.Dataset:
+def _solve_point(source: Source, place: Place, nearby: Place | None, neighbour) -> xr.Dataset:
     """Return the labelled solution, or the end with the smaller gradient, or the error."""
     began, found = time.perf_counter(), {}
     try:
