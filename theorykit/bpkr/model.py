@@ -68,7 +68,7 @@ class Model(DisplayMixin):
         >>> import theorykit
         >>> from theorykit import bpkr
         >>> theorykit.enable_float64()
-        >>> inputs = np.random.default_rng(0).normal(size=(40, 3, 4))  # (examples, tokens, features)
+        >>> inputs = np.random.default_rng(0).normal(size=(40, 3, 4))
         >>> labels = np.where(inputs[:, -1, 0] > 0, "up", "down")
         >>> model = bpkr.Model(layers=(2,), widths=20, temperature=0.1).fit(inputs[:30], labels[:30])
         >>> model.predict(inputs[30:33])

@@ -84,7 +84,6 @@ class Classes:
 
     @property
     def outputs(self) -> int:
-        """Number of outputs that encode these classes."""
         return 1 if self.coding == "signs" and len(self.names) == 2 else len(self.names)
 
     @property

@@ -56,7 +56,6 @@ class Data(DisplayMixin, eqx.Module):
 
     @property
     def label_count(self) -> int:
-        """Number of training labels, of all examples and outputs."""
         return np.size(self.labels) + self.omitted
 
     @classmethod
@@ -75,10 +74,6 @@ class Data(DisplayMixin, eqx.Module):
             features, test_features: (examples, paths, features).
             labels, test_labels: classes (examples,); see `bpkr.find_classes`.
             coding: see `bpkr.Classes`.
-
-        Raises:
-            ValueError: there is only one class, or a test label is not one of
-                the classes.
         """
         checks.check_aligned(features=features, labels=labels)
         checks.check_aligned(test_features=test_features, test_labels=test_labels)
@@ -156,7 +151,7 @@ def check_data(architecture: Architecture, data: Data) -> Data:
         features, labels = (getattr(data, name) for name in names)
         if features is None and prefix:
             if labels is not None:
-                raise ValueError("test_labels need test_features: pass both or neither")
+                raise ValueError("test_labels need test_features")
             continue
         checks.check_aligned(**{names[0]: features, names[1]: labels})
         features = checked_features(architecture, features, names[0])
@@ -183,7 +178,6 @@ def check_same_width(width: int, others: Features, name: str) -> None:
 def checked_features(
     architecture: Architecture, features: ArrayLike | ImplicitFeatures, name: str = "features"
 ) -> PathFeatures:
-    """Return path features (examples, paths, features) that fit the architecture."""
     activations = (IDENTITY,)
     if isinstance(features, ImplicitFeatures):
         activations = features.activations

@@ -157,9 +157,7 @@ def rules_for(activations: Sequence[Activation], variances: Array, tokens: Array
     return rules
 
 
-def token_units(
-    activations: Sequence[Activation], rules: Rules, variances: Array, tokens: Float[Array, "tokens features"]
-) -> tuple[Units, ...]:
+def token_units(activations, rules: Rules, variances, tokens: Array) -> tuple[Units, ...]:
     """Return the units of the embedding and of the dense layers above it."""
     own, found = jnp.sum(tokens**2, axis=1), []
     for activation, rule, variance in zip(activations, rules, [1.0, *variances], strict=True):
@@ -173,9 +171,7 @@ def token_units(
     return tuple(found)
 
 
-def token_kernel(
-    activations: Sequence[Activation], rules: Rules, variances: Array, one: Tokens, other: Tokens
-) -> Float[Array, "tokens others"]:
+def token_kernel(activations, rules: Rules, variances, one: Tokens, other: Tokens) -> Float[Array, "tokens others"]:
     """Return the kernel between tokens, divided by the `variances` of dense layers."""
     between = one[0] @ other[0].T
     layers = zip(activations, rules, [1.0, *variances], one[1], other[1], strict=True)

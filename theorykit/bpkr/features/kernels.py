@@ -161,7 +161,6 @@ _pairs_of_tokens = jit(ImplicitFeatures.pair_kernels)
 
 
 def is_tabulated(paths: int, examples: int) -> bool:
-    """Return whether the kernels of all pairs of paths are computed once and kept."""
     return 8 * math.comb(paths + 1, 2) * examples**2 <= _TABLE_BYTES
 
 

@@ -249,7 +249,7 @@ def _panels(places, reach, width, nodes) -> tuple[Array, Array]:
     return at.reshape(len(places), -1), (half * weights).reshape(len(places), -1)
 
 
-def _at_nodes(rule: Rule, variance: Array) -> tuple[Array, Array, Array]:
+def _at_nodes(rule: Rule, variance) -> tuple[Array, Array, Array]:
     """Return nodes z, weights without the density, and phi(sqrt(v) z)."""
     deviation = jnp.sqrt(variance)
     (points,), (weights,) = _panels(jnp.asarray(rule.edges)[None] / deviation, _REACH, rule.width, _NODES)

@@ -307,7 +307,7 @@ def _added_scores(mask, real, shape, counts, layout) -> Array | None:
     alone = jnp.all(jnp.isneginf(added), axis=2, keepdims=True)
     # Nothing attends to padding, but its own softmax must not be NaN.
     itself = alone & ~needs_key & np.eye(tokens, dtype=bool)
-    message = "mask leaves a query without any key; mark padding with real_tokens"
+    message = "mask leaves a query without any key"
     return require(jnp.where(itself, 0.0, added), [Requirement(message, on_host(~(alone & needs_key)))])
 
 
@@ -326,7 +326,7 @@ def _checked_attention(attention, shape, architecture, layout, real) -> tuple[Ar
         layer = jnp.swapaxes(layer, -1, -2) if layout == "torch" else layer
         is_transposed, leak = map(on_host, _judge(layer, real))
         transposed = f'{name} is transposed: it sums to one over queries; pass layout="torch" or "keys-first"'
-        padding = f"{name}: real tokens attend to padding; pass real_tokens to bpkr.attention"
+        padding = f"{name}: real tokens attend to padding"
         is_valid = True if layout == "keys-first" else ~is_transposed
         layers.append(require(layer, [Requirement(transposed, is_valid), Requirement(padding, leak <= _LEAK)]))
     return tuple(layers)

@@ -133,7 +133,6 @@ def sample_network(
     """Draw all weights, except queries and keys, from their Gaussian prior.
 
     Args:
-        architecture, heads: the network.
         input_features: number of features of a token.
         readout: as in `bpkr.path_features`.
         key: JAX random key.

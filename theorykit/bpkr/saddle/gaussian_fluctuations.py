@@ -126,7 +126,7 @@ def fluctuations(
     point = problem.point(order_parameters)
     if not architecture.is_infinite and not finite_width_law(architecture).is_regular:
         widths = tuple(map(float, architecture.widths))
-        raise ValueError(f"widths={widths}: a layer has fewer units than partial paths; use sampling.sample")
+        raise ValueError(f"widths={widths}: a layer has fewer units than partial paths")
     found = _fluctuations(problem.canonical, point, test_features)
     if not is_traced(found) and jnp.isnan(found.log_evidence) and jnp.all(jnp.isfinite(point.first)):
         raise ValueError("order_parameters are not a minimum: the Hessian is not positive definite")

@@ -119,7 +119,7 @@ def _of_draws(tree: xr.DataTree, data: bpkr.Data) -> xr.Dataset:
     return found.assign({name: tree.attrs[name] for name in ("mixed", "diagnosis", "seconds")})
 
 
-def _of_theory(approach: str, problem: bpkr.Problem, saddle: bpkr.Saddle | None) -> xr.Dataset:
+def _of_theory(approach, problem: bpkr.Problem, saddle) -> xr.Dataset:
     architecture, data, prediction = problem.architecture, problem.data, None
     if approach == "infinite_width":
         saddle = None
@@ -127,7 +127,7 @@ def _of_theory(approach: str, problem: bpkr.Problem, saddle: bpkr.Saddle | None)
             wide = bpkr.Problem(architecture.at_infinite_width(), data)
             saddle = bpkr.solve(wide)
             if data.test_features is not None:
-                limit = bpkr.predict(wide, saddle.order_parameters)
+                limit = bpkr.predict(wide, saddle)
                 prediction = replace(limit, variance=limit.variance / architecture.widths[0])
     point, mixed, diagnosis = bpkr.gp_limit(architecture), 1, ""
     if saddle is not None:

@@ -43,7 +43,6 @@ class OrderParameterPosterior(eqx.Module):
     test_features: Features
 
     def start(self, key: PRNGKeyArray) -> Coordinates:
-        """Draw from the prior."""
         return self.law.sample(key)
 
     def log_density(self, coordinates: Coordinates) -> Float[Array, ""]:
@@ -77,7 +76,6 @@ class WeightPosterior(eqx.Module):
     shapes: tuple[tuple[int, int], ...] = eqx.field(static=True)
 
     def start(self, key: PRNGKeyArray) -> Coordinates:
-        """Draw from the prior."""
         return jax.random.normal(key, (sum(map(math.prod, self.shapes)),))
 
     def path_weights(self, white: White) -> tuple[Weights, ...]:

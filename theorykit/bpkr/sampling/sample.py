@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Literal
 
 import numpy as np
 import xarray as xr
-from jax.typing import ArrayLike
-from jaxtyping import Float
 
 from ... import bpkr, store
 from ...checks import Key, checked_arguments, checked_number, counted, refuse_traced
@@ -125,10 +123,10 @@ def check_can_be_sampled(sampler: str, architecture: bpkr.Architecture) -> None:
             raise ValueError("temperature=0, but a layer has fewer units than partial paths")
         return
     if sampler == "gibbs" and not architecture.is_linear:
-        raise ValueError("block Gibbs needs linear hidden units; use 'nuts'")
+        raise ValueError("block Gibbs needs linear hidden units")
     checked_whole_widths(architecture)
     if is_cold:
-        raise ValueError("temperature=0, but then the posterior of the weights has no density; use 'exact'")
+        raise ValueError("temperature=0: the posterior of the weights has no density")
 
 
 def sampler_of(sampler: str, problem: bpkr.Problem, warmup: int, target_accept: float = 0.8) -> NoUTurn | Gibbs:
@@ -165,7 +163,7 @@ def _complaints(tree: xr.DataTree) -> list[str]:
         return [f"{counted(draws, 'draw')} per chain, but diagnostics need at least {_FEWEST_DRAWS}"]
     summary, stats = tree["summary"].to_dataset(), tree["sample_stats"]
     if not summary.sel(statistic="sd").max().to_array().max() > 0:
-        return ["all draws are equal: the chains do not move"]
+        return ["all draws are equal"]
     found = ["a single chain cannot show whether chains agree"] if chains == 1 else []
     r_hat = summary.sel(statistic="r_hat").max().to_array()
     if r_hat.max() > R_HAT:
@@ -175,9 +173,9 @@ def _complaints(tree: xr.DataTree) -> list[str]:
         if size.min() < ESS_PER_CHAIN * chains:
             found.append(f"{statistic} of {size.idxmin().item()} is {size.min():.0f}, below {ESS_PER_CHAIN} per chain")
     if "diverging" in stats and (diverging := int(stats["diverging"].sum())):
-        found.append(f"{diverging} of {chains * draws} transitions diverged: raise target_accept")
+        found.append(f"{diverging} of {chains * draws} transitions diverged")
     if "energy" in stats and (lowest := float(arviz_stats.bfmi(tree)["energy"].min())) < BFMI:
-        found.append(f"BFMI is {lowest:.2f}, below {BFMI}: the energy is explored too slowly")
+        found.append(f"BFMI is {lowest:.2f}, below {BFMI}")
     return found
 
 
@@ -199,12 +197,10 @@ def output_estimates(posterior: xr.Dataset) -> xr.Dataset:
     return series.mean(("chain", "draw")).merge(errors).drop_attrs()
 
 
-def of_posterior_mean(
-    draws: Float[np.ndarray, "chains draws *axes"], function: Callable[[np.ndarray], ArrayLike]
-) -> tuple[np.ndarray, np.ndarray]:
-    """Return `function` of the mean over all draws, and its standard error by a jackknife.
+def of_posterior_mean(draws: np.ndarray, function) -> tuple[np.ndarray, np.ndarray]:
+    """Return `function` of the mean of draws (chains, draws, ...), and its standard error.
 
-    Its contiguous parts are longer than the correlation time if chains mix.
+    The jackknife leaves out contiguous parts, longer than the correlation time.
     """
     chains, length, *axes = draws.shape
     count = min(-(-_JACKKNIFE // chains), length)

@@ -82,7 +82,7 @@ def of_test_examples(values: Any) -> tuple[tuple[str, ...], np.ndarray]:
     return ("test_example", "output")[: np.ndim(values)], np.asarray(values)
 
 
-def _head_scores(architecture: bpkr.Architecture, point: bpkr.OrderParameters) -> dict[str, Any]:
+def _head_scores(architecture, point) -> dict[str, Any]:
     scores = enumerate(bpkr.head_scores(architecture, point), 1)
     return {f"head_score_{layer}": ((f"head_{layer}",), each) for layer, each in scores if len(each)}
 
@@ -147,7 +147,7 @@ def order_parameters_of(architecture: bpkr.Architecture, solution: xr.Dataset) -
     """Return the order parameters in the result of `label`, or in one point of a sweep.
 
     Raises:
-        ValueError: there is more than one point, or the architecture does not fit.
+        ValueError: the dataset or the architecture does not fit.
     """
     matrices = []
     for layer in range(1, architecture.depth + 1):
