@@ -94,12 +94,11 @@ class Model(DisplayMixin):
     def set_params(self, **params: Any) -> Model:
         """Set arguments of the constructor, and return the model."""
         if unknown := sorted(set(params) - set(self.get_params())):
-            raise ValueError(f"{unknown[0]} is not a parameter of Model")
+            raise ValueError(f"{unknown[0]} is not a parameter of Model; use {', '.join(self.get_params())}")
         vars(self).update(params)
         return self
 
     def __sklearn_tags__(self) -> Any:
-        # Only scikit-learn calls this, so it is installed.
         from sklearn.utils import ClassifierTags, InputTags, RegressorTags, Tags, TargetTags
 
         is_classifier = self.classes or hasattr(self, "classes_")

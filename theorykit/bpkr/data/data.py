@@ -108,7 +108,7 @@ class Data(DisplayMixin, eqx.Module):
             labels = checks.checked_array("labels", labels, _axes(labels))
             here = features.shape[1:], labels.shape[1:]
             if len(features) != len(labels) or here != (shapes or here):
-                raise ValueError(f"a batch has shapes {features.shape} and {labels.shape}")
+                raise ValueError(f"a batch has shapes {features.shape} and {labels.shape}, the first {shapes}")
             parts = [array.reshape(len(array), -1) for array in (features, labels)]
             waiting, shapes, total = [*waiting, np.hstack(parts)], here, total + len(features)
             if sum(map(len, waiting)) > 2 * waiting[0].shape[1]:
@@ -159,7 +159,7 @@ def check_data(architecture: Architecture, data: Data) -> Data:
             labels = checks.finite_array(names[1], labels, _axes(labels))
             shape = (len(features), outputs)[: 1 if outputs == 1 else 2]
             if labels.shape != shape:
-                raise ValueError(f"{names[1]} must have shape {shape}, got {labels.shape}")
+                raise ValueError(f"{names[1]} must have shape {shape} for outputs={outputs}, got {labels.shape}")
         parts |= {names[0]: features, names[1]: labels}
     if "test_features" in parts:
         check_same_width(parts["features"].shape[2], parts["test_features"], "test_features")

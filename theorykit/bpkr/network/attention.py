@@ -94,7 +94,7 @@ class Heads(eqx.Module):
         checks.check_aligned(inputs=inputs, mask=mask, real_tokens=real_tokens)
         inputs = checks.finite_array("inputs", inputs, "examples tokens features")
         if self.counts and inputs.shape[2] != self.input_features:
-            raise ValueError(f"inputs must have {self.input_features} features, got shape {inputs.shape}")
+            raise ValueError(f"inputs must have the {self.input_features} features of heads, got shape {inputs.shape}")
         real = checked_real_tokens(real_tokens, *inputs.shape[:2])
         return _attention(self, inputs, _added_scores(mask, real, inputs.shape, self.counts, layout))
 
@@ -261,7 +261,10 @@ def checked_real_tokens(value: Any, examples: int, tokens: int) -> Bool[Array, "
         is_valid = ((array == 0) | (array == 1)).all(axis=1) & (array != 0).any(axis=1)
         message = "real_tokens must be booleans, one of them True for each example"
 
-    known = lambda: f"{message}, got {array[np.argmin(is_valid)]}"  # noqa: E731
+    def known():
+        example = np.argmin(is_valid)
+        return f"{message}, got {array[example]} for example {example}"
+
     array = jnp.asarray(require(array, [Requirement(message, is_valid, known)]))
     return jnp.arange(tokens) < array[:, None] if array.ndim == 1 else array != 0
 

@@ -144,11 +144,7 @@ def add_errors_of_examples(result: xr.Dataset) -> xr.Dataset:
 
 @checked_arguments
 def order_parameters_of(architecture: bpkr.Architecture, solution: xr.Dataset) -> bpkr.OrderParameters:
-    """Return the order parameters in the result of `label`, or in one point of a sweep.
-
-    Raises:
-        ValueError: the dataset or the architecture does not fit.
-    """
+    """Return the order parameters in the result of `label`, or in one point of a sweep."""
     matrices = []
     for layer in range(1, architecture.depth + 1):
         matrix = solution.get(f"U_{layer}", xr.DataArray())
