@@ -194,7 +194,10 @@ def values(spec, arrays):
         }
 
     first = order_parameters({name: each[0] for name, each in points.items()})
-    at_first = {"kernel": bpkr.kernel(problem, first), "gradient_norm": bpkr.gradient_norm(problem, first)}
+    at_first = {
+        "kernel": bpkr.kernel(problem, first),
+        "gradient_norm": problem.at(problem.coordinates(first)).gradient_norm,
+    }
     return jax.jit(lambda points: jax.lax.map(at_point, points))(points) | at_first
 
 
@@ -292,8 +295,8 @@ def _derivatives(spec, arrays, problem, saddle):
 
 
 def _minima(spec, arrays, problem, saddle):
-    found = bpkr.search(problem, key=jax.random.key(0), starts=4, progress=False)
-    failures = 6 - sum(each.stats["reached"] for each in found)
+    found = bpkr.search(problem, key=jax.random.key(0), starts=4)
+    failures = 5 - sum(each.stats["reached"] for each in found)
     return {"minima": np.array([each.action for each in found]), "failures": failures}
 
 
@@ -369,15 +372,16 @@ def model(spec, arrays):
     model.fit(_with_padding(arrays, ""), arrays["labels"])
     tested = _with_padding(arrays, "test_")
     distribution = model.predict_distribution(tested)
+    features = model._features(model.architecture_, model.heads_, tested)
     found = {
         "predicted": model.predict(tested),
         "score": model.score(tested, arrays["test_labels"]),
         "mean": distribution.mean,
         "variance": distribution.variance,
         "log_evidence": model.log_evidence_,
-        "scores": _joined(model.head_scores()),
-        "path_weights": model.path_weights(),
-        "kernel": model.kernel(tested),
+        "scores": _joined(bpkr.head_scores(model.architecture_, model.order_parameters_)),
+        "path_weights": model.order_parameters_.first,
+        "kernel": bpkr.kernel(model.problem_, model.order_parameters_, features),
     }
     if not hasattr(model, "classes_") or "richness" in spec:
         return found

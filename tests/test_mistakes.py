@@ -113,7 +113,7 @@ NETWORKS = {
     "flat features": (lambda: bind(FEATURES.reshape(5, 24)), "features", "(5, 24)"),
     "too few paths": (lambda: bind(FEATURES[:, :3]), "features", "4 paths", "(5, 3, 6)"),
     "labels as a column": (lambda: bind(labels=LABELS[:, None]), "labels", "(5, 1)"),
-    "too few numbers as labels": (lambda: bind(labels=LABELS[1:]), "labels", "(4,)", "5 examples"),
+    "too few numbers as labels": (lambda: bind(labels=LABELS[1:]), "labels", "(4,)", "(5,)"),
     "an infinite label": (lambda: bind(labels=changed(LABELS, 2, INF)), "labels", "inf"),
     "NaN in a batch": (lambda: batches((FEATURES, np.array([1, NAN, 1, 1, 1]))), "labels", "nan"),
     "batches of other sizes": (lambda: batches((FEATURES, LABELS), (FEATURES[:, :3], LABELS)), "(5, 3, 6)", "(4, 6)"),

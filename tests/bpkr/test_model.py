@@ -68,11 +68,7 @@ def test_every_number_is_that_of_the_functions_below(labels, outputs, settings, 
     saddle = bpkr.solve(problem)
     assert model.log_evidence_ == saddle.log_evidence and model.saddle_.gradient_norm == saddle.gradient_norm
     np.testing.assert_array_equal(model.order_parameters_.first, saddle.order_parameters.first)
-    for mine, theirs in zip(model.head_scores(), bpkr.head_scores(architecture, saddle), strict=True):
-        np.testing.assert_array_equal(mine, theirs)
     given = padded(TEST_INPUTS, None if lengths is None else TEST_LENGTHS)
-    np.testing.assert_array_equal(model.kernel(), bpkr.kernel(problem, saddle))
-    np.testing.assert_array_equal(model.kernel(given), bpkr.kernel(problem, saddle, test))
     prediction, mine = bpkr.predict(problem, saddle, test), model.predict_distribution(given)
     np.testing.assert_array_equal(mine.mean, prediction.mean)
     np.testing.assert_array_equal(mine.variance, prediction.variance)
@@ -144,7 +140,7 @@ def test_attention_can_be_given_instead_of_heads():
     assert found["log_evidence"].item() == pytest.approx(other.log_evidence_, rel=1e-9)
     with pytest.raises(ValueError, match="attention must be given for all inputs"):
         model.predict(TEST_INPUTS)
-    with pytest.raises(ValueError, match="otherwise for none"):
+    with pytest.raises(ValueError, match="or for none"):
         other.predict(TEST_INPUTS, test_maps)
     with pytest.raises(ValueError, match="transposed"):
         model.fit(INPUTS, TEXT, as_torch)
@@ -186,7 +182,7 @@ def test_a_sweep_of_seeds_is_that_of_models_and_its_best_fits_a_model():
     assert len(one.plot().axes) == 3
     given = bpkr.Model(**SETTINGS).sweep(INPUTS, TEXT, width=[(20, 10), (10, 20)], progress=False)
     assert "seed" not in given.dims and sweeps.best(given)["widths"] in [(20, 10), (10, 20)]
-    with pytest.raises(ValueError, match="the sweep has no test_accuracy: it needs test labels"):
+    with pytest.raises(ValueError, match="the sweep has no test_accuracy"):
         sweeps.best(given, "test_accuracy")
 
 
@@ -218,7 +214,7 @@ def test_cross_validation_grid_search_clone_and_pickle():
     assert np.all((areas >= 0) & (areas <= 1))
     options = {"cv": 2, "method": "predict_proba"}
     assert cross_val_predict(bpkr.Model(layers=(2,), classes=True), INPUTS, TEXT, **options).shape == (TRAINING, 2)
-    refused = pytest.raises(AttributeError, match="make the model with classes=True")
+    refused = pytest.raises(AttributeError, match="pass classes=True")
     with refused, pytest.warns(bpkr.LabelsWarning):
         cross_val_predict(bpkr.Model(layers=(2,)), INPUTS, TEXT, **options)
     vote = VotingClassifier([("a", bpkr.Model(layers=(2,), classes=True))], voting="soft").fit(INPUTS, TEXT)

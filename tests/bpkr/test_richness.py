@@ -354,7 +354,6 @@ def test_displays_name_the_parameterisation_and_what_is_per_width():
     assert "log evidence per width" in shown and "multiplied by N_1" in " ".join(shown.split())
     assert "infinite" in repr(wide.architecture) and "richness 1" in repr(wide.architecture)
     assert "score of the Gaussian process" in repr(bpkr.head_costs(wide, bpkr.solve(wide), progress=False))
-    assert "log evidence per width" in repr(bpkr.fluctuations(wide, bpkr.solve(wide)))
     assert "gamma_0" in bpkr.render_latex(rich.bound.action).replace(r"\gamma_{0}", "gamma_0")
 
 
@@ -477,9 +476,3 @@ def test_the_comparison_with_sampling_has_the_limit_with_learned_features():
     assert_close(found["U_1"].sel(approach="infinite_width").values, limit.order_parameters.first, 1e-8)
     expected = bpkr.predict(wide, limit).variance / 20
     assert_close(found["variance"].sel(approach="infinite_width").values, expected, 1e-7)
-
-
-@pytest.mark.slow
-def test_continuation_in_the_richness_finds_the_minimum():
-    found = bpkr.search(small_problem(20), key=jax.random.key(7), starts=3, progress=False)
-    assert any(minimum.stats["followed"] for minimum in found)

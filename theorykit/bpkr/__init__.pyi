@@ -29,8 +29,8 @@ from .network.network import (
 from .order_parameters.coordinates import FiniteWidthLaw, finite_width_law
 from .order_parameters.order_parameters import OrderParameters, gp_limit
 from .saddle.gaussian_fluctuations import Fluctuations, first_order, fluctuations
-from .saddle.head_costs import HeadCosts, head_costs
-from .saddle.solve import ConvergenceWarning, Saddle, gradient_norm, search, solve
+from .saddle.head_costs import ConvergenceWarning, HeadCosts, head_costs
+from .saddle.solve import Saddle, search, solve
 from .saddle.solvers import AcceleratedSweeps, Newton
 from .specification.architecture import Architecture
 from .specification.layers import AbstractLayer, Attention, Dense, LayerSymbols, Skip
@@ -73,7 +73,6 @@ __all__ = [
     "fluctuations",
     "generate_source",
     "gp_limit",
-    "gradient_norm",
     "head_costs",
     "head_scores",
     "kernel",

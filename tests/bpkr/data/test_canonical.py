@@ -11,7 +11,7 @@ from theorykit import bpkr
 from theorykit.bpkr.data.canonical import shared_size
 from theorykit.bpkr.evaluation.values import action_terms
 from theorykit.bpkr.features.kernels import is_tabulated
-from theorykit.bpkr.saddle import saddle
+from theorykit.bpkr.saddle import solve
 
 from ...marks import slow
 from ..cases import assert_close
@@ -104,11 +104,11 @@ def test_directions_without_features_are_left_out(examples, rank, width):
 
 def test_similar_sizes_share_a_program():
     bpkr.solve(problem(17, 17))
-    before = dict(saddle._minimise.programs.programs)
+    before = dict(solve._minimise.programs.programs)
     bpkr.solve(problem(18, 18))
-    assert saddle._minimise.programs.programs == before
+    assert solve._minimise.programs.programs == before
     bpkr.solve(problem(19, 17))
-    assert len(saddle._minimise.programs.programs) == len(before) + 1
+    assert len(solve._minimise.programs.programs) == len(before) + 1
 
 
 def test_nothing_is_added_at_zero_temperature():

@@ -13,7 +13,7 @@ from theorykit import bpkr
 from theorykit.bpkr.data.canonical import Examples
 from theorykit.bpkr.evaluation.formulas import Energy, bind
 from theorykit.bpkr.evaluation.values import action_terms
-from theorykit.bpkr.features.kernels import Kernel, kernel_diagonal, kernel_of
+from theorykit.bpkr.features.kernels import Kernel, kernel_between, kernel_diagonal, kernel_of
 from theorykit.codegen import compile_expressions
 
 from ..cases import (
@@ -53,7 +53,7 @@ def test_the_kernel_is_the_derived_one(case):
     expected = derived.call_from(bound.numbers() | {symbols.first: first} | data)["kernel"]
     for kernel in kernels(problem):
         assert_close(kernel.matrix(first), expected, 1e-13)
-        assert_close(kernel.between(first, kernel.features[:2]), expected[: 2 * kernel.outputs], 1e-13)
+        assert_close(kernel_between(first, kernel.features[:2], kernel.features), expected[: 2 * kernel.outputs], 1e-13)
         assert_close(kernel_diagonal(first, kernel.features), np.diagonal(expected), 1e-13)
         assert_close(kernel.squares, np.sum(np.asarray(problem.features) ** 2, axis=2).T, 1e-13)
 

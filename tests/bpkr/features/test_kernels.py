@@ -132,7 +132,6 @@ def test_with_the_identity_they_are_explicit_features(outputs):
             bpkr.kernel(bpkr.Problem(architecture, bpkr.Data(features[1:])), saddle, features),
             bpkr.first_order(problem),
             bpkr.fluctuations(problem, saddle, features[:2]),
-            bpkr.gradient_norm(problem, bpkr.gp_limit(architecture)),
         ]
     for ours, theirs in zip(*map(jax.tree.leaves, found.values()), strict=True):
         assert_close(ours, theirs, 1e-7)
@@ -168,5 +167,5 @@ def test_features_of_given_kernels_have_them_for_products():
 @pytest.mark.parametrize("function", [exp(Symbol("h") ** 2), 1 / Symbol("h"), sympy.log])
 def test_functions_that_are_not_square_integrable_are_refused(function):
     architecture = bpkr.Architecture((2,), 9.0, temperature=0.2, embedding=function)
-    with refused("not finite or not square integrable at these variances"):
+    with refused("has a relative error of up to"):
         bpkr.path_features(INPUTS, ATTENTION, architecture)

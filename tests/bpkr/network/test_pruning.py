@@ -121,7 +121,7 @@ def test_a_count_of_parameters_in_numbers():
 @pytest.mark.parametrize("layer", [TiedHeads(3), Skip(TiedHeads(3), 0.5), CorrelatedHeads(CORRELATED, 2)])
 def test_custom_layers_are_refused(layer):
     network = sampled(Case((layer, 2), (7.0, 7.0, 5.0), (1.0, 1.2, 0.8, 0.9)))
-    with refused("of layer 1, a "):
+    with refused("heads of layer 1: only Attention"):
         bpkr.without_heads(network, [Head(1, 1)])
     np.testing.assert_array_equal(bpkr.without_heads(network, [Head(2, 1)]).weights[0], network.weights[0])
 

@@ -106,7 +106,7 @@ def test_equal_examples_need_a_temperature_whatever_rounding_does(temperature):
 
 @pytest.mark.slow
 def test_large_labels_are_blamed_where_they_spoil_the_accuracy():
-    with pytest.warns(bpkr.ConvergenceWarning, match="mostly from the labels"):
+    with pytest.warns(bpkr.ConvergenceWarning, match="the rounding error of the action"):
         saddle = solved(labels=1e50)
     assert not saddle.converged
 

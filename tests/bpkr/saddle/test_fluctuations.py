@@ -123,17 +123,6 @@ def test_the_spread_of_the_order_parameters(name):
     assert error < 0.05 * np.max(exact(name, WIDTHS[-1])["spread"])
 
 
-@pytest.mark.slow
-def test_the_covariance_is_that_of_the_modes():
-    architecture, features, labels, _ = problem("two heads", 30.0)
-    saddle = bpkr.solve(architecture, bpkr.Data(features, labels))
-    found = bpkr.fluctuations(bpkr.Problem(architecture, bpkr.Data(features, labels)), saddle.order_parameters)
-    covariance = found.covariance(1)
-    assert found.prediction is None
-    np.testing.assert_allclose(covariance, covariance.transpose(2, 3, 0, 1), atol=1e-14)
-    np.testing.assert_allclose(jnp.einsum("abab->ab", covariance), found.deviation.matrices[0] ** 2, rtol=1e-10)
-
-
 def test_points_that_are_no_minimum_and_singular_widths_are_refused():
     architecture, features, labels, _ = problem("two heads", 30.0)
     far = bpkr.OrderParameters((1e-3 * np.eye(2),), 1e3)

@@ -85,7 +85,8 @@ def first_order_expansion(problem):
 def test_gradient_norm_is_that_of_the_symbolic_gradient(seed):
     problem = random_problem(SQUARE, seed)
     data = jnp.array(problem.features), jnp.array(problem.labels)
-    norm = bpkr.gradient_norm(bpkr.Problem(problem.architecture, bpkr.Data(*data)), problem.order_parameters)
+    bound = bpkr.Problem(problem.architecture, bpkr.Data(*data))
+    norm = bound.at(bound.coordinates(problem.order_parameters)).gradient_norm
     assert_close(norm, interpreted_gradient_norm(problem), 1e-9)
 
 
@@ -93,10 +94,9 @@ def test_gradient_norm_is_that_of_the_symbolic_gradient(seed):
 @settings(max_examples=8)
 @given(problem=problems(ANY_OF_THE_GRAMMAR))
 def test_gradient_norm_of_any_layers_is_that_of_the_free_order_parameters(problem):
-    norm = bpkr.gradient_norm(
-        bpkr.Problem(problem.architecture, bpkr.Data(jnp.array(problem.features), jnp.array(problem.labels))),
-        problem.order_parameters,
-    )
+    data = bpkr.Data(jnp.array(problem.features), jnp.array(problem.labels))
+    bound = bpkr.Problem(problem.architecture, data)
+    norm = bound.at(bound.coordinates(problem.order_parameters)).gradient_norm
     assert_close(norm, interpreted_gradient_norm(problem), 1e-8)
 
 

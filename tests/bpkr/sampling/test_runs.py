@@ -64,7 +64,7 @@ def slowly(values):
         (lambda draws: {"energy": slowly(draws["energy"])}, "BFMI is"),
         (lambda draws: {"u": slowly(draws["u"])}, "split R-hat of u is"),
         (lambda draws: {"u": slowly(draws["u"])}, "ess_bulk of u is"),
-        (lambda draws: {name: 0 * draws[name] for name in ("U_1", "u")}, "do not move"),
+        (lambda draws: {name: 0 * draws[name] for name in ("U_1", "u")}, "all draws are equal"),
         (lambda draws: {name: values[:1] for name, values in draws.items()}, "a single chain"),
         (lambda draws: {"U_1": draws["U_1"] + 9 * (np.arange(4) == 0).reshape(4, 1, 1, 1)}, "split R-hat of U_1 is"),
     ],

@@ -31,7 +31,7 @@ def test_class_labels_become_outputs():
     np.testing.assert_array_equal(two.labels, np.sign(FEATURES[:, 0, 0]))
     with pytest.raises(ValueError, match=r"test_labels\[0\] is '(cat|cow|dog)', not one of the classes"):
         bpkr.Data.of_classes(FEATURES, np.where(np.arange(24) < 12, "a", "b"), TEST_FEATURES, named(TEST_FEATURES))
-    with pytest.raises(ValueError, match=r"labels have shape \(24, 3\), for 24 examples and outputs=1"):
+    with pytest.raises(ValueError, match=r"labels must have shape \(24,\) for outputs=1, got \(24, 3\)"):
         sweeps.sweep(ONE, DATA, width=(20,), temperature=(0.1,), progress=False)
 
 

@@ -65,7 +65,7 @@ def test_the_sampler_evaluates_the_network_itself(name):
 def test_gibbs_and_sums_over_paths_are_refused():
     architecture, heads, features = network_and_data("no layers")
     data = bpkr.Data(features, np.ones(5))
-    with refused("block Gibbs needs linear ones"):
+    with refused("block Gibbs needs linear hidden units"):
         sampling.sample(architecture, data, sampler="gibbs", key=jax.random.key(0))
     network = bpkr.sample_network(architecture, heads, input_features=FEATURES, key=jax.random.key(0))
     with refused("the network has nonlinear hidden units, so its output is not a sum over paths"):

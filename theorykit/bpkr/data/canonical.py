@@ -1,7 +1,7 @@
-"""Bring examples to a canonical form once: an equivalent set in sizes that data sets share.
+"""An equivalent set of examples, in sizes that data sets share.
 
-Rotations of examples and directions without features leave the action unchanged.
-A row of zeros adds log T to the energy for each of its labels; see `omitted`.
+Rotations of examples and directions without features leave the action
+unchanged. A row of zeros adds log T to the energy for each of its labels.
 """
 
 from __future__ import annotations
@@ -28,10 +28,9 @@ _NOTHING = 1e-9
 class Examples(eqx.Module):
     """The training examples that solvers use.
 
-    - `kernel`: the kernel among them.
     - `labels`: y, with one row per (example, output).
-    - `omitted`: number of labels in rows of zeros that are left out; negative
-      if rows were added.
+    - `omitted`: number of labels in rows of zeros that are left out, minus
+      those in rows that were added.
     - `error`: largest rounding error of a feature.
     - `directions`: directions of the input features in use; None for all.
     - `adds_zeros`: whether sizes were rounded up to a `shared_size`.
@@ -45,7 +44,6 @@ class Examples(eqx.Module):
     adds_zeros: bool = eqx.field(static=True, default=False)
 
     def tested(self, features: Features) -> Features:
-        """Return features of test examples in the directions of these examples."""
         if isinstance(features, ImplicitFeatures):
             return features
         if self.directions is not None:
@@ -57,14 +55,9 @@ class Examples(eqx.Module):
 def canonical(architecture: Architecture, data: Data) -> Examples:
     """Return the canonical form of checked training data with labels.
 
-    Examples are rotated to their principal axes. The kernel is then graded, and
-    its Cholesky factors have full relative accuracy. Linearly dependent examples
-    become rows of zeros, which are left out. Traced data and kernels of tokens
+    Examples are rotated to their principal axes, where Cholesky factors of the
+    graded kernel have full relative accuracy. Traced data and kernels of tokens
     stay as they are.
-
-    Raises:
-        ValueError: numbers leave the range of double precision, or the kernel is
-            singular.
     """
     outputs, temperature = architecture.outputs, architecture.temperature
     features, labels = require((data.features, data.labels), _ranges(architecture, data))
@@ -76,10 +69,10 @@ def canonical(architecture: Architecture, data: Data) -> Examples:
     smallest, usual = min(examples, paths * width), min(examples, paths * width + 1)
     rounding, is_lost, error = examples * _EPS, False, 0.0
     if not is_traced(architecture):
-        # Compare T with the rounding of K, for U_1 of the size that it has at infinite width.
+        # Compare T with the rounding of K at infinite width. The embedding's variance is in the features.
         variance = np.prod(architecture.prior_variances[1:])
         is_lost = temperature <= rounding * variance * np.sum(features**2)
-    # Large sets are compressed, but not decomposed, which would take longer than a solve.
+    # To decompose a large set would take longer than a solve.
     if smallest <= MANY_ROWS or is_lost or examples > paths * width:
         decomposes = smallest <= MANY_ROWS or is_lost
         features, labels, singular = _rotated(features, labels, decomposes)
@@ -87,11 +80,12 @@ def canonical(architecture: Architecture, data: Data) -> Examples:
         least = singular[-1] if examples <= paths * width else 0.0
         if is_lost and temperature <= variance * (rounding * singular[0] ** 2 - least**2):
             raise ValueError(
-                f"temperature={temperature} needs an invertible kernel, but the {examples} examples "
-                f"have singular values from {least:.3g} to {singular[0]:.3g}"
+                f"temperature={temperature} needs an invertible kernel, but features have "
+                f"singular values from {least:.3g} to {singular[0]:.3g}"
             )
-    adds_zeros = usual * outputs <= MANY_ROWS and not is_in_traced_code(temperature) and bool(temperature > 0)
-    # The size follows from the shape of the data and not from their rank, so that it needs no compilation.
+    is_small = usual * outputs <= MANY_ROWS and not is_in_traced_code(temperature)
+    adds_zeros = is_small and bool(temperature > 0)
+    # A size that depends on the rank of the data would need a compilation.
     size = shared_size(usual) if adds_zeros else len(features)
     directions = None
     if not is_tabulated(paths, size):
@@ -127,14 +121,12 @@ def _ranges(architecture: Architecture, data: Data) -> Iterator[Requirement]:
         yield Requirement(beyond("traced"), holds, lambda value=value, beyond=beyond: beyond(np.max(np.abs(value))))
 
 
-def _rotated(features: np.ndarray, labels: np.ndarray, decomposes: bool):
+def _rotated(features, labels, decomposes: bool):
     """Rotate examples, phi -> O phi and y -> O y, and leave out rows without features.
 
-    The rows of O are the left singular vectors of the features, so the norm of
-    each rotated row is a singular value. Rows with singular values below the
-    rounding error are left out. One row of zeros has the labels that no feature
-    explains. Otherwise the rotation is a QR factorisation, and the norm stands
-    for the largest singular value.
+    The rows of O are left singular vectors, or those of a QR factorisation. One
+    row of zeros has the labels that no feature explains. Return singular values,
+    or the norm.
     """
     examples, paths, width = features.shape
     flat, columns = features.reshape(examples, -1), paths * width
@@ -146,8 +138,8 @@ def _rotated(features: np.ndarray, labels: np.ndarray, decomposes: bool):
             labels, rest = left.T @ labels, labels - left @ (left.T @ labels)
         else:
             singular = np.linalg.norm(flat, keepdims=True).ravel()
-            upper = np.linalg.qr(np.hstack([flat, labels]), mode="r")
-            flat, labels, rest = upper[:columns, :columns], upper[:columns, columns:], upper[columns:, columns:]
+            flat, labels = np.hsplit(np.linalg.qr(np.hstack([flat, labels]), mode="r"), [columns])
+            flat, labels, rest = flat[:columns], labels[:columns], labels[columns:]
     if len(flat) < examples:
         unexplained = np.linalg.norm(rest, axis=0, keepdims=True)
         flat, labels = np.vstack([flat, np.zeros(columns)]), np.vstack([labels, unexplained])
@@ -155,7 +147,7 @@ def _rotated(features: np.ndarray, labels: np.ndarray, decomposes: bool):
 
 
 def shared_size(size: int) -> int:
-    """Round a size up to 8, ..., 15 times a power of two, which similar data sets share."""
+    """Round a size up to 8, ..., 15 times a power of two."""
     step = 2 ** max(0, (size - 1).bit_length() - 4)
     return step * -(-size // step)
 
@@ -168,10 +160,7 @@ def with_zeros(features: Array | np.ndarray, size: int, widens: bool = True) -> 
 
 
 def _in_spanned_directions(features: np.ndarray) -> tuple[np.ndarray, Array | None]:
-    """Rotate the input features, and drop directions without features, such as black pixels.
-
-    Return the features and the kept directions, or None if all are kept.
-    """
+    """Drop directions without features, such as black pixels; return those kept, None if all."""
     width = features.shape[2]
     with threads_for(width):
         upper = np.linalg.qr(features.reshape(-1, width), mode="r")

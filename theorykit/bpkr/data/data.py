@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import equinox as eqx
@@ -12,7 +13,7 @@ from jax.typing import ArrayLike
 from ... import checks
 from ...precision import require_float64
 from ...symbolic.documents.display import DisplayMixin
-from ...symbolic.documents.document import Block, Table, Text, verbatim
+from ...symbolic.documents.document import Table, Text, verbatim
 from ...symbolic.documents.values import number
 from ...threads import threads_for
 from ..features.implicit import Features, ImplicitFeatures, PathFeatures
@@ -24,22 +25,12 @@ from .classes import Classes, Coding, Labels, find_classes
 class Data(DisplayMixin, eqx.Module):
     """Training data and optional test data. `bpkr.Problem` checks them.
 
-    - `features`: path features (examples, paths, features), as
-      `bpkr.path_features` returns them.
+    - `features`: (examples, paths, features), as from `bpkr.path_features`.
     - `labels`: (examples,), or (examples, outputs) for several outputs.
       `bpkr.kernel` does not need labels.
     - `test_features`, `test_labels`: the same for test examples.
     - `classes`: the classes that the labels encode, if any.
-    - `replaces`: number of examples that `of_batches` replaced, if any.
-
-    Example:
-        >>> import numpy as np
-        >>> from theorykit import bpkr
-        >>> rng = np.random.default_rng(0)
-        >>> bpkr.Data(rng.normal(size=(20, 2, 5)), rng.normal(size=20))
-        Data: 20 training examples
-        features  array, 20 examples x 2 paths x 5 features
-        labels    -1.60515 to 3.06604
+    - `replaces`: number of examples that `of_batches` replaced.
     """
 
     features: Any = None
@@ -49,7 +40,7 @@ class Data(DisplayMixin, eqx.Module):
     classes: Classes | None = eqx.field(static=True, default=None)
     replaces: int = eqx.field(static=True, default=0)
 
-    def _view(self) -> Iterator[Block]:
+    def _view(self):
         yield Text(f"**Data**: {data_line(self)}")
         yield Table(tuple(data_rows(self)))
 
@@ -60,8 +51,11 @@ class Data(DisplayMixin, eqx.Module):
         return max(0, self.replaces - rows) * (np.size(self.labels) // rows)
 
     @property
+    def examples(self) -> int:
+        return self.replaces or len(self.features)
+
+    @property
     def label_count(self) -> int:
-        """Number of training labels, of all examples and outputs."""
         return np.size(self.labels) + self.omitted
 
     @classmethod
@@ -77,15 +71,9 @@ class Data(DisplayMixin, eqx.Module):
         """Make data from class labels.
 
         Args:
-            features: path features (examples, paths, features).
-            labels: classes of any type that can be sorted, (examples,).
-            test_features: path features of test examples.
-            test_labels: their classes, all of which must be in `labels`.
-            coding: how outputs encode the classes; see `bpkr.Classes`.
-
-        Raises:
-            ValueError: a label is missing, there is only one class, or a
-                test label is not one of the classes.
+            features, test_features: (examples, paths, features).
+            labels, test_labels: classes (examples,); see `bpkr.find_classes`.
+            coding: see `bpkr.Classes`.
         """
         checks.check_aligned(features=features, labels=labels)
         checks.check_aligned(test_features=test_features, test_labels=test_labels)
@@ -103,27 +91,16 @@ class Data(DisplayMixin, eqx.Module):
     ) -> Data:
         """Make data from batches, for more examples than memory holds.
 
-        QR factorisations rotate the examples, which does not change the
-        action. For D features of all paths and C outputs, at most D + C
+        QR factorisations rotate the examples, which leaves the action
+        unchanged. For D features of all paths and C outputs, at most D + C
         rotated examples are nonzero.
 
         Args:
             batches: pairs of features and labels, as in `Data`.
-            test_features: path features of test examples.
-            test_labels: their labels, as outputs.
-            classes: the classes that the labels encode, if any.
+            test_features, test_labels, classes: as in `Data`.
 
         Raises:
             ValueError: an array is not finite, or shapes do not match.
-
-        Example:
-            >>> import numpy as np
-            >>> from theorykit import bpkr
-            >>> features, labels = np.ones((100, 2, 5)), np.ones(100)
-            >>> batches = ((features, labels) for _ in range(3))
-            >>> data = bpkr.Data.of_batches(batches)
-            >>> data.features.shape, data.label_count
-            ((11, 2, 5), 300)
         """
         waiting, shapes, total = [], None, 0
         for features, labels in batches:
@@ -138,9 +115,8 @@ class Data(DisplayMixin, eqx.Module):
                 waiting = [_triangular(waiting)]
         if shapes is None:
             raise ValueError("batches must have at least one pair (features, labels), got none")
-        columns = int(np.prod(shapes[0]))
-        features, labels = np.hsplit(_triangular(waiting), [columns])
-        features, labels = (part.reshape(-1, *shape) for part, shape in zip((features, labels), shapes, strict=True))
+        features, labels = np.hsplit(_triangular(waiting), [int(np.prod(shapes[0]))])
+        features, labels = features.reshape(-1, *shapes[0]), labels.reshape(-1, *shapes[1])
         return cls(features, labels, test_features, test_labels, classes, total)
 
 
@@ -151,18 +127,15 @@ def _triangular(parts: list[np.ndarray]) -> np.ndarray:
 
 
 def data_line(data: Data) -> str:
-    """Return the numbers of training and test examples, in words."""
-    train, tested = (0 if each is None else np.shape(each)[0] for each in (data.features, data.test_features))
+    tested = 0 if data.test_features is None else len(data.test_features)
     more = f", {checks.counted(tested, 'test example')}" if tested else ""
-    return f"{checks.counted(data.replaces or train, 'training example')}{more}"
+    return f"{checks.counted(data.examples, 'training example')}{more}"
 
 
 def data_rows(data: Data) -> Iterator[tuple[str, str]]:
-    """Yield rows of a table of features and labels."""
     kind = "kernels of tokens" if isinstance(data.features, ImplicitFeatures) else "array"
     sizes = zip(np.shape(data.features), ("example", "path", "feature"), strict=True)
-    replaced = f", for {data.replaces:,}" if data.replaces else ""
-    yield "features", f"{kind}, {' x '.join(checks.counted(*size) for size in sizes)}{replaced}"
+    yield "features", f"{kind}, {' x '.join(checks.counted(*size) for size in sizes)}"
     if data.labels is not None:
         yield "labels", number(data.labels) if data.classes is None else verbatim(data.classes.listed)
 
@@ -172,26 +145,25 @@ def check_data(architecture: Architecture, data: Data) -> Data:
     require_float64()
     checked_architecture(architecture)
     checks.checked_instance("data", data, Data, "such as bpkr.Data(features, labels)")
-    features, labels = _checked_examples(architecture, data.features, data.labels)
-    tested, test_labels = data.test_features, data.test_labels
-    if tested is not None:
-        tested, test_labels = _checked_examples(architecture, tested, test_labels, "test_")
-        check_same_width(features.shape[2], tested, "test_features")
-    elif test_labels is not None:
-        raise ValueError("test_labels need test_features: pass both or neither")
-    return Data(features, labels, tested, test_labels, data.classes, data.replaces)
-
-
-def _checked_examples(architecture: Architecture, features: Any, labels: Any, prefix: str = "") -> tuple[Any, Any]:
-    name, outputs = f"{prefix}labels", architecture.outputs
-    checks.check_aligned(**{f"{prefix}features": features, name: labels})
-    features = checked_features(architecture, features, f"{prefix}features")
-    if labels is None:
-        return features, None
-    labels = checks.finite_array(name, labels, _axes(labels))
-    if labels.shape != (len(features), *((outputs,) if outputs > 1 else ())):
-        raise ValueError(f"{name} have shape {labels.shape}, for {len(features)} examples and outputs={outputs}")
-    return features, labels
+    parts, outputs = {}, architecture.outputs
+    for prefix in ("", "test_"):
+        names = f"{prefix}features", f"{prefix}labels"
+        features, labels = (getattr(data, name) for name in names)
+        if features is None and prefix:
+            if labels is not None:
+                raise ValueError("test_labels need test_features")
+            continue
+        checks.check_aligned(**{names[0]: features, names[1]: labels})
+        features = checked_features(architecture, features, names[0])
+        if labels is not None:
+            labels = checks.finite_array(names[1], labels, _axes(labels))
+            shape = (len(features), outputs)[: 1 if outputs == 1 else 2]
+            if labels.shape != shape:
+                raise ValueError(f"{names[1]} must have shape {shape} for outputs={outputs}, got {labels.shape}")
+        parts |= {names[0]: features, names[1]: labels}
+    if "test_features" in parts:
+        check_same_width(parts["features"].shape[2], parts["test_features"], "test_features")
+    return replace(data, **parts)
 
 
 def _axes(labels: Any) -> str:
@@ -199,7 +171,6 @@ def _axes(labels: Any) -> str:
 
 
 def check_same_width(width: int, others: Features, name: str) -> None:
-    """Raise `ValueError` unless `others` have `width` input features."""
     if others.shape[2] != width:
         raise ValueError(f"features have {width} input features, but {name} have {others.shape[2]}")
 
@@ -207,10 +178,8 @@ def check_same_width(width: int, others: Features, name: str) -> None:
 def checked_features(
     architecture: Architecture, features: ArrayLike | ImplicitFeatures, name: str = "features"
 ) -> PathFeatures:
-    """Return path features (examples, paths, features) that fit the architecture."""
     activations = (IDENTITY,)
     if isinstance(features, ImplicitFeatures):
-        require_float64()
         activations = features.activations
         arrays = map(checks.on_host, (features.tokens, features.readings, features.variances))
         finite = [checks.array_module(each).isfinite(each) for each in arrays]
@@ -219,9 +188,8 @@ def checked_features(
         features = checks.finite_array(name, features, "examples paths features")
     if activations != architecture.activations:
         raise ValueError(
-            f"{name} are for the activations {activations}, but the architecture has "
-            f"{architecture.activations}: pass the result of bpkr.path_features for it"
+            f"{name} are for the activations {activations}, but the architecture has {architecture.activations}"
         )
     if features.shape[1] != architecture.paths:
-        raise ValueError(f"{name} of shape {features.shape} must have {architecture.paths} paths, as the architecture")
+        raise ValueError(f"{name} must have {architecture.paths} paths, got shape {features.shape}")
     return features

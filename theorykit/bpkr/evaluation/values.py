@@ -111,7 +111,7 @@ class Prediction(DisplayMixin, eqx.Module):
         yield Text(f"**Prediction** for {counted(len(self.mean), 'test example')}, without label noise")
         rows = [("mean", brief(self.mean)), ("standard deviation", brief(np.sqrt(self.variance)))]
         if self.classes is not None:
-            rows.append(("classes", verbatim(self.classes._shares(self.mean))))
+            rows.append(("classes", verbatim(self.classes.listed)))
         yield Table((*rows, *([("ansatz", self.ansatz)] if self.ansatz else [])))
 
 
@@ -144,7 +144,7 @@ def predict(problem: Problem, order_parameters: PointLike, test_features: Featur
 def prediction_at(problem: Problem, order_parameters: OrderParameters, test_features: Features) -> Prediction:
     """Predict without checks. Order parameters may be singular."""
     u1, kernel, outputs = order_parameters.first, problem.examples.kernel, problem.architecture.outputs
-    between = kernel.between(u1, problem.examples.tested(test_features))
+    between = kernel_between(u1, problem.examples.tested(test_features), kernel.features)
     kernels = kernel.matrix(u1), between, kernel_diagonal(u1, test_features)
     found = prediction_from_kernels(problem.bound, *kernels, problem.examples.labels)
     return found if outputs == 1 else jax.tree.map(lambda array: array.reshape(-1, outputs), found)

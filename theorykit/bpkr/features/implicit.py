@@ -1,8 +1,7 @@
 """Path features of nonlinear embeddings, represented by kernels instead of vectors.
 
-The features of a token under an embedding phi(V_0 x) are vectors whose inner products
-are the kernel E[phi phi'] of the hidden units. Path pi reads a weighted sum of these
-vectors from example mu, and the theory needs only
+Features of tokens under an embedding phi(V_0 x) have the kernel kappa = E[phi phi'] of the
+hidden units as inner products. Path pi reads their sum with weights q^pi, so that
 
     K^{pi pi'}_{mu nu} = sum_{s s'} q^pi_s(mu) kappa(x^mu_s, x^nu_s') q^pi'_s'(nu).
 """
@@ -28,10 +27,9 @@ from .pair_averages import REFUSED, WARNED, Rule, joint, rule_over
 
 # Smallest variance of a hidden unit: its square does not underflow.
 _LEAST = 1e-150
-# Largest rounding error of a correlation, which is one for equal tokens.
+# Largest rounding error of a correlation.
 _ROUNDING = 8 * np.finfo(np.float64).eps
-
-# Number of entries of the kernel between tokens in memory at a time.
+# Entries of the kernel between tokens in memory at a time.
 _HELD = 2**22
 
 Rules = tuple[Rule | None, ...]
@@ -43,18 +41,14 @@ class KernelWarning(UserWarning):
 
 
 class ImplicitFeatures(eqx.Module):
-    """Path features by their kernels, in place of an array of path features.
-
-    `path_features` returns them for architectures with nonlinear units.
+    """Path features by their kernels, which `path_features` returns for nonlinear units.
 
     - `tokens` (examples, tokens, features): inputs, scaled so that their inner
       products are the covariance of the embedding's hidden units.
-    - `readings` (examples, tokens, paths): weight with which each path reads
-      each token, Eq. (7).
-    - `variances`: prior variances of the dense layers above, up to the last
-      nonlinear layer.
-    - `activations`: the functions phi of the embedding and of these layers.
-    - `rules`: how to compute the kernel after each function.
+    - `readings` (examples, tokens, paths): weights of tokens in paths, Eq. (7).
+    - `variances`: of the dense layers up to the last nonlinear one.
+    - `activations`, `rules`: the functions phi of embedding and dense layers,
+      and how to compute their kernels.
     """
 
     tokens: Float[Array, "examples tokens features"]
@@ -69,19 +63,17 @@ class ImplicitFeatures(eqx.Module):
 
     @property
     def shape(self) -> tuple[int, int, int]:
-        """(examples, paths, input features), as for explicit features."""
         return len(self.tokens), self.readings.shape[2], self.tokens.shape[2]
 
     def __len__(self) -> int:
         return len(self.tokens)
 
     def __getitem__(self, examples: Any) -> "ImplicitFeatures":
-        """Select some examples with a slice, or with an array of indices or booleans."""
         chosen = jnp.arange(len(self))[examples]
         return replace(self, tokens=self.tokens[chosen], readings=self.readings[chosen])
 
     def pair_kernels(self) -> Float[Array, "pairs examples examples"]:
-        """Return the kernels of pairs of paths above the diagonal, and half of those on it."""
+        """Return `Kernel.pairs`."""
         rows, columns = np.triu_indices(self.shape[1])
         weight = np.where(rows == columns, 0.5, 1.0)[:, None]
         return self.by_example(self, lambda kernels: weight * kernels[rows, columns]).swapaxes(0, 1)
@@ -103,7 +95,7 @@ class ImplicitFeatures(eqx.Module):
         return jax.lax.map(of_example, (self.tokens, self.readings))
 
     def by_example(self, other: "ImplicitFeatures", reduce: Callable[[Array], Array]) -> Array:
-        """Apply `reduce` to K^{pi pi'} between each example and all of `other`, (paths, paths, others)."""
+        """Apply `reduce` to K (paths, paths, others) between each example and all of `other`."""
         rules, (examples, count) = tuple(map(joint, self.rules, other.rules)), self.tokens.shape[:2]
         flat = [each.tokens.reshape(-1, each.tokens.shape[2]) for each in (self, other)]
         here, there = ((each, token_units(self.activations, rules, self.variances, each)) for each in flat)
@@ -118,16 +110,14 @@ class ImplicitFeatures(eqx.Module):
             kernels = jnp.einsum("esa,esvt,vtb->eabv", self.readings[chosen], between, other.readings)
             return jax.vmap(reduce)(kernels)
 
-        # Repeat the last example in the last batch, and drop the results.
         chosen = jnp.minimum(jnp.arange(-(-examples // batch) * batch), examples - 1)
         found = jax.lax.map(of_batch, chosen.reshape(-1, batch))
         return found.reshape(-1, *found.shape[2:])[:examples]
 
 
 PathFeatures = Float[Array, "examples paths features"] | ImplicitFeatures
-"""Path features, either explicit or represented by their kernels."""
+# For several arguments, whose axes would share names.
 Features = Array | ImplicitFeatures
-"""Path features of any shape, where axes of several arguments would share names."""
 
 
 class Units(NamedTuple):
@@ -142,11 +132,7 @@ Tokens = tuple[Float[Array, "tokens features"], tuple[Units, ...]]
 
 
 def rules_for(activations: Sequence[Activation], variances: Array, tokens: Array) -> Rules:
-    """Choose how to compute the kernel after each function for these tokens.
-
-    Warns if the relative error of a kernel may be above 1e-10, and raises
-    `ValueError` if it may be above 1e-3.
-    """
+    """Choose how to compute kernels; warn of relative errors above 1e-10, refuse above 1e-3."""
     if is_traced(tokens, variances):
         return tuple(rule_over(activation, None)[0] for activation in activations)
     rules: Rules = ()
@@ -162,9 +148,8 @@ def rules_for(activations: Sequence[Activation], variances: Array, tokens: Array
         if error <= WARNED:
             continue
         message = (
-            f"the kernel of the function {activation.name} has a relative error of up to {error:.2g}: the "
-            "function oscillates too fast, has too many kinks, or is not finite or not square integrable "
-            f"at these variances, {np.min(own):.3g} to {np.max(own):.3g}"
+            f"the kernel of the function {activation.name} has a relative error of up to {error:.2g} "
+            f"at variances from {np.min(own):.3g} to {np.max(own):.3g}"
         )
         if not error <= REFUSED:
             raise ValueError(message)
@@ -172,9 +157,7 @@ def rules_for(activations: Sequence[Activation], variances: Array, tokens: Array
     return rules
 
 
-def token_units(
-    activations: Sequence[Activation], rules: Rules, variances: Array, tokens: Float[Array, "tokens features"]
-) -> tuple[Units, ...]:
+def token_units(activations, rules: Rules, variances, tokens: Array) -> tuple[Units, ...]:
     """Return the units of the embedding and of the dense layers above it."""
     own, found = jnp.sum(tokens**2, axis=1), []
     for activation, rule, variance in zip(activations, rules, [1.0, *variances], strict=True):
@@ -188,9 +171,7 @@ def token_units(
     return tuple(found)
 
 
-def token_kernel(
-    activations: Sequence[Activation], rules: Rules, variances: Array, one: Tokens, other: Tokens
-) -> Float[Array, "tokens others"]:
+def token_kernel(activations, rules: Rules, variances, one: Tokens, other: Tokens) -> Float[Array, "tokens others"]:
     """Return the kernel between tokens, divided by the `variances` of dense layers."""
     between = one[0] @ other[0].T
     layers = zip(activations, rules, [1.0, *variances], one[1], other[1], strict=True)
@@ -198,13 +179,12 @@ def token_kernel(
         own, between, others = here.variance[:, None], variance * between, there.variance[None, :]
         if activation.is_linear:
             continue
-        # Set correlations to +-1 if they differ from it only by rounding.
         correlation = between / (jnp.sqrt(own) * jnp.sqrt(others))
         ends = jnp.abs(correlation) > 1 - _ROUNDING
         signs = jax.lax.stop_gradient(jnp.sign(correlation))
         correlation = jnp.where(ends, signs, jnp.where(ends, 0.0, correlation))
         if rule is None:
-            # The formula has no derivative at parallel tokens.
+            # The formula has no derivative there.
             inner, parallel, opposite = _closed(activation)
             at_ends = jnp.where(correlation > 0, parallel(own, others), opposite(own, others))
             between = jnp.where(ends, at_ends, inner(own, jnp.where(ends, 0.0, correlation), others))

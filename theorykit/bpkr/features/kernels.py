@@ -1,6 +1,4 @@
-"""The kernel K(U_1) among examples, Eq. (10), for every form of the path features.
-
-All outputs share the features. With C outputs, U_1 and K consist of C x C matrices:
+"""The kernel K(U_1) among examples, Eq. (10). All outputs share the features:
 
     K_{(mu c)(nu d)} = sum_{pi pi'} U_1^{(pi c)(pi' d)} phi^pi_mu . phi^pi'_nu.
 
@@ -26,9 +24,9 @@ from .implicit import Features, ImplicitFeatures, PathFeatures
 PathMatrix = Float[Array, "paths paths"]
 """A matrix between paths, such as U_1."""
 
-# Tabulate kernels of pairs up to this number of bytes, the size of a cache.
+# Largest table of kernels of pairs in bytes, the size of a cache.
 _TABLE_BYTES = 2**25
-# Time of an operation on a table relative to one in a product of matrices.
+# Time of an operation on a table, relative to products of matrices.
 _TRAFFIC = 4.0
 # Largest rounding error of given kernels, relative to the largest value.
 _ROUNDING = 1e-10
@@ -37,10 +35,8 @@ _ROUNDING = 1e-10
 class Kernel(eqx.Module):
     """K among examples as a linear function of U_1, with one row per (example, output).
 
-    - `features`: the path features of the examples.
-    - `pairs`: a table of the kernels of pairs of paths above the diagonal, and
-      half of those on it. None for arrays with many paths or examples.
-    - `outputs`: number of outputs.
+    `pairs` has the kernels of pairs of paths above the diagonal, and half of
+    those on it. It is None for many paths or examples.
     """
 
     features: PathFeatures
@@ -49,7 +45,6 @@ class Kernel(eqx.Module):
 
     @property
     def rows(self) -> int:
-        """Number of rows of K."""
         return len(self.features) * self.outputs
 
     @property
@@ -65,10 +60,10 @@ class Kernel(eqx.Module):
         if self.pairs is None:
             return kernel_between(u1, self.features, self.features)
         # The pairs below the diagonal give the transpose of those above.
-        count, paths = len(self.pairs), self.features.shape[1]
-        above, outputs = np.triu_indices(paths), (self.outputs, self.outputs)
-        weights = _by_output(u1, paths)[above[0], :, above[1]].reshape(count, -1)
-        half = (weights.T @ self.pairs.reshape(count, -1)).reshape(*outputs, *self.pairs.shape[1:])
+        paths = self.features.shape[1]
+        rows, columns = np.triu_indices(paths)
+        weights = _by_output(u1, paths)[rows, :, columns]
+        half = jnp.tensordot(weights, self.pairs, axes=(0, 0))
         half = half.transpose(2, 0, 3, 1).reshape(self.rows, self.rows)
         return half + half.T
 
@@ -77,20 +72,11 @@ class Kernel(eqx.Module):
         (found,) = jax.vjp(self.matrix, u1)[1](in_kernel)
         return (found + found.T) / 2
 
-    def between(self, u1: PathMatrix, others: Features) -> Float[Array, "otherrows rows"]:
-        """Compute K between other examples and these."""
-        return kernel_between(u1, others, self.features)
-
-    def curvature(
-        self,
-        resolvent: Float[Array, "rows rows"],
-        representer: Float[Array, "rows one"],
-        has_log_determinant: bool = True,
-    ) -> Float[Array, "entries entries"]:
+    def curvature(self, resolvent, representer, has_log_determinant: bool = True) -> Float[Array, "entries entries"]:
         """Compute the second derivative of E in the entries of U_1.
 
         It is -tr(A R B R) + 2 v^T A R B v for changes A and B of K, with
-        R = (K + T I)^-1 and v = R y. The trace is from the log-determinant.
+        R = (K + T I)^-1 and v = R y. The log-determinant gives the trace.
         """
         by_table, by_features = self._costs()
         if by_features < by_table:
@@ -129,14 +115,14 @@ class Kernel(eqx.Module):
             products = jnp.zeros((count,) * 4).at[rows, columns].set(above)
             products = products.at[columns, rows].set(above.swapaxes(1, 2))
             curvature = curvature - products.transpose(1, 3, 2, 0)
-        # Sum over both orders of each pair; pairs on the diagonal have only one.
+        # Sum over both orders of each pair.
         curvature = (curvature + curvature.swapaxes(0, 1))[rows, columns]
         curvature = (curvature + curvature.swapaxes(1, 2))[:, rows, columns]
         weight = np.where(rows == columns, 0.5, 1.0)
         return weight[:, None] * curvature * weight
 
     def operations(self) -> float:
-        """Count the operations of K and its gradient, in units of those in products of matrices."""
+        """Count the operations of K and its gradient, in those of products of matrices."""
         if self.pairs is not None:
             return _TRAFFIC * 4 * self.pairs.size * self.outputs**2
         return 3.0 * self.rows**2 * math.prod(self.features.shape[1:])
@@ -145,7 +131,7 @@ class Kernel(eqx.Module):
         """Count the operations of `curvature`, and its memory in bytes."""
         return min(self._costs())
 
-    def _costs(self) -> tuple[tuple[float, float], tuple[float, float]]:
+    def _costs(self):
         # From the table and from features.
         (examples, paths, size), rows = self.features.shape, self.rows
         count = paths * self.outputs
@@ -159,7 +145,6 @@ class Kernel(eqx.Module):
 
 
 def kernel_of(features: PathFeatures, outputs: int = 1) -> Kernel:
-    """Return the kernel of path features, with a table if it is small."""
     if isinstance(features, ImplicitFeatures):
         return Kernel(features, _pairs_of_tokens(features), outputs)
     pairs = None
@@ -176,7 +161,6 @@ _pairs_of_tokens = jit(ImplicitFeatures.pair_kernels)
 
 
 def is_tabulated(paths: int, examples: int) -> bool:
-    """Return whether the kernels of all pairs of paths are computed once and kept."""
     return 8 * math.comb(paths + 1, 2) * examples**2 <= _TABLE_BYTES
 
 
@@ -206,12 +190,11 @@ def kernel_diagonal(u1: PathMatrix, features: Features) -> Float[Array, " rows"]
 def features_of_kernels(kernels: ArrayLike) -> Float[Array, "examples paths features"]:
     """Find path features with inner products phi^pi_mu . phi^pi'_nu equal to `kernels`.
 
-    Pass training and test examples together, and slice the features. The theory
-    treats the layers above as linear.
+    Pass training and test examples together, and slice the features.
 
     Args:
-        kernels: (paths, paths, examples, examples), or
-            (examples, examples) for a single path, such as a measured kernel.
+        kernels: (paths, paths, examples, examples), or (examples, examples)
+            for one path.
 
     Raises:
         ValueError: the kernels are not symmetric or not positive semidefinite.
@@ -228,10 +211,9 @@ def features_of_kernels(kernels: ArrayLike) -> Float[Array, "examples paths feat
     values, vectors = np.linalg.eigh((gram + gram.T) / 2)
     if asymmetry > _ROUNDING * largest or values[0] < -_ROUNDING * values[-1]:
         raise ValueError(
-            f"kernels must be symmetric and positive semidefinite, but entries differ by {asymmetry:.3g} "
-            f"and eigenvalues range from {values[0]:.3g} to {values[-1]:.3g}"
+            "kernels must be symmetric and positive semidefinite, but "
+            f"differ by {asymmetry:.3g}, with eigenvalues from {values[0]:.3g}"
         )
-    # Drop directions that exist only because of rounding.
     kept = max(1, int(np.sum(values > np.finfo(np.float64).eps * len(values) * values[-1])))
     features = vectors * np.sqrt(values.clip(0.0))
     return jnp.asarray(features[:, -kept:].reshape(examples, paths, kept))

@@ -1,15 +1,14 @@
-"""Compute E[phi(x) phi(y)] for Gaussian pairs with any variances and correlation, and estimate the error.
+"""Compute E[phi(x) phi(y)] for Gaussian pairs, with an estimate of the error.
 
 Mehler's formula expands phi at each variance in orthonormal Hermite polynomials h_n,
 
     E[phi(x) phi(y)] = sum_n a_n(v) a_n(w) rho^n,   a_n(v) = E[phi(sqrt(v) z) h_n(z)].
 
 The remainder after N terms is at most |rho|^N times the root of the product of
-both remainders of Parseval's sum. It is large for |rho| near one if phi has kinks
-or steps, or is steep. Such pairs are integrated over panels in rotated coordinates,
-x = sqrt(v) (c p + s q) and y = sqrt(w) (c p - s q), where c and s are the cosine and
-sine of half the angle arccos(rho). Panels in p are split at every edge of either
-factor, and panels in q where an edge of one factor crosses a kink of the other.
+both remainders of Parseval's sum. If it is large, because phi is steep or has kinks,
+pairs are integrated over panels in rotated coordinates, x = sqrt(v) (c p + s q) and
+y = sqrt(w) (c p - s q), with cosine and sine of half the angle arccos(rho). Panels in
+p are split at edges of both factors, and panels in q where an edge crosses a kink.
 Sources: Mehler (1866); Genz, Statistics and Computing 14 (2004) 251.
 """
 
@@ -24,59 +23,56 @@ import mpmath
 import numpy as np
 import scipy
 from jaxtyping import Array, Float
-from sympy import Expr, Piecewise
+from sympy import Piecewise
 from sympy.core.relational import Relational
 
 from ...codegen import interpret
 from ...symbolic.functions import many_digits
 from ..specification.activations import CORRELATION, NAMED, OTHER, OWN, UNIT, Activation, apply_to
 
-# Relative errors of a kernel above which we warn, and refuse.
+# Relative errors above which we warn, and refuse.
 WARNED, REFUSED = 1e-10, 1e-3
-# Relative error of a pair above which panels replace Mehler's sum.
+# Relative error above which panels replace Mehler's sum.
 _TOLERANCE = 1e-11
 # Fraction of a mean square that Mehler's sum may omit.
 _ENOUGH = 1e-12
-# Numbers of terms to try, at most 1024 if panels compute pairs that need more.
+# Numbers of terms to try, and the most of them with panels.
 _TERMS, _BESIDE_PANELS = 2 ** np.arange(5, 13), 1024
 # Use the closed form if its rounding errors are below this.
 _EXACT = 1e-11
-# Default range of variances, and number at which errors are estimated.
+# Default range of variances, and number that is sampled.
 _RANGE, _SAMPLE = (2.0**-10, 2.0**10), 9
 # Cutoffs of single integrals, with sqrt(density), and of double integrals.
 _REACH, _REACH_OF_PAIRS = 12.5, 9.0
-# Nodes per panel in both, and largest width of a panel in double integrals.
+# Nodes per panel, and largest width of a panel in double integrals.
 _NODES, _NODES_OF_PAIRS, _WIDTH_OF_PAIRS = 24, 12, 3.0
-# Position of the nodes of empty panels, as a fraction of the range.
+# Nodes of empty panels, as a fraction of the range.
 _ELSEWHERE = 0.0123
-# Numbers of tokens, pairs and entries per batch, for the cache of a CPU.
+# Tokens, pairs and entries per batch, for the cache of a CPU.
 _TOKENS, _PAIRS, _ENTRIES = 16, 16, 2**14
 # Largest numbers of edges in single and in double integrals.
 _MOST_EDGES, _MOST_EDGES_OF_PAIRS = 400, 80
-# Pairs of sampled variances, and correlations, at which panels are probed.
+# Sampled variances and correlations at which panels are probed.
 _PROBED = tuple(product(((0, 0), (4, 4), (4, -1), (-1, -1)), (-0.99, 0.999, 0.99999, 1.0)))
-# Largest error of the function on a panel, relative to its size there, and to
-# its typical size. Errors of averages of two factors are its square.
+# Largest error on a panel, relative to the function there and to its typical
+# size. Averages of two factors have its square.
 _RESOLVED, _NEGLIGIBLE = 3e-7, 1e-14
 _POINTS, _WEIGHTS = np.polynomial.legendre.leggauss(14)
 _LEGENDRE = np.polynomial.legendre.legvander(_POINTS, 13) * _WEIGHTS[:, None] * (np.arange(14) + 0.5)
-# Points that are dense at the ends of a panel, where nodes may miss a feature.
+# Points near the ends of a panel, which nodes may miss.
 _ENDS = 1 - 2.0 ** -np.arange(14)
 _TRIED = np.concatenate([-_ENDS, _ENDS])
 _AT_TRIED = np.polynomial.legendre.legvander(_TRIED, 13).T
-
 
 Function = Callable[[np.ndarray], np.ndarray]
 
 
 @dataclass(frozen=True)
 class Rule:
-    """A rule that computes averages of a function.
+    """How to compute averages of phi at variances from `least` to `most`.
 
-    - `activation`: the function phi.
-    - `least`, `most`: the range of variances.
     - `edges`: values of the argument between which phi is smooth.
-    - `centres`: kinks of phi, or the edge about which panels are finest.
+    - `centres`: kinks, or the edge about which panels are finest.
     - `terms`: number of terms of Mehler's sum.
     - `uses_panels`: whether panels compute pairs that need more terms.
     """
@@ -96,10 +92,10 @@ class Rule:
 
 
 def rule_over(activation: Activation, variances: Iterable[float] | None) -> tuple[Rule | None, float]:
-    """Choose a rule for the range of the variances, and estimate its error.
+    """Choose a rule, None for the closed form, and estimate its error.
 
-    The rule None stands for the closed form. The error is relative to
-    sqrt(E[phi(x)^2] E[phi(y)^2]), and infinite if phi is not square integrable.
+    The error is relative to sqrt(E[phi(x)^2] E[phi(y)^2]), and infinite if phi
+    is not square integrable.
     """
     if variances is None:
         return _chosen(activation, *_RANGE)
@@ -109,14 +105,13 @@ def rule_over(activation: Activation, variances: Iterable[float] | None) -> tupl
 
 
 def joint(one: Rule | None, other: Rule | None) -> Rule | None:
-    """Return a rule for the union of the ranges of two rules."""
     if one is None or one == other:
         return one
     return _chosen(one.activation, min(one.least, other.least), max(one.most, other.most))[0]
 
 
 @lru_cache(maxsize=256)
-def _chosen(activation: Activation, least: float, most: float) -> tuple[Rule | None, float]:
+def _chosen(activation, least, most) -> tuple[Rule | None, float]:
     if activation in NAMED.values():
         return None, 1e-15
     with np.errstate(all="ignore"):
@@ -130,7 +125,7 @@ def _chosen(activation: Activation, least: float, most: float) -> tuple[Rule | N
     return (None, error) if np.isfinite(error) and not error_of_rule < error else (rule, error_of_rule)
 
 
-def _rounding_of_closed_form(activation: Activation, least: float, most: float) -> float:
+def _rounding_of_closed_form(activation, least, most) -> float:
     """Compare the closed form, if any, with fifty digits."""
     formula, worst = activation.kernel_of_correlation, 0.0
     if formula is None:
@@ -153,7 +148,7 @@ def _rounding_of_closed_form(activation: Activation, least: float, most: float) 
     return 2 * worst + 1e-15
 
 
-def _numerical(activation: Activation, least: float, most: float) -> tuple[Rule, float]:
+def _numerical(activation, least, most) -> tuple[Rule, float]:
     variances = np.geomspace(least, most, _SAMPLE)
 
     def value(points: np.ndarray) -> np.ndarray:
@@ -168,7 +163,6 @@ def _numerical(activation: Activation, least: float, most: float) -> tuple[Rule,
     rule = Rule(activation, least, most, edges, centres, terms, uses_panels=False)
     if not resolved:
         return rule, np.inf
-    # Compare coefficients and mean squares with a finer quadrature.
     (found, squares), (finer, of_finer) = (_series(rule, value, variances, nodes) for nodes in (_NODES, _NODES + 8))
     whole = np.where(of_finer > 0, of_finer, 1.0)
     moved = 2 * np.sqrt(np.sum((finer - found) ** 2, axis=1) / whole) + np.abs(of_finer - squares) / whole
@@ -178,7 +172,7 @@ def _numerical(activation: Activation, least: float, most: float) -> tuple[Rule,
         return np.max(ends**2, axis=1) * np.exp(-(cutoff**2) / 2) / np.max(whole)
 
     off = float(np.max(moved + np.sqrt(beyond(_REACH))))
-    # The mean square minus the squared coefficients so far (Parseval) bounds the remaining terms.
+    # Parseval's sum bounds the remaining terms.
     left = np.max((squares[:, None] - np.cumsum(found**2, axis=1)) / whole[:, None], axis=0).clip(0.0)
     terms = int(next((terms for terms in _TERMS if left[min(terms, rule.terms) - 1] < _ENOUGH), rule.terms))
     if not has_panels or left[terms - 1] < _ENOUGH:
@@ -193,7 +187,7 @@ def _numerical(activation: Activation, least: float, most: float) -> tuple[Rule,
     return rule, 2 * (off + _TOLERANCE + float(worst)) + 1e-14
 
 
-def _series(rule: Rule, value: Function, variances: np.ndarray, nodes: int) -> tuple[np.ndarray, np.ndarray]:
+def _series(rule: Rule, value: Function, variances, nodes) -> tuple[np.ndarray, np.ndarray]:
     """Return a_n(v) and mean squares on the host, without compilation."""
     deviations, terms = np.sqrt(variances)[:, None], []
     points, weights = _panels(rule.edges / deviations, _REACH, rule.width, nodes)
@@ -205,10 +199,10 @@ def _series(rule: Rule, value: Function, variances: np.ndarray, nodes: int) -> t
     return np.stack(terms, axis=1), np.sum(weighted * root * values, axis=1)
 
 
-def _kinks(function: Expr, reach: float) -> tuple[float, ...]:
-    """Find kinks and steps: sign changes of conditions of a piecewise function."""
+def _kinks(function, reach) -> tuple[float, ...]:
+    """Find kinks and steps, where conditions of a piecewise function change."""
     found, points = set(), np.geomspace(1e-9 * reach, reach, 4001)
-    # Points without symmetry and without zero, which many functions have as a root.
+    # Without symmetry and zero, which is a root of many functions.
     points = np.concatenate([-1.0001 * points[::-1], points])
     for condition in function.rewrite(Piecewise).atoms(Relational):
 
@@ -221,11 +215,10 @@ def _kinks(function: Expr, reach: float) -> tuple[float, ...]:
     return tuple(sorted(place for place in found if abs(place) < reach))
 
 
-def _edges(value: Function, kinks: tuple[float, ...], variances: np.ndarray) -> tuple[tuple[float, ...], bool]:
-    """Halve panels until they resolve phi. Return edges, and whether they are few."""
+def _edges(value: Function, kinks, variances) -> tuple[tuple[float, ...], bool]:
+    """Halve panels until they resolve phi; return edges, and whether they do."""
     normals, finest, reach = np.linspace(-6, 6, 600), np.sqrt(variances[0]), _REACH * np.sqrt(variances[-1])
     density = np.exp(-(normals**2) / 2) / np.sum(np.exp(-(normals**2) / 2))
-    # At the smallest size alone, rounding at large arguments would matter.
     squares = value(np.sqrt(variances)[:, None] * normals) ** 2 @ density
     scale = (np.min(squares) * np.max(squares)) ** 0.25
     edges = np.unique(np.clip([-reach, -1.0, 0.0, 1.0, reach, *kinks], -reach, reach))
@@ -234,17 +227,16 @@ def _edges(value: Function, kinks: tuple[float, ...], variances: np.ndarray) -> 
         middle, half = (left + right) / 2, (right - left) / 2
         values, tried = (value(middle[:, None] + half[:, None] * points) for points in (_POINTS, _TRIED))
         series = values @ _LEGENDRE
-        # The last Legendre coefficients show whether the panel resolves phi.
         error = np.maximum(np.max(np.abs(series[:, -3:]), axis=1), np.max(np.abs(series @ _AT_TRIED - tried), axis=1))
         fine = error <= np.maximum(_RESOLVED * np.max(np.abs(values), axis=1), _NEGLIGIBLE * scale)
-        # Near a weak singularity panels become too narrow to matter.
+        # Near a weak singularity panels are too narrow to matter.
         fine |= error * half <= _NEGLIGIBLE * scale * finest
         done += [*left[fine]]
         left, right = (np.concatenate(each) for each in ((left[~fine], middle[~fine]), (middle[~fine], right[~fine])))
     return tuple(float(edge) for edge in sorted({*done, *left, reach})), not len(left)
 
 
-def _panels(places: Array, reach: float, width: float, nodes: int) -> tuple[Array, Array]:
+def _panels(places, reach, width, nodes) -> tuple[Array, Array]:
     """Return nodes and weights over panels between `places` (pairs, places) and a grid."""
     xp = np if isinstance(places, np.ndarray) else jnp
     grid = np.linspace(-reach, reach, int(np.ceil(2 * reach / width)) + 1)
@@ -252,12 +244,12 @@ def _panels(places: Array, reach: float, width: float, nodes: int) -> tuple[Arra
     edges = xp.sort(xp.concatenate([xp.clip(places, -reach, reach), grid], axis=1), axis=1)
     points, weights = np.polynomial.legendre.leggauss(nodes)
     left, half = edges[:, :-1, None], (edges[:, 1:] - edges[:, :-1])[:, :, None] / 2
-    # Move nodes of empty panels away from kinks, where phi may be infinite.
+    # At kinks phi may be infinite.
     at = xp.where(half > 0, left + half * (1 + points), _ELSEWHERE * reach)
     return at.reshape(len(places), -1), (half * weights).reshape(len(places), -1)
 
 
-def _at_nodes(rule: Rule, variance: Array) -> tuple[Array, Array, Array]:
+def _at_nodes(rule: Rule, variance) -> tuple[Array, Array, Array]:
     """Return nodes z, weights without the density, and phi(sqrt(v) z)."""
     deviation = jnp.sqrt(variance)
     (points,), (weights,) = _panels(jnp.asarray(rule.edges)[None] / deviation, _REACH, rule.width, _NODES)
@@ -280,7 +272,7 @@ def coefficients(rule: Rule, variance: Float[Array, " tokens"]) -> Float[Array, 
 
     def of_token(variance: Array) -> Array:
         points, weights, values = _at_nodes(rule, variance)
-        # Multiply h_n by the square root of the density, which avoids overflow and underflow.
+        # h_n times the root of the density neither overflows nor underflows.
         root = jnp.exp(-(points**2) / 4) / (2 * np.pi) ** 0.25
         weighted = weights * root * values
 
@@ -302,10 +294,10 @@ def _coefficients_jvp(rule, primals, tangents):
     return found, (n * found + np.sqrt((n + 1) * (n + 2)) * later) * (change / (2 * variance))[:, None]
 
 
-def mehler_sum(one: Array, other: Array, correlation: Array) -> Array:
+def mehler_sum(one, other, correlation) -> Array:
     """Return sum_n a_n b_n rho^n for every pair, by Horner's scheme."""
 
-    # Reverse mode recomputes partial sums, which would not fit in memory.
+    # Partial sums would not fit in memory.
     @jax.checkpoint
     def of_token(arguments):
         here, ratio = arguments
@@ -319,7 +311,7 @@ def mehler_sum(one: Array, other: Array, correlation: Array) -> Array:
     return jax.lax.map(of_token, (one, correlation), batch_size=max(1, min(len(one), _ENTRIES // max(1, len(other)))))
 
 
-def panel_average(rule: Rule, own: Array, other: Array, correlation: Array, nodes: int = _NODES_OF_PAIRS) -> Array:
+def panel_average(rule: Rule, own, other, correlation, nodes: int = _NODES_OF_PAIRS) -> Array:
     """Compute E[phi(x) phi(y)] of pairs by panels in rotated coordinates."""
     flipped = jnp.where(correlation < 0, -1.0, 1.0)[:, None]
     square = jnp.maximum((1 - jnp.abs(correlation)) / 2, 1e-32)[:, None]
@@ -328,7 +320,7 @@ def panel_average(rule: Rule, own: Array, other: Array, correlation: Array, node
     edges = np.asarray(rule.edges[1:-1])
     one, two = (each.ravel() for each in np.meshgrid(edges, rule.centres))
     crossings = jnp.concatenate([(one / x - flipped * two / y), (two / x - flipped * one / y)], axis=1) / (2 * s)
-    # The inner integral is continuous at these edges: they need no gradient.
+    # The inner integral is continuous at these edges.
     outer, of_outer = _panels(jax.lax.stop_gradient(crossings), _REACH_OF_PAIRS, _WIDTH_OF_PAIRS, nodes)
     of_outer = of_outer * jnp.exp(-(outer**2) / 2) / (2 * np.pi)
 
@@ -345,7 +337,7 @@ def panel_average(rule: Rule, own: Array, other: Array, correlation: Array, node
     return total
 
 
-def pair_averages(rule: Rule, one: tuple[Array, ...], other: tuple[Array, ...], correlation: Array) -> Array:
+def pair_averages(rule: Rule, one, other, correlation) -> Array:
     """Return E[phi(x) phi(y)] of tokens with variances, coefficients, mean squares."""
     (own, here, of_own), (others, there, of_others) = one, other
     found = mehler_sum(here, there, correlation)
@@ -353,19 +345,19 @@ def pair_averages(rule: Rule, one: tuple[Array, ...], other: tuple[Array, ...], 
         return found
 
     def share(squares, terms):
-        # Clip the remainder of Parseval's sum, which rounding can make negative.
+        # Rounding can make the remainder negative.
         left = jnp.maximum(squares - jnp.sum(terms**2, axis=-1), 0.0)
         return jnp.sqrt(left / jnp.where(squares > 0, squares, 1.0))
 
     off = jnp.abs(correlation) ** rule.terms * share(of_own, here)[:, None] * share(of_others, there)
-    # Sort pairs by the error of Mehler's sum, so that few batches need panels.
+    # Sort by error, so that few batches need panels.
     errors = jax.lax.stop_gradient(off).ravel()
     order = jnp.argsort(-errors)
     order = jnp.pad(order, (0, -len(order) % _PAIRS), mode="edge").reshape(-1, _PAIRS)
 
     def of_batch(chosen):
         rows, columns = jnp.divmod(chosen, len(others))
-        # Put the smaller variance first, so that the result is exactly symmetric.
+        # With the smaller variance first, the result is exactly symmetric.
         v, w = jnp.minimum(own[rows], others[columns]), jnp.maximum(own[rows], others[columns])
         return jax.lax.cond(
             jnp.any(errors[chosen] > _TOLERANCE),
@@ -373,6 +365,5 @@ def pair_averages(rule: Rule, one: tuple[Array, ...], other: tuple[Array, ...], 
             lambda: jnp.zeros_like(v),
         )
 
-    # The padding repeats the last pair.
     panels = jnp.zeros(correlation.size).at[order].set(jax.lax.map(of_batch, order)).reshape(correlation.shape)
     return jnp.where(off > _TOLERANCE, panels, found)

@@ -1,4 +1,4 @@
-"""Attention, with masks, and path features: what each path through heads reads; Eqs. (3) and (7)."""
+"""Attention, with masks, and path features, which paths read; Eqs. (3) and (7)."""
 
 from __future__ import annotations
 
@@ -12,18 +12,8 @@ import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import Array, Bool, Float
 
-from ...checks import (
-    Requirement,
-    array_module,
-    check_aligned,
-    checked_choice,
-    checked_sequence,
-    finite_array,
-    numeric_array,
-    on_host,
-    require,
-    shown,
-)
+from ... import checks
+from ...checks import Requirement, array_module, on_host, require, shown
 from ...compilation import jit, jit_and_keep
 from ...settings import usual_settings
 from ..features.implicit import ImplicitFeatures, PathFeatures, rules_for
@@ -34,18 +24,17 @@ Layout = Literal["keys-first", "torch"]
 Mask = Literal["causal"] | ArrayLike
 Attention = Float[Array, "examples heads keys queries"]
 Readout = Literal["first", "last", "mean", "all"]
-"""The token that is read: first, last, the mean of all, or all with separate weights."""
+"""The token that is read; "all" have separate weights."""
 
 
 class AttentionWarning(UserWarning):
     """Warns of attention that may be unintended."""
 
 
-# Libraries forbid attention by the lowest number of their precision, such as -6e4.
+# Libraries forbid attention by the lowest number of their precision.
 _LOWEST = -1e4
-# Attention to padding, and deviation of a softmax from one, in maps of half precision.
-_LEAK = 1e-6
-_ONE = 1e-2
+# Attention to padding, and deviation of a softmax from one, in half precision.
+_LEAK, _ONE = 1e-6, 1e-2
 
 
 def _layers(name: str) -> Any:
@@ -54,8 +43,8 @@ def _layers(name: str) -> Any:
     def convert(layers):
         if layers is None:
             return None
-        layers = checked_sequence(name, layers, "arrays, one per layer that has heads")
-        return tuple(finite_array(f"{name}[{i}]", layer, axes) for i, layer in enumerate(layers))
+        layers = checks.checked_sequence(name, layers, "arrays, one per layer that has heads")
+        return tuple(checks.finite_array(f"{name}[{i}]", layer, axes) for i, layer in enumerate(layers))
 
     return eqx.field(default=None, converter=convert)
 
@@ -63,11 +52,11 @@ def _layers(name: str) -> Any:
 class Heads(eqx.Module):
     """The heads of all layers, given by `key_query`, or by `query` and `key`.
 
-    Scores are x_s^T K^T Q x_t for `key_query`, so that K^T Q includes the factor 1/features of
-    Eq. (3), as in the random heads of `Model`; and q . k / sqrt(G) for `query` and `key`.
+    Scores are x_s^T K^T Q x_t, where K^T Q includes the factor 1/features of Eq. (3),
+    or q . k / sqrt(G).
 
     Args:
-        key_query: K^T Q (heads, features, features) per layer that has heads, keys on the left.
+        key_query: K^T Q (heads, features, features) per layer that has heads.
         query, key: (heads, G, features) per layer that has heads.
         query_bias, key_bias: (heads, G), added to queries and keys.
     """
@@ -93,33 +82,24 @@ class Heads(eqx.Module):
 
     @property
     def counts(self) -> tuple[int, ...]:
-        """Number of heads of each layer that has heads."""
         return tuple(map(len, self.key_query or self.query or ()))
 
     @property
     def input_features(self) -> int:
-        """Number of features of the tokens."""
         return (self.key_query or self.query)[0].shape[2]
 
     @usual_settings()
-    def __call__(
-        self,
-        inputs: ArrayLike,
-        mask: Mask | None = None,
-        *,
-        real_tokens: ArrayLike | None = None,
-        layout: Layout | None = None,
-    ) -> tuple[Attention, ...]:
+    def __call__(self, inputs: ArrayLike, mask: Mask | None = None, *, real_tokens=None, layout=None):
         """Compute the attention of every layer, as `bpkr.attention` does."""
-        check_aligned(inputs=inputs, mask=mask, real_tokens=real_tokens)
-        inputs = finite_array("inputs", inputs, "examples tokens features")
+        checks.check_aligned(inputs=inputs, mask=mask, real_tokens=real_tokens)
+        inputs = checks.finite_array("inputs", inputs, "examples tokens features")
         if self.counts and inputs.shape[2] != self.input_features:
             raise ValueError(f"inputs must have the {self.input_features} features of heads, got shape {inputs.shape}")
         real = checked_real_tokens(real_tokens, *inputs.shape[:2])
         return _attention(self, inputs, _added_scores(mask, real, inputs.shape, self.counts, layout))
 
     def unchecked(self, inputs: Array, added: Array | None = None) -> tuple[Attention, ...]:
-        """Compute attention without checks. Masks are `added` to scores."""
+        """Compute attention, with masks `added` to scores."""
         if self.key_query is not None:
             scores = [jnp.einsum("psi,hij,ptj->phst", inputs, each, inputs) for each in self.key_query]
         else:
@@ -154,30 +134,21 @@ def attention(
         mask: the keys to which a query can attend, by default all.
 
             - `"causal"`: no keys after the query.
-            - booleans (keys, queries), or (examples, heads, keys, queries) with size 1 for axes
-              along which the mask is constant: True if attention is allowed.
+            - booleans (keys, queries), or (examples, heads, keys, queries) with size 1
+              for constant axes: True if attention is allowed.
             - floats of these shapes, added to scores. -10000 or less forbids attention.
-        real_tokens: tokens that are not padding, as booleans (examples, tokens), or as their
-            number (examples,) from the first. Nothing attends to padding, except that padding
-            without another key attends to itself.
-        layout: "torch" if the last two axes of masks are (queries, keys). Only "keys-first"
-            accepts a mask that looks like a causal mask in the other order.
-        parameters: `key_query`, or `query`, `key` and their biases, as in `bpkr.Heads`.
+        real_tokens: tokens that are not padding: booleans (examples, tokens), or their
+            number (examples,) from the first. Nothing attends to padding, except
+            padding without another key to itself.
+        layout: "torch" if masks end with the axes (queries, keys). Only "keys-first"
+            accepts a mask that looks causal in the other order.
+        parameters: as in `bpkr.Heads`.
 
     Returns:
-        One array (examples, heads, keys, queries) per layer that has heads; sums over keys are one.
+        One array (examples, heads, keys, queries) per layer that has heads.
 
     Raises:
         ValueError: an array does not fit, or a query has no key.
-
-    Example:
-        >>> import numpy as np
-        >>> import theorykit
-        >>> from theorykit import bpkr
-        >>> theorykit.enable_float64()
-        >>> inputs, product = np.ones((6, 4, 3)), np.ones((2, 3, 3))
-        >>> [layer.shape for layer in bpkr.attention(inputs, key_query=[product])]
-        [(6, 2, 4, 4)]
     """
     return Heads(**parameters)(inputs, mask, real_tokens=real_tokens, layout=layout)
 
@@ -194,27 +165,24 @@ def path_features(
 ) -> PathFeatures:
     """Compute path features phi (examples, paths, features), Eq. (7).
 
-    For attention, phi^pi = s_0 xi^pi / sqrt(N_0 H_1 ... H_L) with the attended input xi^pi, and
-    K = sum U_1^{pi pi'} phi^pi . phi^pi'. Paths are ordered as in `Architecture.path_branches`.
-    For a nonlinear embedding, the result holds kernels instead of features.
+    For attention, phi^pi = s_0 xi^pi / sqrt(N_0 H_1 ... H_L) with the attended input
+    xi^pi, in the order of `Architecture.path_branches`. For a nonlinear embedding, the
+    result holds kernels.
 
     Args:
         inputs: (examples, tokens, features).
-        attention: one array (examples, heads, keys, queries), or (heads, keys, queries) for all
-            examples, per layer that has heads. It may be any fixed numbers: recorded maps,
-            gates, powers of an adjacency matrix, shifts.
-        architecture: the architecture.
-        readout: the token that is read, by default "last", or "all" if the architecture has
-            several `read_tokens`.
-        real_tokens: tokens that are not padding, as in `bpkr.attention`. No others are read.
-        layout: "torch" if the last two axes of attention are (queries, keys). Only "keys-first"
-            accepts attention that looks like a softmax in the other order.
-
+        attention: any fixed numbers, such as recorded maps: (examples, heads, keys,
+            queries), or (heads, keys, queries) for all examples, per layer with heads.
+        readout: the token that is read, by default "last", or "all" if the
+            architecture has several `read_tokens`.
+        real_tokens: as in `bpkr.attention`. No others are read.
+        layout: "torch" if attention ends with the axes (queries, keys). Only
+            "keys-first" accepts a softmax in the other order.
     """
     parts = attention if isinstance(attention, (list, tuple)) else ()
     maps = {f"attention[{i}]": layer for i, layer in enumerate(parts)}
-    check_aligned(inputs=inputs, **maps, real_tokens=real_tokens)
-    inputs = finite_array("inputs", inputs, "examples tokens features")
+    checks.check_aligned(inputs=inputs, **maps, real_tokens=real_tokens)
+    inputs = checks.finite_array("inputs", inputs, "examples tokens features")
     checked_architecture(architecture)
     real = checked_real_tokens(real_tokens, *inputs.shape[:2])
     read = readout_weights(chosen_readout(architecture, readout, inputs.shape[1]), inputs.shape[1], real)
@@ -231,16 +199,8 @@ def path_features(
 
 
 @jit_and_keep
-def unchecked_path_features(
-    inputs: Float[Array, "examples tokens features"],
-    attention: tuple[Float[Array, "... _ keys queries"], ...],
-    architecture: Architecture,
-    read: Float[Array, "... tokens read"],
-) -> Array:
-    """Compute path features without checks. `read` is from `readout_weights`.
-
-    With nonlinear hidden units, return how paths read tokens (examples, tokens, paths).
-    """
+def unchecked_path_features(inputs, attention: tuple[Array, ...], architecture: Architecture, read) -> Array:
+    """Compute path features, or with nonlinear hidden units readings (examples, tokens, paths)."""
     numbers = architecture.layer_numbers()
 
     def of_example(tokens, mixings, reading):
@@ -253,13 +213,8 @@ def unchecked_path_features(
     return over_examples(of_example, architecture, inputs, attention, read)
 
 
-def over_examples(
-    of_example: Callable[..., Array], architecture: Architecture, inputs: Array, attention: Sequence[Array], read: Array
-) -> Array:
-    """Map of_example(tokens, mixings, read) over examples; compute shared parts once.
-
-    `mixings` has Omega_l, the heads stacked vertically, by the number of the layer.
-    """
+def over_examples(of_example: Callable[..., Array], architecture: Architecture, inputs, attention, read) -> Array:
+    """Map of_example(tokens, mixings, read) over examples, with the stacked heads of layers by number."""
     indices = [form.symbols.index for form, count in zip(architecture.forms, architecture.heads, strict=True) if count]
     stacked = [layer.reshape(*layer.shape[:-3], -1, layer.shape[-1]) for layer in attention]
     mixings = dict(zip(indices, stacked, strict=True))
@@ -271,10 +226,7 @@ def over_examples(
 def readout_weights(
     readout: Readout, tokens: int, real: Bool[Array, "examples tokens"] | None = None
 ) -> Float[Array, "... tokens read"]:
-    """Return the weights of tokens, in one column, or one per token for "all".
-
-    With `real` tokens, there is one matrix per example.
-    """
+    """Return the weights of tokens; with `real` tokens, a matrix per example."""
     real = jnp.ones(tokens, dtype=bool) if real is None else real
     if readout == "all":
         return jnp.eye(tokens) * real[..., None] / np.sqrt(tokens)
@@ -289,21 +241,17 @@ def chosen_readout(architecture: Architecture, readout: Any, tokens: int) -> Rea
     """Return `readout` or its default, which must fit the architecture."""
     if readout is None:
         readout = "all" if architecture.read_tokens > 1 else "last"
-    checked_choice("readout", readout, get_args(Readout))
+    checks.checked_choice("readout", readout, get_args(Readout))
     needed = tokens if readout == "all" else 1
     if architecture.read_tokens != needed:
-        raise ValueError(
-            f"readout={readout!r} of {tokens} tokens needs an architecture with read_tokens={needed}, "
-            f"got read_tokens={architecture.read_tokens}"
-        )
+        raise ValueError(f"readout={readout!r} needs read_tokens={needed}, got {architecture.read_tokens}")
     return readout
 
 
 def checked_real_tokens(value: Any, examples: int, tokens: int) -> Bool[Array, "examples tokens"] | None:
-    """Return which tokens are real, if `real_tokens` are given."""
     if value is None:
         return None
-    array = numeric_array("real_tokens", value, "examples tokens" if np.ndim(value) == 2 else "examples")
+    array = checks.numeric_array("real_tokens", value, "examples tokens" if np.ndim(value) == 2 else "examples")
     if array.shape not in ((examples,), (examples, tokens)):
         raise ValueError(f"real_tokens must have shape ({examples},) or ({examples}, {tokens}), got {array.shape}")
     if array.ndim == 1:
@@ -328,9 +276,9 @@ def _added_scores(mask, real, shape, counts, layout) -> Array | None:
     if mask is None and real is None:
         return None
     if mask is None or isinstance(mask, str):
-        is_causal = mask is not None and checked_choice("mask", mask, ["causal"])
+        is_causal = mask is not None and checks.checked_choice("mask", mask, ["causal"])
         mask, layout = np.tri(tokens, k=0 if is_causal else tokens, dtype=bool).T, "keys-first"
-    array = numeric_array("mask", mask, f"examples heads {axes}" if np.ndim(mask) == 4 else axes)
+    array = checks.numeric_array("mask", mask, f"examples heads {axes}" if np.ndim(mask) == 4 else axes)
     array = array[None, None] if array.ndim == 2 else array
     for count in counts or (1,):
         whole = (examples, count, tokens, tokens)
@@ -350,8 +298,8 @@ def _added_scores(mask, real, shape, counts, layout) -> Array | None:
         allowed = on_host(jnp.any(added > -jnp.inf, axis=(0, 1)))
         earlier, later = np.tri(tokens, k=-1).T > 0, np.tri(tokens, k=-1) > 0
         message = (
-            "mask allows queries to attend to later tokens, but not to earlier ones: pass its inverse, "
-            'layout="torch" for (queries, keys), or layout="keys-first" if this is intended'
+            "mask allows queries to attend to later tokens, but not to earlier ones: "
+            'pass its inverse, layout="torch", or layout="keys-first" if this is intended'
         )
         is_valid = (allowed & earlier).any() | ~(allowed & later).any()
         added = require(added, [Requirement(message, is_valid)])
@@ -362,31 +310,26 @@ def _added_scores(mask, real, shape, counts, layout) -> Array | None:
     alone = jnp.all(jnp.isneginf(added), axis=2, keepdims=True)
     # Nothing attends to padding, but its own softmax must not be NaN.
     itself = alone & ~needs_key & np.eye(tokens, dtype=bool)
-    message = "mask leaves a query without any key; mark padding with real_tokens"
+    message = "mask leaves a query without any key"
     return require(jnp.where(itself, 0.0, added), [Requirement(message, on_host(~(alone & needs_key)))])
 
 
 def _checked_attention(attention, shape, architecture, layout, real) -> tuple[Array, ...]:
     axes = _axes(layout)
-    attention = checked_sequence("attention", attention, "arrays, one per layer that has heads")
+    attention = checks.checked_sequence("attention", attention, "arrays, one per layer that has heads")
     counts = tuple(heads for heads in architecture.heads if heads)
     if len(attention) != len(counts):
-        raise ValueError(
-            f"attention must have {len(counts)} arrays, one per layer that has heads, got {len(attention)}"
-        )
+        raise ValueError(f"attention must have {len(counts)} arrays, one per layer with heads, got {len(attention)}")
     layers = []
     for i, (layer, heads) in enumerate(zip(attention, counts, strict=True)):
         name, shared = f"attention[{i}]", (heads, shape[1], shape[1])
-        layer = finite_array(name, layer, f"examples heads {axes}" if np.ndim(layer) == 4 else f"heads {axes}")
+        layer = checks.finite_array(name, layer, f"examples heads {axes}" if np.ndim(layer) == 4 else f"heads {axes}")
         if layer.shape not in ((shape[0], *shared), shared):
             raise ValueError(f"{name} must have shape {(shape[0], *shared)} or {shared}, got {layer.shape}")
         layer = jnp.swapaxes(layer, -1, -2) if layout == "torch" else layer
         is_transposed, leak = map(on_host, _judge(layer, real))
-        transposed = (
-            f"{name} is transposed: it sums to one over queries, not over keys; "
-            'layout="torch" is for (queries, keys), and layout="keys-first" accepts any attention'
-        )
-        padding = f"{name}: real tokens attend to padding; pass real_tokens to bpkr.attention"
+        transposed = f'{name} is transposed: it sums to one over queries; pass layout="torch" or "keys-first"'
+        padding = f"{name}: real tokens attend to padding"
         is_valid = True if layout == "keys-first" else ~is_transposed
         layers.append(require(layer, [Requirement(transposed, is_valid), Requirement(padding, leak <= _LEAK)]))
     return tuple(layers)
@@ -405,5 +348,5 @@ def _judge(layer, real) -> tuple[Array, Array]:
 
 def _axes(layout) -> str:
     if layout is not None:
-        checked_choice("layout", layout, get_args(Layout))
+        checks.checked_choice("layout", layout, get_args(Layout))
     return "queries keys" if layout == "torch" else "keys queries"

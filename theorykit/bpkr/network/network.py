@@ -1,7 +1,4 @@
-"""The finite network, layer by layer and as a sum over paths, and without some of its heads; Eqs. (1)-(6).
-
-Pruning: head_scores -> rank_heads -> removable_heads -> without_heads -> a smaller Network.
-"""
+"""The finite network, layer by layer and as a sum over paths, Eqs. (1)-(6), and its pruning."""
 
 from __future__ import annotations
 
@@ -26,7 +23,6 @@ from ..specification.architecture import Architecture, nonlinear_layers, require
 from ..specification.layers import Attention, Skip, activation_of
 from .attention import (
     Heads,
-    Layout,
     Mask,
     Readout,
     checked_real_tokens,
@@ -41,11 +37,9 @@ Weights = Float[Array, "_ _"]
 class Network(eqx.Module):
     """A deep network whose attention depends on the bare input alone.
 
-    - `architecture`: layers, widths and prior variances.
     - `embedding`: V^0 (N_1, N_0).
     - `weights`: V_l (N_{l+1}, blocks N_l) of each layer.
-    - `readout_weights`: a (outputs, N_a). If every token is read, a row per (token, output).
-    - `heads`: the heads of all layers.
+    - `readout_weights`: a (outputs, N_a). If all tokens are read, rows are (token, output).
     - `readout`: the token that is read.
     """
 
@@ -61,11 +55,7 @@ class Network(eqx.Module):
     def of_weights(
         cls, architecture: Architecture, weights: Any, heads: Heads, *, readout: Readout | None = None
     ) -> Network:
-        """Make a network from the `weights` of embedding, layers and readout.
-
-        Raises:
-            ValueError: a shape does not fit the architecture.
-        """
+        """Make a network from the `weights` of embedding, layers and readout."""
         readout = chosen_readout(architecture, readout, architecture.read_tokens)
         weights = checked_sequence("weights", weights, "arrays", architecture.depth + 2)
         weights = [finite_array(f"weights[{i}]", value, "rows columns") for i, value in enumerate(weights)]
@@ -74,7 +64,7 @@ class Network(eqx.Module):
             raise ValueError(f"heads must be {counts} per layer on {features} features, got {heads.counts}")
         shapes, needed = tuple(array.shape for array in weights), weight_shapes(architecture, features)
         if shapes != needed:
-            raise ValueError(f"weights must have the shapes {needed} of the architecture, got {shapes}")
+            raise ValueError(f"weights must have the shapes {needed}, got {shapes}")
         embedding, *layers, last = weights
         return cls(architecture.with_arrays(), embedding, tuple(layers), last, heads, readout)
 
@@ -90,29 +80,24 @@ class Network(eqx.Module):
         return sum(leaf.size for leaf in jax.tree.leaves(parameters))
 
     def __call__(
-        self,
-        inputs: Float[Array, "examples tokens features"],
-        mask: Mask | None = None,
-        *,
-        real_tokens: ArrayLike | None = None,
-        layout: Layout | None = None,
+        self, inputs: ArrayLike, mask: Mask | None = None, *, real_tokens=None, layout=None
     ) -> Float[Array, "examples *outputs"]:
-        """Compute the outputs (examples,), or (examples, outputs) if there are several.
-
-        Arguments are those of `bpkr.attention`. Only real tokens are read.
-        """
+        """Compute outputs, with arguments as in `bpkr.attention`. Only real tokens are read."""
         inputs = finite_array("inputs", inputs, "examples tokens features")
         tokens = inputs.shape[1]
         if self.readout == "all" and tokens != self.architecture.read_tokens:
             raise ValueError(f"inputs must have {self.architecture.read_tokens} tokens, got shape {inputs.shape}")
-        if inputs.shape[2] != self.embedding.shape[1]:
-            raise ValueError(f"inputs must have {self.embedding.shape[1]} features, got shape {inputs.shape}")
+        self._check_features(inputs, "inputs")
         attention = self.heads(inputs, mask, real_tokens=real_tokens, layout=layout)
         real = checked_real_tokens(real_tokens, *inputs.shape[:2])
         return self.unchecked(inputs, attention, readout_weights(self.readout, tokens, real))
 
+    def _check_features(self, array: Array, name: str) -> None:
+        if array.shape[2] != self.embedding.shape[1]:
+            raise ValueError(f"{name} must have {self.embedding.shape[1]} features, got shape {array.shape}")
+
     def unchecked(self, inputs: Array, attention: Sequence[Array], read: Array) -> Array:
-        """Compute outputs without checks. `read` is from `readout_weights`."""
+        """Compute outputs; `read` is from `readout_weights`."""
         architecture = self.architecture
         numbers = architecture.layer_numbers()
 
@@ -134,8 +119,7 @@ class Network(eqx.Module):
         if not architecture.is_linear:
             raise ValueError("the network has nonlinear hidden units, so its output is not a sum over paths")
         features = checked_features(architecture, features)
-        if features.shape[2] != self.embedding.shape[1]:
-            raise ValueError(f"features must have {self.embedding.shape[1]} columns, got shape {features.shape}")
+        self._check_features(features, "features")
         embedding = self.embedding / jnp.sqrt(architecture.prior_variances[0])
         readings = _path_readings(path_weights(self)[0], embedding, features.shape[1])
         outputs = jnp.einsum("epi,pci->epc", features, readings) / architecture.root_power
@@ -149,10 +133,8 @@ def sample_network(
     """Draw all weights, except queries and keys, from their Gaussian prior.
 
     Args:
-        architecture: layers, widths and prior variances.
-        heads: the heads of all layers.
         input_features: number of features of a token.
-        readout: the token that is read, as in `bpkr.path_features`.
+        readout: as in `bpkr.path_features`.
         key: JAX random key.
     """
     require_float64()
@@ -173,7 +155,6 @@ def network_of_whitened(
 
 
 def weight_shapes(architecture: Architecture, input_features: int) -> tuple[tuple[int, int], ...]:
-    """Return the shapes of embedding, weights of every layer, and readout."""
     widths, counts = checked_whole_widths(architecture), architecture.head_counts()
     layers = zip(architecture.forms, widths[1:], widths[:-1], strict=True)
     blocks = [(after, layer_functions.count(form.blocks, counts) * before) for form, after, before in layers]
@@ -203,21 +184,17 @@ def checked_whole_widths(architecture: Architecture) -> tuple[int, ...]:
 def path_weights(network: Network) -> tuple[Weights, ...]:
     """Return (w^(1), ..., w^(L+1)), Eq. (6): weights (n_l, N_l) of partial paths, then the readout.
 
-    With several outputs, a row is a (partial path, output) pair; the output varies fastest.
-
-    Raises:
-        ValueError: a dense layer is nonlinear.
+    With several outputs, rows are (partial path, output), and the output varies fastest.
     """
     architecture = network.architecture
     if nonlinear_layers(architecture.layers):
-        raise ValueError("the network has a nonlinear dense layer, so its paths have no weights")
+        raise ValueError("paths through a nonlinear dense layer have no weights")
     numbers = architecture.layer_numbers()
     return layer_functions.all_path_weights(architecture.forms, numbers, network.weights, network.readout_weights)
 
 
 def read_paths(first: Weights, embedding: Weights, features: Array) -> Float[Array, "examples outputs"]:
     """Compute the output from w^(1), V^0 at unit variance, and path features, Eq. (5)."""
-    # Apply the embedding to the path weights and not to every example.
     weights = _path_readings(first, embedding, features.shape[1])
     flat = weights.transpose(0, 2, 1).reshape(-1, weights.shape[1])
     return features.reshape(len(features), -1) @ flat  # Eq. (5)
@@ -233,12 +210,11 @@ def empirical_order_parameters(network: Network) -> OrderParameters:
 
 
 def overlaps(weights: Sequence[Weights]) -> OrderParameters:
-    """Return the order parameters of the path weights, Eq. (13)."""
     return from_overlaps(weight @ weight.T / weight.shape[1] for weight in weights)  # Eq. (13)
 
 
 class Head(NamedTuple):
-    """An attention head: the numbers of its layer, and of the head in it, from 1."""
+    """An attention head: its layer, and its number there, from 1."""
 
     layer: int
     head: int
@@ -248,13 +224,7 @@ class Head(NamedTuple):
 
 
 def rank_heads(scores: Sequence[ArrayLike]) -> list[Head]:
-    """Rank all heads, the least important first, by `scores`: one array (H_l,) per layer.
-
-    >>> import numpy as np
-    >>> from theorykit import bpkr
-    >>> bpkr.rank_heads([np.array([1.0, 0.2]), np.array([0.7])])
-    [Head(layer=1, head=2), Head(layer=2, head=1), Head(layer=1, head=1)]
-    """
+    """Rank heads, the least important first, by `scores`: one array (H_l,) per layer."""
     refuse_traced("rank_heads", scores, reason="returns a list whose order depends on values", anywhere=False)
     ranked = []
     for layer, of_layer in enumerate(scores, 1):
@@ -282,11 +252,11 @@ def removable_heads(order: Iterable[Head], head_counts: Sequence[int]) -> list[H
 def without_heads(network: Network, removed: Iterable[Head]) -> Network:
     """Return a smaller network with the output that zero weights of `removed` heads give.
 
-    A layer that keeps H' of H heads divides by sqrt(H') instead of sqrt(H), so its blocks are
-    multiplied by sqrt(H' / H). Source: Sec. 4.2 of arXiv 2405.15926.
+    A layer that keeps H' of H heads divides by sqrt(H'), so its blocks are multiplied
+    by sqrt(H' / H). Source: Sec. 4.2 of arXiv 2405.15926.
 
     Raises:
-        ValueError: a head is unknown or repeated, or its layer loses all heads or is custom.
+        ValueError: a head is unknown or repeated, or its layer loses all or is custom.
     """
     architecture = network.architecture
     removed = _checked_heads("removed", removed, architecture.heads)
@@ -299,8 +269,8 @@ def without_heads(network: Network, removed: Iterable[Head]) -> Network:
         inner, left = layer.layer if isinstance(layer, Skip) else layer, int(np.sum(keep))
         if type(inner) is not Attention or not left:
             raise ValueError(
-                f"removed has {count - left} of {count} heads of layer {i + 1}, a {type(inner).__name__}: only "
-                "Attention, with or without a skip, can lose heads, and it must keep one"
+                f"removed has {count - left} of {count} heads of layer {i + 1}: "
+                "only Attention can lose heads, and it must keep one"
             )
         layers[i] = Attention(left) if inner is layer else Skip(Attention(left), layer.gain)
         weights[i] = np.sqrt(left / count) * weights[i][:, np.repeat(keep, weights[i].shape[1] // count)]
@@ -313,7 +283,7 @@ def without_heads(network: Network, removed: Iterable[Head]) -> Network:
     return Network.of_weights(smaller, weights, Heads(**parameters), readout=network.readout)
 
 
-def _checked_heads(name: str, heads: Iterable[Head], counts: Sequence[int]) -> list[Head]:
+def _checked_heads(name, heads, counts) -> list[Head]:
     heads = list(heads)
     known = {(layer, head) for layer, count in enumerate(counts, 1) for head in range(1, count + 1)}
     for i, head in enumerate(heads):

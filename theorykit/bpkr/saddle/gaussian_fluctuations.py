@@ -1,19 +1,19 @@
-"""The theory to next order in 1/N: the first-order saddle point, and Gaussian fluctuations about a saddle point.
+"""The theory to next order in 1/N: the first-order saddle point, and fluctuations.
 
-In coordinates theta the exact posterior at finite width is exp(-V/2) with V = S + c - 2 log |dU/dtheta|. The action S
-is of order N; the corrections c of the exact prior and the volume element are of order one. At the minimum of S, define
-Sigma = (S''/2)^-1 and the drift
+In coordinates theta the exact posterior is exp(-V/2) with V = S + c - 2 log |dU/dtheta|.
+Corrections c of the exact prior and the volume element are of order one. At the minimum
+of S, define Sigma = (S''/2)^-1 and the drift
 
-    delta_i = -1/4 sum_jkl Sigma_ij S'''_jkl Sigma_kl - 1/2 sum_j Sigma_ij d_j (c - 2 log |dU/dtheta|).
+    delta_i = -1/4 sum_jkl Sigma_ij S'''_jkl Sigma_kl
+              - 1/2 sum_j Sigma_ij d_j (c - 2 log |dU/dtheta|).
 
-The mean of any function g is g + sum_i g_i delta_i + 1/2 sum_ij g_ij Sigma_ij + O(1/N^2). Its covariance with another
-function h is sum_ij g_i Sigma_ij h_j + O(1/N^2). The log evidence is a Gaussian integral with covariance Sigma, up to
-O(1/N). All orders hold at a fixed number of examples.
+The mean of g is g + sum_i g_i delta_i + 1/2 sum_ij g_ij Sigma_ij + O(1/N^2), and its
+covariance with h is sum_ij g_i Sigma_ij h_j + O(1/N^2). The log evidence is a Gaussian
+integral, up to O(1/N). All orders hold at a fixed number of examples.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 
 import equinox as eqx
@@ -23,19 +23,18 @@ from jax.scipy.linalg import cho_solve, solve_triangular
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 
-from ...checks import checked_whole_number, is_traced
+from ...checks import is_traced
 from ...compilation import jit, jit_and_keep
-from ...saddle.problem import Coordinates
 from ...settings import usual_settings
 from ...symbolic.documents.display import DisplayMixin
-from ...symbolic.documents.document import Block, Table, Text
+from ...symbolic.documents.document import Table, Text
 from ...symbolic.documents.values import number
 from ..evaluation.formulas import BoundAction
 from ..evaluation.problem import Problem, as_problem
 from ..evaluation.values import Prediction, prediction_at
 from ..features.implicit import ImplicitFeatures
 from ..order_parameters.coordinates import finite_width_law, gp_coordinates, log_volume, log_volume_of_steps
-from ..order_parameters.order_parameters import OrderParameters, gp_limit
+from ..order_parameters.order_parameters import OrderParameters, gp_limit, order_parameter_rows
 from ..specification.architecture import require_finite_widths
 from .solve import Saddle, solve
 
@@ -44,11 +43,11 @@ from .solve import Saddle, solve
 def first_order(problem: Problem) -> OrderParameters:
     """Return the saddle point to first order in 1/N, by one Newton step from infinite width.
 
-    It is accurate if the widths are large; without a richness, large compared to the number of examples. At smaller
-    widths the matrices may fail to be positive definite.
+    Without a richness it is accurate if widths are large compared to the number
+    of examples. At small widths the matrices may not be positive definite.
 
     Raises:
-        ValueError: the widths are infinite, so there is no correction.
+        ValueError: the widths are infinite.
     """
     problem = as_problem(problem)
     problem.require_labels()
@@ -62,7 +61,7 @@ def first_order(problem: Problem) -> OrderParameters:
 
 
 @jit
-def _first_order(problem: Problem, wide: Problem | None, at: Coordinates) -> OrderParameters:
+def _first_order(problem: Problem, wide: Problem | None, at) -> OrderParameters:
     def leading(at):
         if wide is None:
             return problem.bound.entropy(problem.order_parameters(at))
@@ -77,37 +76,25 @@ def _first_order(problem: Problem, wide: Problem | None, at: Coordinates) -> Ord
 class Fluctuations(DisplayMixin, eqx.Module):
     """The posterior of the order parameters to next order in 1/N.
 
-    - `mean`: posterior mean of the order parameters.
-    - `modes`: deviations of the order parameters along independent directions of unit variance, stacked along axis 0.
-    - `prediction`: mean and variance of the outputs on the test examples; None without test examples.
+    - `mean`: of the order parameters; `modes`: their deviations along independent
+      directions of unit variance, stacked along axis 0.
+    - `prediction`: of the outputs on test examples, if any.
     - `log_evidence`: log p(y).
-    - `ansatz`: the assumption beyond large widths, or the parameterisation with a richness, in words; else empty.
-    - `is_leading`: whether these are the leading orders at infinite width with a richness; see `fluctuations`.
     """
 
     mean: OrderParameters
     modes: OrderParameters
     prediction: Prediction | None
     log_evidence: Float[Array, ""]
-    ansatz: str = eqx.field(static=True, default="")
-    is_leading: bool = eqx.field(static=True, default=False)
 
-    def _view(self) -> Iterator[Block]:
+    def _view(self):
         yield Text("**Fluctuations** about the saddle point: means of the order parameters")
-        unit = " per width" if self.is_leading else ""
-        yield Table(((f"log evidence{unit}", number(self.log_evidence, 8)),))
-        yield from self.mean._view()
+        yield Table((("log evidence", number(self.log_evidence, 8)), *order_parameter_rows(self.mean)))
 
     @property
     def deviation(self) -> OrderParameters:
-        """The standard deviation of every entry of the order parameters."""
+        """Standard deviations of the order parameters."""
         return jax.tree.map(lambda mode: jnp.sqrt(jnp.sum(mode**2, axis=0)), self.modes)
-
-    def covariance(self, layer: int) -> Float[Array, "n n n n"]:
-        """Return the covariance of all entries of U_l; layers count from 1."""
-        layer = checked_whole_number("layer", layer, least=1, most=len(self.modes.matrices))
-        modes = self.modes.matrices[layer - 1]
-        return jnp.einsum("mab,mcd->abcd", modes, modes)
 
 
 @usual_settings()
@@ -118,17 +105,18 @@ def fluctuations(
 ) -> Fluctuations:
     """Expand about a saddle point to next order in 1/N.
 
-    At infinite width with a richness the result has leading orders: modes are multiplied by N_1^(1/2) and variances by
-    N_1, `log_evidence` is divided by N_1, and the means are those of the saddle point. At zero richness, a Gaussian
-    process, variances of outputs are not multiplied.
+    At infinite width with a richness the result has leading orders: means of the
+    saddle point, modes times N_1^(1/2), variances times N_1, and `log_evidence`
+    per N_1. At zero richness, variances of outputs are not multiplied.
 
     Args:
-        problem: the architecture with its training data. Every layer must have at least as many units as partial paths.
+        problem: the architecture with its training data.
         order_parameters: the saddle point, as `solve` returns it.
-        test_features: path features (examples, paths, features) of test examples; by default those of the problem.
+        test_features: (examples, paths, features), by default of the problem.
 
     Raises:
-        ValueError: the action has no minimum at `order_parameters`, or a layer is too narrow.
+        ValueError: the action has no minimum at `order_parameters`, or a layer
+            has fewer units than partial paths.
     """
     problem = as_problem(problem)
     problem.require_labels()
@@ -137,16 +125,13 @@ def fluctuations(
         test_features = problem.test_features(test_features)
     point = problem.point(order_parameters)
     if not architecture.is_infinite and not finite_width_law(architecture).is_regular:
-        raise ValueError(
-            f"widths={tuple(map(float, architecture.widths))}: a layer has fewer units than partial paths, so the "
-            "exact posterior has no density at the saddle point; use sampling.sample"
-        )
+        widths = tuple(map(float, architecture.widths))
+        raise ValueError(f"widths={widths}: a layer has fewer units than partial paths")
     found = _fluctuations(problem.canonical, point, test_features)
     if not is_traced(found) and jnp.isnan(found.log_evidence) and jnp.all(jnp.isfinite(point.first)):
-        raise ValueError("the Hessian of the action is not positive definite at order_parameters: not a minimum")
-    found, ansatz = problem.finite(found), problem.ansatz
-    prediction = found.prediction and replace(found.prediction, ansatz=ansatz, classes=data.classes)
-    return replace(found, prediction=prediction, ansatz=ansatz)
+        raise ValueError("order_parameters are not a minimum: the Hessian is not positive definite")
+    named = {"ansatz": problem.ansatz, "classes": data.classes}
+    return replace(problem.finite(found), prediction=found.prediction and replace(found.prediction, **named))
 
 
 def prior_corrections(bound: BoundAction, order_parameters: OrderParameters) -> Float[Array, ""]:
@@ -154,20 +139,20 @@ def prior_corrections(bound: BoundAction, order_parameters: OrderParameters) -> 
     return bound(bound.point(order_parameters), corrections=bound.action.corrections)["corrections"]
 
 
-def _of_order_one(problem: Problem, theta: Coordinates) -> Float[Array, ""]:
+def _of_order_one(problem: Problem, theta):
     """Return c - 2 log |dU/dtheta|."""
     corrections = prior_corrections(problem.bound, problem.order_parameters(theta))
     return corrections - 2 * log_volume(problem.architecture, theta)
 
 
-def _evidence(problem: Problem, at: Coordinates, log_determinant: Array) -> Float[Array, ""]:
+def _evidence(problem: Problem, at, log_determinant):
     """Return the log evidence from log det S''/2 at the minimum of S."""
 
     def entropy(theta):
         return problem.bound.entropy(problem.order_parameters(theta))
 
-    # Divide by the same integral over the prior, so that common errors of the two Gaussian integrals cancel. The prior
-    # law of Bartlett factors is a product, so the Hessian of the entropy is diagonal: its rows sum to it.
+    # Common errors of this integral and that over the prior cancel. The law of
+    # Bartlett factors is a product, so the Hessian of the entropy is diagonal.
     origin = gp_coordinates(problem.architecture)
     _, of_prior = jax.jvp(jax.grad(entropy), (origin,), (jnp.ones_like(origin),))
     posterior = problem.action(at) + _of_order_one(problem, at) + log_determinant
@@ -177,24 +162,20 @@ def _evidence(problem: Problem, at: Coordinates, log_determinant: Array) -> Floa
 
 @jit_and_keep
 def corrected_evidence(problem: Problem, order_parameters: OrderParameters) -> Float[Array, ""]:
-    """Return the log evidence of `fluctuations` alone, at the cost of one more step of Newton's method.
-
-    The Hessian is in the steps of `coordinates.moved`. At a minimum it is the Hessian in the coordinates, multiplied
-    from both sides by the Jacobian of the coordinates in the steps.
-    """
+    """Return the log evidence of `fluctuations`, at the cost of a step of Newton's method."""
     at = problem.coordinates(order_parameters)
+    # In the steps of `coordinates.moved`, whose Jacobian multiplies the Hessian from both sides.
     factor = jnp.linalg.cholesky(problem.expansion(problem.at(at)).hessian / 2)
     of_steps = log_volume_of_steps(problem.architecture, at)
     return _evidence(problem, at, 2 * jnp.sum(jnp.log(jnp.diagonal(factor))) - 2 * of_steps)
 
 
 @jit_and_keep
-def _fluctuations(problem: Problem, order_parameters: OrderParameters, test_features) -> Fluctuations:
+def _fluctuations(problem: Problem, order_parameters, test_features) -> Fluctuations:
     architecture, at = problem.architecture, problem.coordinates(order_parameters)
     is_infinite, has_tests = architecture.is_infinite, test_features is not None
 
     def described(theta):
-        """Return everything that is differentiated: the gradient of S, terms of order one, and results."""
         point = problem.order_parameters(theta)
         of_order_one = None if is_infinite else _of_order_one(problem, theta)
         prediction = prediction_at(problem, point, test_features) if has_tests else None
@@ -202,7 +183,6 @@ def _fluctuations(problem: Problem, order_parameters: OrderParameters, test_feat
         return {"slope": slope, "of order one": of_order_one, "results": (point, prediction)}
 
     def derivatives(direction):
-        """Return values, first and second derivatives along one direction, by forward over reverse mode."""
         along = lambda theta: jax.jvp(described, (theta,), (direction,))  # noqa: E731
         (here, first), (_, second) = jax.jvp(along, (at,), (direction,))
         return here, first, second
@@ -214,24 +194,22 @@ def _fluctuations(problem: Problem, order_parameters: OrderParameters, test_feat
         here = jax.tree.map(lambda values: values[0], here)
         return solve_triangular(factor, directions.T, lower=True).T, (directions, here, first, second)
 
-    # The first pass gives the Hessian and hence the directions, the second one the derivatives along them. Both passes
-    # run one loop, because its compilation takes most of the time of a first call.
+    # The first pass gives directions, the second one derivatives along them. In
+    # one loop they are compiled once. Sigma = directions directions^T.
     _, passes = jax.lax.scan(whiten, jnp.eye(len(at)), length=2)
-    # The columns are independent deviations: Sigma = directions directions^T.
     directions, here, first, second = jax.tree.map(lambda each: each[1], passes)
     modes, of_mean = first["results"]
-    # Variance of the mean prediction, given independent deviations of the coordinates.
+    # Variance of the mean prediction.
     between = jnp.sum(of_mean.mean**2, axis=0) if has_tests else 0.0
     if is_infinite:
         _, prediction = here["results"]
         if has_tests:
-            # At zero richness the variance is of order one, and this contribution to it of order 1/N.
+            # At zero richness the variance is of order one, and `between` of order 1/N.
             between = jnp.where(architecture.richness == 0, 0.0, between)
             prediction = replace(prediction, variance=prediction.variance + between)
         log_evidence = (problem.bound.entropy(gp_limit(architecture)) - problem.action(at)) / 2
-        return Fluctuations(order_parameters, modes, prediction, log_evidence, is_leading=True)
+        return Fluctuations(order_parameters, modes, prediction, log_evidence)
 
-    # The gradient of tr(S'' Sigma)/2 + corrections moves the mean away from the minimum, by `drift` in each direction.
     drift = -(directions.T @ jnp.sum(second["slope"], axis=0) / 2 + first["of order one"]) / 2
 
     def mean(value, slopes, bends):

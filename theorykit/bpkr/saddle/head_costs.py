@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Bool, Float
+from jaxtyping import Array, Float
 
 from ...checks import checked_flag, checked_instance, refuse_traced
 from ...progress import Progress
 from ...saddle.diagnosis import ConvergenceWarning
 from ...settings import usual_settings
 from ...symbolic.documents.display import DisplayMixin
-from ...symbolic.documents.document import Block, Table, Text, verbatim
-from ..data.classes import are_classes, mean_and_error, outputs_as_classes
+from ...symbolic.documents.document import Table, Text, verbatim
+from ..data.classes import mean_and_error, outputs_as_classes
 from ..evaluation.problem import Problem, as_problem
 from ..evaluation.values import head_scores, predict
 from ..features.implicit import ImplicitFeatures
@@ -30,18 +29,18 @@ PerHead = tuple[Float[Array | np.ndarray, " _"], ...]
 
 @dataclass(frozen=True, repr=False)
 class HeadCosts(DisplayMixin):
-    """Costs of leaving out single heads, with head scores. Each has one array (H_l,) per layer, empty without heads.
+    """Costs of leaving out single heads, one array (H_l,) per layer, as `rank_heads` takes.
 
-    A cost is positive if the network is better with the head, and NaN if the solve without it failed. Costs do not add
-    up: if two heads are redundant, leaving out either one costs nothing. `rank_heads` takes any of these arrays.
+    A cost is positive if the network is better with the head, and NaN if a solve
+    failed. Costs do not add up: either one of two redundant heads costs nothing.
 
-    - `log_evidence`: log evidence with all heads minus log evidence without the head, to leading order in the widths;
-      divided by N_1 at infinite width with a richness. `log_evidence_error` is its rounding error.
-    - `prediction`: decrease of the probability that a network drawn from the posterior is right, averaged over test
-      examples. If labels are not classes, it is the increase of the expected squared error. Empty without test labels.
-    - `prediction_error`: standard error of this average over paired test examples.
-    - `measure`: "expected accuracy" or "expected squared error"; empty without test labels.
-    - `scores`, `infinite_width_scores`: `head_scores` at the saddle point, and of the Gaussian process.
+    - `log_evidence`: to leading order in the widths; per N_1 at infinite width with
+      a richness. `log_evidence_error` is its rounding error.
+    - `prediction`: in accuracy of a posterior network, or in its squared error if
+      labels are not classes. Empty without test labels.
+    - `prediction_error`: its standard error over paired test examples.
+    - `measure`: "expected accuracy" or "expected squared error", if any.
+    - `scores`, `infinite_width_scores`: `head_scores` here, and of the GP.
     """
 
     log_evidence: PerHead
@@ -52,7 +51,7 @@ class HeadCosts(DisplayMixin):
     scores: PerHead
     infinite_width_scores: PerHead
 
-    def _view(self) -> Iterable[Block]:
+    def _view(self):
         heads = [Head(layer, i + 1) for layer, each in enumerate(self.scores, 1) for i in range(len(each))]
         columns = {"log evidence lost": self.log_evidence}
         if self.measure:
@@ -67,43 +66,40 @@ class HeadCosts(DisplayMixin):
 
 @usual_settings()
 def head_costs(problem: Problem, saddle: Saddle, *, progress: bool = True, **options: Any) -> HeadCosts:
-    """Measure the cost of leaving out each attention head, in log evidence and in predictions of test examples.
+    """Measure the cost of leaving out each attention head.
 
-    A head is left out by setting its contribution to zero. The features of other paths, with the factor 1/sqrt(H_l) of
-    the layer, do not change. Without the only head of a layer the output is zero, unless a skip connection bypasses the
-    layer. Each head takes one solve, which starts from `saddle` restricted to the other paths.
+    The contribution of the head becomes zero, and the factor 1/sqrt(H_l) stays. Each
+    head takes one solve, from `saddle` restricted to the other paths.
 
     Args:
-        problem: the architecture with its training data, and test data for costs of predictions.
-        saddle: the solution of `problem`, as `solve` returns it.
-        progress: show a bar.
-        options: keywords of `solve`, such as `tolerance`.
+        problem: the architecture with training data, and any test data.
+        saddle: the result of `solve` for it.
+        options: keywords of `solve`.
 
     Raises:
-        ValueError: the network has no heads, several heads share a weight block, or at T = 0 the kernel without a head
-            is singular.
+        ValueError: the network has no heads, heads share a weight block, or at
+            T = 0 the kernel without a head is singular.
 
     Warns:
         ConvergenceWarning: solves failed; the message names their heads.
     """
     refuse_traced("head_costs", problem, saddle)
     problem = as_problem(problem)
-    checked_instance("saddle", saddle, Saddle, "as bpkr.solve returns it; a Model with widths=math.inf has none")
+    checked_instance("saddle", saddle, Saddle, "as bpkr.solve returns it")
     checked_flag("progress", progress)
     architecture, point = problem.architecture, problem.point(saddle, "saddle")
     if not any(architecture.heads):
-        raise ValueError("no head can be left out, because the architecture has no heads")
+        raise ValueError("the architecture has no heads")
     branches, stays = np.array(architecture.path_branches()) - 1, {}
     for layer, count in enumerate(architecture.heads, 1):
         through = architecture.branch_heads(layer)
         if np.any(np.sum(through, axis=1) > 1):
-            raise ValueError(f"{Head(layer, 1)} cannot be left out, because heads of this layer share a weight block")
+            raise ValueError(f"heads of layer {layer} share a weight block, and cannot be left out")
         for head in range(count):
-            # The paths that do not pass through the head.
             stays[Head(layer, head + 1)] = ~through[branches[:, layer - 1], head]
     measure, quality = _expected(problem, point)
     rows, failed = [], []
-    with Progress("heads left out", len(stays), "head", shown=progress, cost=problem.description) as report:
+    with Progress("heads left out", len(stays), "head", shown=progress) as report:
         for head, staying in stays.items():
             without, found = _without(problem, point, staying, options)
             row = [np.nan] * 4
@@ -125,10 +121,8 @@ def head_costs(problem: Problem, saddle: Saddle, *, progress: bool = True, **opt
     return HeadCosts(evidence, evidence_error, *(prediction if measure else ((), ())), measure, *scores)
 
 
-def _without(
-    problem: Problem, point: OrderParameters, stays: Bool[np.ndarray, " paths"], options: Any
-) -> tuple[Problem, Saddle]:
-    """Solve with only the paths that stay. The others have no features, keep the prior, and cost no evidence."""
+def _without(problem: Problem, point: OrderParameters, stays: np.ndarray, options) -> tuple[Problem, Saddle]:
+    """Solve with only the paths that stay. Paths without features cost no evidence."""
 
     def restricted(features):
         if isinstance(features, ImplicitFeatures):
@@ -138,10 +132,10 @@ def _without(
     data = problem.data
     parts = {name: restricted(getattr(data, name)) for name in ("features", "test_features")}
     without = Problem(problem.architecture, replace(data, **parts))
-    # Newton's method takes up to twice as many steps if it starts from the unrestricted solution.
+    # From the unrestricted solution, Newton's method takes twice as many steps.
     matrices = []
     for ours, prior in zip(point.matrices, gp_limit(problem.architecture).matrices, strict=True):
-        # Rows of partial paths are in an order in which branches of the first layers vary slowest, and outputs fastest.
+        # In rows of partial paths, branches of the first layers vary slowest, and outputs fastest.
         rows = np.repeat(stays, len(point.first) // len(stays)).reshape(-1, len(ours)).any(axis=0)
         matrices.append(jnp.where(np.outer(rows, rows), ours, np.outer(~rows, ~rows) * prior))
     with warnings.catch_warnings():
@@ -150,14 +144,14 @@ def _without(
         return without, found if found.converged else solve(without, **options)
 
 
-def _expected(problem: Problem, point: OrderParameters) -> tuple[str, Float[np.ndarray, " examples"]]:
+def _expected(problem: Problem, point) -> tuple[str, np.ndarray]:
     """Return the expected accuracy, or minus the squared error, of a posterior network for every test example."""
     if problem.data.test_labels is None:
         return "", np.zeros(0)
     prediction, labels = predict(problem, point), np.asarray(problem.data.test_labels)
     variance = np.asarray(prediction.variance) * (not problem.architecture.has_sharp_outputs)
-    if are_classes(labels):
-        classes, truth = outputs_as_classes(labels)
+    classes, truth = outputs_as_classes(labels)
+    if classes is not None:
         probabilities = np.asarray(classes.probabilities(prediction.mean, variance))
         return "expected accuracy", probabilities[np.arange(len(truth)), truth]
     errors = np.asarray((prediction.mean - labels) ** 2) + variance

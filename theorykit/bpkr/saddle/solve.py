@@ -1,11 +1,10 @@
 """The saddle point: order parameters at which the action is stationary and minimal.
 
-Success depends on the gradient norm and the curvature measured there, never on the report of the minimiser.
+Success depends on the gradient and the curvature measured there.
 """
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import lru_cache, partial
@@ -16,21 +15,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optimistix as optx
-from jax.typing import ArrayLike
-from jaxtyping import Array, Float, PRNGKeyArray
+from jaxtyping import Array, Float
 
-from ...checks import (
-    checked_flag,
-    checked_key,
-    checked_number,
-    checked_whole_number,
-    counted,
-    is_traced,
-    refuse_traced,
-)
-from ...compilation import jit, jit_and_keep
-from ...progress import Progress
-from ...saddle.diagnosis import AbstractOutcome, ConvergenceWarning, report
+from ... import checks
+from ...checks import Index, Key, checked_arguments, is_traced
+from ...compilation import jit_and_keep
+from ...saddle.diagnosis import AbstractOutcome, report
 from ...saddle.implicit import implicit_point, stationary_value, with_derivative_of
 from ...saddle.problem import Coordinates
 from ...saddle.solve import distinct
@@ -38,56 +28,50 @@ from ...saddle.solvers import minimisers
 from ...saddle.solvers.minimisers import MAX_STEPS, AbstractSaddleSolver
 from ...settings import usual_settings
 from ...symbolic.documents.display import DisplayMixin
-from ...symbolic.documents.document import Block, Table, Text, verbatim
+from ...symbolic.documents.document import Table, Text, verbatim
 from ...symbolic.documents.values import number
-from ...workers import Workers, check_executor, run_tasks
 from ..data.data import Data
 from ..evaluation.problem import Problem, as_problem
 from ..order_parameters.coordinates import gp_coordinates
 from ..order_parameters.order_parameters import OrderParameters, gp_limit, order_parameter_rows
-from ..specification.architecture import Architecture, check_fits
+from ..specification.architecture import Architecture, ansatz_of, check_fits
 from .solvers import AcceleratedSweeps, Newton, least_curvature
 
-_TOLERANCE = 1e-9
-# Tolerance of Newton's method at infinite width, relative to the requested tolerance.
+# Tolerance at infinite width relative to the requested one: the gradient has
+# no rounding errors of large terms, so another step is worth its time.
 _FINER = 1e-3
-# After this many steps of one attempt, another strategy is likely to be faster.
+# After this many steps, another strategy is likely to be faster.
 _MOST_STEPS = 150
-# Steps and gradient norm of a rough solve, which only has to give a starting point.
+# Steps and gradient norm of a rough solve, which gives a starting point.
 _ROUGH_STEPS, _ROUGH = 60, 1e-3
-# Retries use Newton's method, which forms the Hessian, up to this number of coordinates.
+# Retries form the Hessian up to this number of coordinates.
 _NEWTON_SIZE = 500
-# Peak memory of a solve in arrays of the size of U_1, and of the size of the kernel, measured.
+# Peak memory of a solve in arrays of the size of U_1, and of the kernel, measured.
 _ORDER_PARAMETER_COPIES, _KERNEL_COPIES = 120, 16
-# Number of evaluations that polish the end of a solver without a certificate.
+# Evaluations that polish the end of a solver without a certificate.
 _POLISHING = 6
-# Minima with coordinates closer than this are the same. Solves are much more accurate than this.
+# Minima with coordinates closer than this are the same.
 _SAME = 1e-4
-# Continuation in the richness starts at this fraction of it, and takes this many steps.
-_LAZY, _RICHER = 1e-2, 8
 
 
 class Saddle(DisplayMixin, AbstractOutcome):
-    """The result of `solve`. It is differentiable in all inputs of the action, by the implicit function theorem.
+    """The result of `solve`, differentiable in all inputs by the implicit function theorem.
 
     - `order_parameters`: (U_1, ..., U_L) and u.
-    - `action`: S (Eq. 32), not divided by the width; `entropy` and `energy` are its parts.
-    - `log_evidence`: log probability density of the labels to leading order in the widths, -(S - S_0 + P log 2 pi)/2
-      for P labels, where S_0 is the entropy at the prior means; with a richness plus P log(N_1 gamma_0^2)/2.
-    - `gradient_norm`: norm of C^T (dS/dU) C with U = C C^T, the gradient in the affine-invariant metric, per largest
-      width.
-    - `min_hessian_eigenvalue`: smallest Hessian eigenvalue in this metric, per largest width; an upper bound if there
-      are too many paths to form the Hessian.
-    - `action_error`: rounding error of `action`, from the condition numbers of all factorised matrices.
-    - `result`: success if and only if the gradient norm is within the tolerance and the eigenvalue is positive.
-    - `stats`: `steps`, `evaluations`, `curvatures` and `attempts` of the solver, and whether it was `content`; the
-      `tolerance`; the parts `error_of_order_parameters`, `error_of_kernel` and `error_of_labels` of `action_error`;
-      `units_per_path`, the smallest ratio of hidden units to partial paths. The theory holds from one.
-    - `architecture`: the network that was solved.
-    - `ansatz`: the assumption beyond large widths, or the parameterisation with a richness, in words; else empty.
+    - `action`: S (Eq. 32), with the parts `entropy` and `energy`.
+    - `log_evidence`: log density of P labels to leading order in the widths,
+      -(S - S_0 + P log 2 pi)/2 with the entropy S_0 at the prior means; with a
+      richness plus P log(N_1 gamma_0^2)/2.
+    - `gradient_norm`: norm of C^T (dS/dU) C with U = C C^T, the gradient in the
+      affine-invariant metric, per largest width.
+    - `min_hessian_eigenvalue`: smallest Hessian eigenvalue in the same units; an
+      upper bound if the Hessian is too large to form.
+    - `action_error`: rounding error of `action`.
+    - `stats`: `steps`, `evaluations`, `curvatures` and `attempts`; whether the
+      solver was `content`; the `tolerance`; `units_per_path`, the smallest ratio
+      of hidden units to partial paths. The theory holds from one.
 
-    At infinite width with a richness, `action`, its parts and `log_evidence` are divided by N_1. Under `vmap` every
-    leaf has the axes of the batch. A failed result of `jit` or `vmap` raises a warning when it is used.
+    At infinite width with a richness, action and evidence are per N_1.
     """
 
     order_parameters: OrderParameters
@@ -101,44 +85,36 @@ class Saddle(DisplayMixin, AbstractOutcome):
     result: optx.RESULTS
     stats: Mapping[str, Any]
     architecture: Architecture
-    ansatz: str = eqx.field(static=True, default="")
 
-    def _view(self) -> Iterator[Block]:
+    def _view(self):
         yield Text(verbatim(self.diagnosis))
         names = ("log_evidence", "action", "entropy", "energy", "action_error")
         unit = " per width" if self.architecture.is_infinite else ""
         rows = ((name.replace("_", " ") + unit, number(getattr(self, name), 8)) for name in names)
         yield Table((*rows, *order_parameter_rows(self.order_parameters)))
-        if self.ansatz:
-            yield Text(self.ansatz)
+        if ansatz := ansatz_of(self.architecture):
+            yield Text(ansatz)
 
     def describe(self) -> str:
         norm, tolerance = float(self.gradient_norm), float(self.stats["tolerance"])
-        steps = f"after {counted(int(self.stats['steps']), 'step')}"
+        steps = f"after {checks.counted(int(self.stats['steps']), 'step')}"
         curvature = f"smallest eigenvalue of the Hessian {float(self.min_hessian_eigenvalue):.3g} per width"
         if self.converged:
             return f"converged: gradient norm {norm:.3g}, {curvature}, {steps}"
         if norm <= tolerance:
-            return f"stationary but not a minimum: gradient norm {norm:.3g}, {curvature}. Choose another initial="
+            return f"stationary but not a minimum: gradient norm {norm:.3g}, {curvature}"
         reached = f"gradient norm {norm:.3g} exceeds the tolerance {tolerance:.3g} {steps}"
         if self.result == optx.RESULTS.nonlinear_max_steps_reached:
             return f"{reached}, all that max_steps allows"
         if self.stats["content"]:
-            return f"{reached}: the solver stopped at its own tolerance (rtol, atol)"
-        errors = {name: float(value) for name, value in self.stats.items() if name.startswith("error_of_")}
-        cause = max(errors, key=errors.get).removeprefix("error_of_").replace("_", " ")
-        rounding = f"its rounding error of about {float(self.action_error):.1g}, mostly from the {cause}"
-        return f"{reached}, and no step lowers the action beyond {rounding}"
+            return f"{reached}: the solver stopped at its own tolerance"
+        return f"{reached}; the rounding error of the action is about {float(self.action_error):.1g}"
 
     @property
     def diagnosis(self) -> str:
-        """The result in words."""
         least = float(np.min(self.stats["units_per_path"]))
-        narrow = (
-            f". The theory of wide layers does not hold: a layer has {least:.2g} hidden units per partial path, so its "
-            "order parameter is singular; sampling.sample_order_parameters draws from the exact posterior"
-        )
-        return super().diagnosis + (narrow if least < 1 else "")
+        narrow = f"The theory of wide layers does not hold: a layer has {least:.2g} hidden units per partial path"
+        return super().diagnosis + (f". {narrow}" if least < 1 else "")
 
 
 def solve(
@@ -147,25 +123,25 @@ def solve(
     *,
     solver: optx.AbstractMinimiser | None = None,
     initial: OrderParameters | Saddle | None = None,
-    tolerance: float = _TOLERANCE,
+    tolerance: float = 1e-9,
     max_steps: int = 1000,
     throw: bool = False,
 ) -> Saddle:
-    """Minimise the action over the order parameters: the saddle point of the posterior, Eq. (32).
+    """Minimise the action over the order parameters, Eq. (32).
 
     Args:
         problem: the architecture with its data, or the architecture alone.
         data: the data, if `problem` is an architecture.
-        solver: by default `Newton`, or `AcceleratedSweeps` if there are too many paths to form the curvature; both are
-            retried from other starting points. Any Optimistix minimiser works. A few Newton steps polish its result.
+        solver: an Optimistix minimiser, whose result Newton steps polish; by
+            default `Newton`, or `AcceleratedSweeps` if the Hessian is too large,
+            retried from other starting points.
         initial: starting point; by default the Gaussian-process limit.
         tolerance: largest gradient norm (see `Saddle`) of a solution.
         max_steps: largest number of steps, of all attempts.
-        throw: raise an error instead of a `ConvergenceWarning` if the solve does not converge.
+        throw: raise an error instead of a `ConvergenceWarning` on failure.
 
     Raises:
-        ValueError: the data do not fit, or `solver` is not a minimiser: root finders would report success at points
-            that are not minima.
+        ValueError: the data do not fit, or `solver` is not a minimiser.
 
     Example:
         >>> import numpy as np
@@ -175,14 +151,14 @@ def solve(
         >>> rng = np.random.default_rng(0)
         >>> data = bpkr.Data(rng.normal(size=(20, 2, 5)), rng.choice([-1.0, 1.0], size=20))
         >>> arch = bpkr.Architecture(layers=(2,), widths=10, temperature=0.1)
-        >>> bpkr.solve(arch, data).order_parameters.matrices[0].shape
-        (2, 2)
+        >>> bpkr.solve(arch, data).converged
+        True
     """
     with usual_settings():
         problem = as_problem(problem, data)
-        checked_flag("throw", throw)
-        checked_whole_number("max_steps", max_steps, least=1)
-        checked_number("tolerance", tolerance, above=0.0)
+        checks.checked_flag("throw", throw)
+        checks.checked_whole_number("max_steps", max_steps, least=1)
+        checks.checked_number("tolerance", tolerance, above=0.0)
         if solver is not None and not isinstance(solver, optx.AbstractMinimiser):
             raise ValueError(f"solver must be an optimistix.AbstractMinimiser, got {type(solver).__name__}")
         problem.require_labels()
@@ -197,16 +173,16 @@ def solve(
             check_fits(architecture, f"solving with a kernel of {rows:,} rows", numbers)
             saddle = _solved(problem.canonical, start, solver, tolerance, max_steps)
             problem.finite((saddle.action, saddle.gradient_norm))
-        return report(replace(saddle, ansatz=problem.ansatz) if problem.ansatz else saddle, throw, stacklevel=2)
+        return report(saddle, throw, stacklevel=2)
 
 
-def _solved(problem: Problem, start: Coordinates, solver: Any, tolerance: float, max_steps: int) -> Saddle:
-    """Solve, and retry the default solver with one strategy after another until one converges."""
+def _solved(problem: Problem, start: Coordinates, solver, tolerance, max_steps) -> Saddle:
+    """Solve, and retry the default solver by one strategy after another."""
     first = _attempt(problem, start, solver, tolerance, min(max_steps, _MOST_STEPS if solver is None else max_steps))
     if solver is not None or first.converged:
         return first
-    # All solves count, also the rough ones that only give starting points.
-    solves, attempts = [first], [first]
+    # Rough solves, which only give starting points, are no attempts.
+    solves, attempts, codes = [first], [first], optx.RESULTS
     newton = Newton(atol=tolerance) if len(start) <= _NEWTON_SIZE else None
 
     def steps_left() -> int:
@@ -225,39 +201,39 @@ def _solved(problem: Problem, start: Coordinates, solver: Any, tolerance: float,
             return begin
         return end_point(solve_from(begin, _ROUGH_STEPS, problem, None, _ROUGH), begin)
 
-    def distance(saddle: Saddle) -> float:
-        return float(np.nan_to_num(saddle.gradient_norm, nan=np.inf))
-
     def starts() -> Iterator[tuple[Coordinates, int]]:
-        if first.result != optx.RESULTS.nonlinear_max_steps_reached:
-            # Rounding errors stopped the first solve, probably close to the minimum.
+        if first.result != codes.nonlinear_max_steps_reached:
+            # Rounding stopped the first solve, probably close to the minimum.
             yield end_point(first, start), _MOST_STEPS
         for begin in problem.strategies(rough_end, start):
             yield begin, _MOST_STEPS
-        yield end_point(min(attempts, key=distance), start), max_steps
+        yield end_point(best, start), max_steps
 
+    best = first
     for begin, most in starts():
         if steps_left() <= 0:
             break
         attempts.append(solve_from(begin, most))
-        if attempts[-1].converged:
+        best = min(best, attempts[-1], key=_rank)
+        if best.converged:
             break
-    best = attempts[-1] if attempts[-1].converged else min(attempts, key=distance)
     result = best.result
-    if not best.converged and np.isfinite(distance(best)):
+    if not best.converged and np.isfinite(best.gradient_norm):
         # The result of the best attempt may refer to its own small budget.
-        codes = optx.RESULTS
         result = codes.nonlinear_max_steps_reached if steps_left() <= 0 else codes.nonlinear_divergence
     counts = ("steps", "evaluations", "curvatures")
     stats = {**best.stats, **{name: sum(each.stats[name] for each in solves) for name in counts}}
     return replace(best, stats={**stats, "attempts": jnp.array(len(attempts))}, result=result)
 
 
-def _attempt(problem: Problem, start: Coordinates, solver: Any, tolerance: float, max_steps: int) -> Saddle:
+def _rank(saddle: Saddle) -> tuple[bool, float]:
+    return not saddle.converged, float(np.nan_to_num(saddle.gradient_norm, nan=np.inf))
+
+
+def _attempt(problem: Problem, start: Coordinates, solver, tolerance, max_steps) -> Saddle:
     """Minimise once. The default solver depends on the size of the problem."""
     if solver is None:
         if problem.forms_curvature:
-            # At infinite width the gradient has no rounding errors of large terms, so another step is worth its time.
             solver = _newton(float(tolerance) * (_FINER if problem.architecture.is_infinite else 1.0))
         elif problem.has_sweeps:
             solver = AcceleratedSweeps(atol=tolerance)
@@ -270,29 +246,26 @@ def _attempt(problem: Problem, start: Coordinates, solver: Any, tolerance: float
     return _minimise(problem, start, solver, jnp.asarray(tolerance), steps)
 
 
-@lru_cache
-def _newton(tolerance: float) -> Newton:
-    return Newton(atol=tolerance)
+_newton = lru_cache(lambda tolerance: Newton(atol=tolerance))
 
 
 @jit_and_keep
-def _minimise(problem: Problem, start: Coordinates, solver, tolerance, steps: Mapping[str, Any]) -> Saddle:
-    """Minimise from `start`. `steps` are the keywords of `optimistix.minimise` that limit the number of steps."""
+def _minimise(problem: Problem, start: Coordinates, solver, tolerance, steps) -> Saddle:
+    """Minimise from `start`, with the keywords `steps` of `optimistix.minimise`."""
     fixed, start = jax.lax.stop_gradient((problem, start))
     minimise = partial(optx.minimise, lambda at, problem: problem.action(at), throw=False)
     found = minimise(solver, start, fixed, **steps)
     end, forms_curvature = found.stats, isinstance(solver, Newton) or problem.forms_curvature
     if forms_curvature and "model" not in end:
-        # Polish the end of a solver that has no tolerance of the gradient, and get the Hessian there.
+        # The solver has no tolerance of the gradient, and no Hessian.
         newton = eqx.tree_at(lambda newton: newton.atol, minimisers.Newton(), tolerance)
         options = {MAX_STEPS: jnp.array(_POLISHING)}
         polished = minimise(newton, found.value, fixed, max_steps=None, options=options)
         end = {**end, **{name: polished.stats[name] for name in ("point", "model")}}
     point = end["point"] if "point" in end else fixed.at(found.value)
     curvature = end["model"].curvatures[0] / fixed.scale if forms_curvature else least_curvature(fixed, point)
-    errors, codes = fixed.rounding(point), optx.RESULTS
-    stopped = found.result == codes.successful
-    # A minimiser that stops successfully at a point that is not stationary has diverged.
+    codes, stopped = optx.RESULTS, found.result == optx.RESULTS.successful
+    # A minimiser that stops where the action is not stationary has diverged.
     failure = codes.where(stopped, codes.nonlinear_divergence, found.result)
     failure = codes.where(point.is_finite, failure, codes.nonfinite)
     is_minimum = (point.gradient_norm <= tolerance) & (curvature > 0)
@@ -300,19 +273,12 @@ def _minimise(problem: Problem, start: Coordinates, solver, tolerance, steps: Ma
     details, there, architecture = point.details, (problem, coordinates), problem.architecture
     parts = details.entropy, details.energy.value
     entropy, energy = with_derivative_of(parts, Problem.parts, there)
-    # The action is stationary, so gradients of the action and of the evidence need no solve with the Hessian.
+    # The action is stationary: its gradient needs no solve with the Hessian.
     action = stationary_value(sum(parts), Problem.action, problem, coordinates)
     ratios = jnp.asarray(architecture.widths) / jnp.asarray(architecture.overlap_sizes)
-    stats = {
-        "steps": found.stats["num_steps"],
-        "evaluations": end.get("evaluations", jnp.array(0)),
-        "curvatures": end.get("curvatures", jnp.array(0)),
-        "tolerance": tolerance,
-        "content": stopped,
-        "attempts": jnp.array(1),
-        "units_per_path": jnp.min(ratios),
-        **{f"error_of_{name}": error for name, error in errors.items()},
-    }
+    stats = {name: end.get(name, jnp.array(0)) for name in ("evaluations", "curvatures")}
+    stats |= {"steps": found.stats["num_steps"], "attempts": jnp.array(1), "content": stopped}
+    stats |= {"tolerance": tolerance, "units_per_path": jnp.min(ratios)}
     return Saddle(
         order_parameters=with_derivative_of(details.order_parameters, Problem.order_parameters, there),
         action=action,
@@ -321,110 +287,37 @@ def _minimise(problem: Problem, start: Coordinates, solver, tolerance, steps: Ma
         log_evidence=(problem.bound.entropy(gp_limit(architecture)) - action) / 2 + problem.energy.label_constant,
         gradient_norm=point.gradient_norm,
         min_hessian_eigenvalue=curvature,
-        action_error=sum(errors.values()),
+        action_error=sum(fixed.rounding(point).values()),
         result=codes.where(is_minimum, codes.successful, failure),
         stats=stats,
         architecture=architecture,
     )
 
 
-@usual_settings()
-def gradient_norm(problem: Problem, order_parameters: OrderParameters | Saddle) -> Float[Array, ""]:
-    """Return the norm of the gradient of S per largest width, in the affine-invariant metric; see `Saddle`."""
-    problem = as_problem(problem)
-    problem.require_labels()
-    return _gradient_norm(problem.canonical, problem.point(order_parameters))
-
-
-@jit
-def _gradient_norm(problem: Problem, order_parameters: OrderParameters):
-    return problem.at(problem.coordinates(order_parameters)).gradient_norm
-
-
+@checked_arguments
 def search(
-    problem: Problem | Architecture,
-    data: Data | None = None,
-    *,
-    key: PRNGKeyArray,
-    starts: int = 16,
-    spread: float = 1.0,
-    executor: Workers = None,
-    progress: bool = True,
-    **options: Any,
+    problem: Problem | Architecture, data: Data | None = None, *, key: Key, starts: Index = 16, **options: Any
 ) -> list[Saddle]:
-    """Search for minima: solve from the Gaussian-process limit, from random points, and by continuation.
+    """Solve from the Gaussian-process limit and from random points.
 
-    Continuation starts near the Gaussian process: at large widths, or with a richness at a small one. The action is not
-    convex, and no proof excludes minima that are not found.
+    The action is not convex, and no proof excludes minima that are not found.
 
     Args:
-        problem, data: as in `solve`.
-        key: JAX random key for the random points.
-        starts: the number of random points.
-        spread: standard deviation of their coordinates (whitened Cholesky factors, logarithmic on the diagonal).
-        executor: selects where the solves run; see `bpkr.sweeps.sweep`.
-        progress: show a bar.
-        options: keywords of `bpkr.solve`.
+        problem, data, options: as in `solve`.
+        key: JAX random key.
+        starts: number of random points, at standard normal coordinates.
 
     Returns:
-        The distinct minima, lowest action first. Their `stats` also have `reached`, the number of solves that ended in
-        the minimum, and `followed`, whether continuation did.
-
-    Raises:
-        ValueError: the data do not fit, or no solve converges.
-
-    Warns:
-        ConvergenceWarning: some solves did not converge.
+        The distinct minima, lowest action first; `stats["reached"]` counts the
+        solves that ended there.
     """
-    refuse_traced("search", problem, data, key)
-    checked_key("key", key)
-    check_executor(executor)
-    checked_flag("progress", progress)
-    checked_whole_number("starts", starts, least=0)
-    checked_number("spread", spread, above=0.0)
+    checks.refuse_traced("search", problem, data, key)
     problem = as_problem(problem, data)
-    origin = gp_coordinates(problem.architecture)
-    noise = spread * jax.random.normal(key, (starts, len(origin)), dtype=jnp.float64)
-    # Begin with the longest task, continuation.
-    tasks, solved = [(None,), (origin,), *((coordinates,) for coordinates in noise)], {}
-    with Progress("minima", len(tasks), "starting point", shown=progress, cost=problem.description) as bar:
-        for task, saddle in run_tasks(executor, _solve_from, tasks, (problem, options)):
-            solved[task] = saddle
-            bar.update()
-    converged = [task for task in range(len(tasks)) if solved[task].converged]
-    failed = f"{len(tasks) - len(converged)} of {len(tasks)} solves did not converge"
-    if not converged:
-        raise ValueError(f"{failed}; the last: {solved[len(tasks) - 1].diagnosis}")
-    if len(converged) < len(tasks):
-        warnings.warn(failed, ConvergenceWarning, stacklevel=2)
-    actions = [float(solved[task].action) for task in converged]
-    ends = [np.asarray(problem.coordinates(solved[task].order_parameters)) for task in converged]
-    minima = []
-    for group in distinct(actions, ends, _SAME):
-        first, reached = solved[converged[group[0]]], [converged[i] for i in group]
-        counts = {"reached": len(reached), "followed": 0 in reached}
-        minima.append(replace(first, stats={**first.stats, **counts}))
-    return minima
-
-
-def _solve_from(problem: Problem, options, coordinates: ArrayLike | None) -> Saddle:
-    """Solve from a starting point, or by continuation until a solve does not converge."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)
-        if coordinates is not None:
-            return solve(problem, initial=problem.order_parameters(coordinates), **options)
-        architecture, data = problem.architecture, problem.data
-        if architecture.richness is not None:
-            name, factors = "richness", np.geomspace(_LAZY, 1.0, _RICHER)
-        else:
-            examples = data.replaces or len(data.labels)
-            highest = max(100.0 * examples / max(map(float, architecture.widths)), 10.0)
-            name, factors = "widths", np.geomspace(highest, 1.0, int(np.ceil(np.log2(highest))) + 1)
-        saddle = None
-        for factor in factors.tolist():
-            scaled = jax.tree.map(lambda number, factor=factor: factor * number, getattr(architecture, name))
-            there = eqx.tree_at(lambda p, name=name: getattr(p.architecture, name), problem, scaled)
-            saddle = solve(there, initial=saddle, **options)
-            if not saddle.converged:
-                break
-    return saddle
+    shape = starts, len(gp_coordinates(problem.architecture))
+    draws = map(problem.order_parameters, jax.random.normal(key, shape, dtype=jnp.float64))
+    found = [solve(problem, initial=draw, **options) for draw in (None, *draws)]
+    found = [saddle for saddle in found if saddle.converged]
+    ends = [np.asarray(problem.coordinates(saddle.order_parameters)) for saddle in found]
+    groups = distinct([float(saddle.action) for saddle in found], ends, _SAME)
+    lowest = [(found[group[0]], {"reached": len(group)}) for group in groups]
+    return [replace(saddle, stats={**saddle.stats, **counts}) for saddle, counts in lowest]

@@ -1,14 +1,15 @@
-"""Solvers for many paths: majorise-minimise sweeps, and the smallest curvature where no Hessian is formed.
+"""Solvers for many paths: majorise-minimise sweeps, and a curvature without Hessian.
 
-Sources: H. F. Walker, P. Ni, "Anderson acceleration for fixed-point iterations", SIAM J. Numer. Anal. 49 (2011) 1715;
-E. R. Davidson, J. Comput. Phys. 17 (1975) 87; R. B. Morgan, D. S. Scott, "Generalizations of Davidson's method for
-computing eigenvalues of sparse symmetric matrices", SIAM J. Sci. Stat. Comput. 7 (1986) 817.
+Sources: H. F. Walker, P. Ni, SIAM J. Numer. Anal. 49 (2011) 1715 (Anderson acceleration);
+E. R. Davidson, J. Comput. Phys. 17 (1975) 87; R. B. Morgan, D. S. Scott, SIAM J. Sci.
+Stat. Comput. 7 (1986) 817.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import NamedTuple
 
 import equinox as eqx
 import jax
@@ -22,24 +23,22 @@ from ...saddle.solvers import minimisers
 from ...saddle.solvers.minimisers import AbstractSaddleSolver, Progress, chosen
 from ..evaluation.problem import Problem
 
-# Number of sweeps before the first Newton step, and of sweeps that are combined there.
-_FIRST_SWEEPS = 4
-# Number of sweeps after a failed Newton step.
-_SWEEPS = 2
-# Initial fraction of the convex part of the data term that sweeps bound, alone and before Newton's method. These values
-# were the fastest on many problems.
+# Sweeps before the first Newton step, which are combined, and after a failed one.
+_FIRST_SWEEPS, _SWEEPS = 4, 2
+# Initial fraction of the convex part of the data term that sweeps bound, alone
+# and before Newton's method: the fastest on many problems.
 _SHARE, _NEWTON_SHARE = 0.25, 0.8
-# Newton's method is faster if a sweep changes every coordinate by less than this.
+# Newton's method is faster if a sweep changes all coordinates by less than this.
 _NEAR = 0.04
-# Maximum number of products with a Hessian that is too large to form, and relative error of its smallest eigenvalue.
+# Most products with a Hessian, and relative error of its smallest eigenvalue.
 _PRODUCTS, _TOLERANCE = 16, 0.1
-# Relative tolerance and maximum number of steps of solves with the model. A rough search direction suffices.
+# Tolerance and most steps of solves with the model, for rough directions.
 _MODEL_TOLERANCE, _MODEL_STEPS = 0.01, 20
-# Number of inverse iterations with the model that produce the second search vector.
+# Inverse iterations with the model that give the second search vector.
 _WARMUP = 2
-# Minimum number of products. After fewer, the residual of a wrong eigenvalue may be small by chance.
+# Fewest products: the residual of a wrong eigenvalue may be small by chance.
 _LEAST = 5
-# Two directions count as the same if their cosine differs from one by less than this.
+# Directions are the same if their cosine differs from one by less than this.
 _ALIKE = 1e-6
 
 Vector = Float[Array, " size"]
@@ -49,12 +48,13 @@ Product = Callable[[Vector], Vector]
 class _Sweeps(eqx.Module):
     """Majorise-minimise sweeps x -> g(x), combined by Anderson acceleration.
 
-    If a combination raises the action, a plain sweep replaces it, the memory is cleared, and the share is doubled.
+    If a combination raises the action, a plain sweep replaces it, the memory is
+    cleared, and the share is doubled.
 
     - `share`: fraction of the convex part of the data term that a sweep bounds.
-    - `steps`, `turns`: differences of successive points, newest first, and of the changes g(x) - x there.
-    - `point`, `change`: the last point, if `has_last`, and the change there.
-    - `plain`: whether the last sweep was plain, so that only rounding can have made it fail.
+    - `steps`, `turns`: differences of successive points and of changes g(x) - x,
+      newest first; `point`, `change`: the last ones, if `has_last`.
+    - `plain`: whether the last sweep was plain, and can fail by rounding alone.
     """
 
     share: Float[Array, ""]
@@ -76,18 +76,19 @@ class _Sweeps(eqx.Module):
     ) -> tuple[Coordinates, Coordinates, _Sweeps]:
         """Return the end of a sweep from `here`, the next point, and the sweeps.
 
-        The next point minimises g(x) - x under the assumption that g is linear along the steps.
+        The next point minimises g(x) - x if g is linear along the steps.
         """
         share = jnp.where(accepted, self.share, jnp.minimum(2 * self.share, 1.0))
         end = problem.majorise(here, jnp.where(accepted, share, 1.0))
-        # If the share is too small, the bound has no minimum. The end is then not finite and is rejected.
+        # If the share is too small, the bound has no minimum: the end is not finite.
         combines = accepted & jnp.all(jnp.isfinite(end))
         point = here.coordinates
         change = jnp.where(combines, end - point, 0.0)
-        steps, turns = (
-            jnp.where(self.has_last, jnp.roll(rows, 1, axis=0).at[:1].set(newest), rows)
-            for rows, newest in ((self.steps, point - self.point), (self.turns, change - self.change))
-        )
+
+        def extended(rows, newest):
+            return jnp.where(self.has_last, jnp.roll(rows, 1, axis=0).at[:1].set(newest), rows)
+
+        steps, turns = extended(self.steps, point - self.point), extended(self.turns, change - self.change)
         weights, *_ = jnp.linalg.lstsq(turns.T, change, rcond=1e-10)
         ahead = jnp.where(combines, point + change - weights @ (steps + turns), end)
         after = _Sweeps(share, steps, turns, point, change, jnp.array(True), ~accepted)
@@ -96,12 +97,11 @@ class _Sweeps(eqx.Module):
 
 
 class Newton(minimisers.Newton):
-    """Newton's method with exact curvature in a trust region, and majorise-minimise sweeps if they do better.
+    """Newton's method in a trust region, with sweeps at the start and after failed steps.
 
-    Sweeps, combined as in `AcceleratedSweeps`, run at the start and after a failed step. If the network has a skip
-    connection, they have no closed form, and only the region shrinks.
+    With a skip connection, sweeps have no closed form, and only the region shrinks.
 
-    - `atol`: tolerance on the gradient norm per largest width, in the affine-invariant metric.
+    - `atol`: tolerance on the `gradient_norm` of `Saddle`.
     """
 
     def start(self, problem, coordinates, progress):
@@ -135,10 +135,11 @@ class _SweepState(eqx.Module):
 
 
 class AcceleratedSweeps(AbstractSaddleSolver):
-    """Majorise-minimise sweeps with Anderson acceleration, for very many paths. No Hessian is ever formed.
+    """Majorise-minimise sweeps with Anderson acceleration, without a Hessian.
 
-    - `atol`: tolerance on the gradient norm per largest width, in the affine-invariant metric.
-    - `memory`: number of sweeps that are combined. With 0, sweeps never raise the action, and converge linearly.
+    - `atol`: tolerance on the `gradient_norm` of `Saddle`.
+    - `memory`: number of sweeps that are combined. With 0, sweeps never raise the
+      action, and converge linearly.
     """
 
     memory: int = eqx.field(static=True, default=10)
@@ -160,7 +161,7 @@ class AcceleratedSweeps(AbstractSaddleSolver):
 
 
 def least_curvature(problem: Problem, point: Point) -> Float[Array, ""]:
-    """Bound the smallest eigenvalue of the Hessian of S from above, per largest width, by a few products."""
+    """Bound the smallest eigenvalue of the Hessian of S from above, per largest width."""
     action, size = problem.action_on_tangent(point)
     start = jax.random.normal(jax.random.key(0), (size,), dtype=jnp.float64)
     functions = action, problem.model_on_tangent(point)
@@ -168,8 +169,8 @@ def least_curvature(problem: Problem, point: Point) -> Float[Array, ""]:
     return smallest_eigenvalue(*products, start, products=_PRODUCTS, tolerance=_TOLERANCE).value / problem.scale
 
 
-class Eigenvalue(eqx.Module):
-    """An upper bound `value` on the smallest eigenvalue; some eigenvalue is within `residual` of it."""
+class Eigenvalue(NamedTuple):
+    """An upper bound on the smallest eigenvalue; some eigenvalue is within `residual`."""
 
     value: Float[Array, ""]
     residual: Float[Array, ""]
@@ -181,12 +182,13 @@ def smallest_eigenvalue(
 ) -> Eigenvalue:
     """Find the smallest eigenvalue of a symmetric matrix by Davidson's method.
 
-    The next search vector is M^{-1} r for the residual r. The model M approximates the matrix, has cheap products, and
-    is most accurate in its softest directions.
+    The next search vector is M^{-1} r for the residual r, with a model M of the
+    matrix that is most accurate in its softest directions.
 
     Args:
         product, model: multiply a vector by the matrix, and by its model.
-        start: first search vector (size,). Choose it at random: directions orthogonal to it are not found.
+        start: first search vector (size,), at random: directions orthogonal to
+            it are not found.
         products: maximum number of products.
         tolerance: stop when the residual is below this multiple of the value.
     """
@@ -197,7 +199,7 @@ def smallest_eigenvalue(
     solver = lx.CG(rtol=_MODEL_TOLERANCE, atol=0.0, max_steps=_MODEL_STEPS, norm=jnp.linalg.norm, stabilise_every=None)
 
     def solve(vector: Vector) -> Vector:
-        """Approximate M^{-1} v up to its length, or return v if M is not positive and conjugate gradients fail."""
+        """Approximate M^{-1} v up to its length, or return v if M is not positive."""
         found = lx.linear_solve(operator, _unit(vector), solver, throw=False).value
         return _unit(jnp.where(jnp.all(jnp.isfinite(found)), found, vector))
 
@@ -215,13 +217,13 @@ def smallest_eigenvalue(
         basis = basis.at[taken].set(ahead)
         images = images.at[taken].set(product(ahead))
         projected = basis @ images.T
-        # Give unused rows an eigenvalue larger than all others, so that they are not selected.
+        # Unused rows get an eigenvalue larger than all others.
         used = jnp.arange(products) <= taken
         beyond = 2 * jnp.sum(jnp.abs(projected)) + 1
         projected = jnp.where(used[:, None] & used, (projected + projected.T) / 2, beyond * jnp.eye(products))
         values, vectors = jnp.linalg.eigh(projected)
         residual = vectors[:, 0] @ images - values[0] * (vectors[:, 0] @ basis)
-        # A model that does not distinguish directions, such as the identity, leaves the start unchanged.
+        # A model such as the identity leaves the start unchanged.
         is_second = (taken == 0) & (jnp.abs(softened @ first) < 1 - _ALIKE)
         remaining = _beyond(basis, jnp.where(is_second, softened, solve(residual)))
         is_exhausted = jnp.linalg.norm(remaining) < jnp.sqrt(jnp.finfo(remaining.dtype).eps)

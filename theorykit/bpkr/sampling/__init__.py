@@ -1,4 +1,4 @@
-"""Check theory 1 by sampling: three samplers of one posterior, and a comparison with the theory."""
+"""Check theory 1 by sampling, and compare the two."""
 
 from .chains import Schedule
 from .comparison import compare, deviations

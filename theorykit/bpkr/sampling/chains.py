@@ -1,7 +1,7 @@
-"""Run Markov chains in compiled blocks of steps, with checkpoints from which a stopped run resumes.
+"""Run Markov chains in compiled blocks of steps, with checkpoints.
 
-A sampler is an Equinox module with three methods: `start(key)` returns the state of a chain,
-`step(state)` the next state, and `draw(state)` the arrays to keep, by name.
+A sampler has three methods: `start(key)` returns the state of a chain, `step(state)` the
+next state, and `draw(state)` the arrays to keep, by name.
 """
 
 import time
@@ -17,24 +17,19 @@ import numpy as np
 from jaxtyping import PRNGKeyArray
 
 from ... import store
-from ...checks import Count, Index, check_fields, counted
+from ...checks import Count, Index, check_fields
 from ...compilation import jit
 from ...progress import Progress
 from ...workers import Workers, run_tasks
 
-# Steps per call of compiled code: enough to hide its cost, and few enough for checkpoints.
+# Steps per call of compiled code, between checkpoints.
 _STEPS = 50
 _DRAW = "draw "
 
 
 @dataclass(frozen=True)
 class Schedule:
-    """The length of a run.
-
-    - `chains`: number of Markov chains, from independent starts.
-    - `warmup`: discarded steps per chain, in which NUTS adapts.
-    - `draws`: recorded steps per chain.
-    """
+    """The length of a run: discarded (`warmup`) and recorded (`draws`) steps per chain."""
 
     chains: Count
     warmup: Index
@@ -63,34 +58,34 @@ def run_chains(
 ) -> dict[str, np.ndarray]:
     """Run chains of the sampler that `make` creates, from independent starts.
 
-    Returns draws (chains, draws, ...) by name, and `warmup_seconds` and `seconds`, summed over
-    chains. An `executor` pickles `make`. With a `folder`, a run with these `settings` resumes
+    Returns draws (chains, draws, ...) by name, and `warmup_seconds` and `seconds`,
+    summed over chains. With a `folder`, a run with these `settings` resumes
     exactly, also to add draws.
     """
     # Plain numbers, unlike typed keys, can be written to disk.
     keys = np.asarray(jax.random.key_data(jax.random.split(key, schedule.chains)))
-    # On an accelerator one batch is fastest. On a CPU each chain is compiled alone, so that its
-    # draws do not depend on the others.
-    batches = {f"chain-{number}": keys[number : number + 1] for number in range(len(keys))}
+    # On a CPU each chain is compiled alone: its draws do not depend on the others.
+    batches = {f"chain-{i}": keys[i : i + 1] for i in range(len(keys))}
     if executor is None and jax.default_backend() != "cpu":
         batches = {"chains": keys}
-    tasks = [(batch, {**settings, "chain": name}, folder and folder / f"{name}.npz") for name, batch in batches.items()]
-    steps, runs = schedule.warmup + schedule.draws, {}
-    cost = f"{counted(schedule.chains, 'chain')} of {counted(steps, 'step')}"
-    with Progress("sampling", len(tasks), "chain", shown=progress, cost=cost) as report:
-        common = make, schedule, progress and executor is None
-        for number, run in run_tasks(executor, _run_batch, tasks, common):
-            runs[number] = run
+    tasks = []
+    for name, batch in batches.items():
+        tasks.append((batch, {**settings, "chain": name}, folder and folder / f"{name}.npz"))
+    runs, common = {}, (make, schedule, progress and executor is None)
+    with Progress("sampling", len(tasks), "chain", shown=progress) as report:
+        for task, run in run_tasks(executor, _run_batch, tasks, common):
+            runs[task] = run
             report.update()
-    runs = [runs[number] for number in range(len(tasks))]
+    runs = [runs[task] for task in range(len(tasks))]
     found = {name: sum(run[name] for run in runs) for name in ("warmup_seconds", "seconds")}
-    names = [name for name in runs[0] if name.startswith(_DRAW)]
-    draws = {name: np.concatenate([run[name] for run in runs]) for name in names}
-    return found | {name.removeprefix(_DRAW): each[:, : schedule.draws] for name, each in draws.items()}
+    for name in runs[0]:
+        if name.startswith(_DRAW):
+            draws = np.concatenate([run[name] for run in runs])
+            found[name.removeprefix(_DRAW)] = draws[:, : schedule.draws]
+    return found
 
 
 def _run_batch(make, schedule, shown, keys, settings, path) -> dict[str, Any]:
-    """Run chains from `keys` to the end of the schedule. Return all that a longer run needs."""
     sampler, total = make(), schedule.warmup + schedule.draws
     states, blocks = _start(sampler, jnp.asarray(keys)), []
     run = {"steps": 0, "warmup_seconds": 0.0, "seconds": 0.0}
@@ -131,7 +126,7 @@ def _start(sampler, keys):
 
 @jit
 def _advance(sampler, states, steps):
-    """Advance all chains by `steps`, at most `_STEPS`. Return their draws, padded with zeros."""
+    """Advance all chains by at most `_STEPS`. Return draws, padded with zeros."""
 
     def chain(state):
         def step(i, carried):

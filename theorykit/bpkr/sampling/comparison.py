@@ -1,11 +1,9 @@
-"""Compare theory and samplers, with every difference in units of its standard error."""
+"""Compare theory and samplers, with differences in units of standard errors."""
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -17,7 +15,7 @@ from ... import bpkr
 from ...checks import Key, checked_arguments, checked_choice, refuse_traced
 from ...progress import Progress
 from ...workers import Workers, check_executor
-from ..data.classes import are_classes, class_accuracy
+from ..data.classes import outputs_as_classes
 from ..evaluation.problem import as_problem
 from ..order_parameters.coordinates import finite_width_law
 from ..sweeps.datasets import label
@@ -45,38 +43,31 @@ def compare(
         approaches: some of
 
             - `saddle`: the minimum of the action.
-            - `one_over_n`: the next order in 1/N; NaN if a layer has fewer units than partial
-              paths.
+            - `one_over_n`: the next order in 1/N; NaN if a layer has fewer units
+              than partial paths.
             - `exact`, `gibbs`, `nuts`: the samplers of `sample`.
-            - `infinite_width`: the Gaussian process of infinitely wide layers; with a richness,
-              the limit with learned features, and variances to leading order in the width.
+            - `infinite_width`: the Gaussian process; with a richness, the limit
+              with learned features, and variances to leading order.
         options: keywords of `sample` or `bpkr.solve` by approach, such as
-            {"gibbs": {"schedule": Schedule(chains=4, warmup=1000, draws=10_000)}}.
-        folder: each sampler saves its draws in a subfolder, and resumes from it.
+            {"gibbs": {"schedule": Schedule(4, warmup=1000, draws=10_000)}}.
+        folder: samplers save draws in subfolders, and resume from them.
 
     Returns:
-        A dataset along an axis `approach`:
-
-        - `U_l`, `u`: the order parameters.
-        - `mean`, `variance`: of test outputs; with classes also `accuracy`, that of `mean`.
-        - `U_l_error` and so on: Monte Carlo errors, zero for theory.
-        - `U_l_deviation` and so on: see `deviations`; only with the approach `exact`.
-        - `mixed`, `diagnosis`, `seconds`.
+        A dataset along an axis `approach`: `U_l`, `u`; `mean` and `variance` of
+        test outputs, and with classes the `accuracy` of `mean`; `mixed`,
+        `diagnosis`, `seconds`. `U_l_error` and so on are Monte Carlo errors, zero
+        for theory. With the approach `exact` also `deviations`.
     """
     check_executor(executor)
     refuse_traced("compare", problem, data, key)
     problem, options = as_problem(problem, data), options or {}
     if not approaches or len(set(approaches)) < len(approaches):
         raise ValueError(f"approaches must be one or more, each once, got {approaches}")
-    # Raise errors of all approaches before the first sampler starts.
-    for approach, keywords in options.items():
-        inspect.signature(bpkr.solve if approach == "saddle" else sample).bind_partial(problem, **keywords)
     samplers = [approach for approach in approaches if approach in get_args(Sampler)]
     for sampler in samplers:
         check_can_be_sampled(sampler, problem.architecture)
     found = []
-    total = len(approaches)
-    with Progress("comparison", total, "approach", shown=progress, cost=problem.description, alike=False) as report:
+    with Progress("comparison", len(approaches), "approach", shown=progress, alike=False) as report:
         needs_saddle = {"saddle", "one_over_n"} & set(approaches)
         saddle = bpkr.solve(problem, **options.get("saddle", {})) if needs_saddle else None
         for approach in approaches:
@@ -110,7 +101,7 @@ def deviations(result: xr.Dataset, reference: str = "exact") -> xr.Dataset:
     found, there = {}, result.sel(approach=reference)
     for name in (str(name) for name in result.data_vars if f"{name}_error" in result):
         error = np.hypot(result[f"{name}_error"], there[f"{name}_error"])
-        # The reference, and entries that a skip connection fixes, have no error.
+        # The reference and entries that a skip connection fixes have no error.
         difference = result[name] - there[name]
         found[f"{name}_deviation"] = xr.where(difference == 0, 0.0, difference / error.where(error > 0))
     return xr.Dataset(found)
@@ -120,14 +111,15 @@ def _of_draws(tree: xr.DataTree, data: bpkr.Data) -> xr.Dataset:
     found, posterior = entry_estimates(tree), tree["posterior"].to_dataset()
     if data.test_features is not None:
         found = found.merge(output_estimates(posterior))
-        if are_classes(data.test_labels):
+        classes, truth = outputs_as_classes(data.test_labels)
+        if classes is not None:
             means = posterior["mean" if "mean" in posterior else "sampled_output"].values
-            accuracy, error = of_posterior_mean(means, partial(class_accuracy, labels=data.test_labels))
+            accuracy, error = of_posterior_mean(means, lambda mean: np.mean(classes.nearest(mean) == truth))
             found = found.assign(accuracy=float(accuracy), accuracy_error=float(error))
     return found.assign({name: tree.attrs[name] for name in ("mixed", "diagnosis", "seconds")})
 
 
-def _of_theory(approach: str, problem: bpkr.Problem, saddle: bpkr.Saddle | None) -> xr.Dataset:
+def _of_theory(approach, problem: bpkr.Problem, saddle) -> xr.Dataset:
     architecture, data, prediction = problem.architecture, problem.data, None
     if approach == "infinite_width":
         saddle = None
@@ -135,7 +127,7 @@ def _of_theory(approach: str, problem: bpkr.Problem, saddle: bpkr.Saddle | None)
             wide = bpkr.Problem(architecture.at_infinite_width(), data)
             saddle = bpkr.solve(wide)
             if data.test_features is not None:
-                limit = bpkr.predict(wide, saddle.order_parameters)
+                limit = bpkr.predict(wide, saddle)
                 prediction = replace(limit, variance=limit.variance / architecture.widths[0])
     point, mixed, diagnosis = bpkr.gp_limit(architecture), 1, ""
     if saddle is not None:
@@ -147,10 +139,11 @@ def _of_theory(approach: str, problem: bpkr.Problem, saddle: bpkr.Saddle | None)
     elif data.test_features is not None and prediction is None:
         prediction = bpkr.predict(problem, point)
     numbers = {} if prediction is None else {"mean": prediction.mean, "variance": prediction.variance}
-    if prediction is not None and are_classes(data.test_labels):
-        numbers["accuracy"] = float(class_accuracy(prediction.mean, data.test_labels))
+    classes, truth = outputs_as_classes(data.test_labels)
+    if prediction is not None and classes is not None:
+        numbers["accuracy"] = float(np.mean(classes.nearest(np.asarray(prediction.mean)) == truth))
     found = label(architecture, point, **numbers)
     found = found.merge({f"{name}_error": xr.zeros_like(value) for name, value in found.data_vars.items()})
     if approach == "one_over_n" and not is_corrected:
-        found, mixed, diagnosis = found * np.nan, 0, "left out, because a layer has fewer units than partial paths"
+        found, mixed, diagnosis = found * np.nan, 0, "a layer has fewer units than partial paths"
     return found.assign(mixed=mixed, diagnosis=diagnosis, seconds=0.0)

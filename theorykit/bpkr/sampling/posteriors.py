@@ -1,13 +1,13 @@
 """Posteriors as densities over flat coordinates, and their samplers: NUTS, and block Gibbs."""
 
-import itertools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.scipy.linalg import cho_solve
 from jaxtyping import Array, Float, PRNGKeyArray
 
@@ -35,8 +35,7 @@ def _named(point: OrderParameters, first: int = 1) -> dict[str, Array]:
 class OrderParameterPosterior(eqx.Module):
     """The exact posterior of the order parameters at any width, in the coordinates of `law`.
 
-    With the embedding integrated out, the likelihood is N(y; 0, K(U_1) + T I). It depends on the
-    weights only through U_1, so a few coordinates replace all weights.
+    With the embedding integrated out, the likelihood is N(y; 0, K(U_1) + T I).
     """
 
     law: FiniteWidthLaw
@@ -44,20 +43,18 @@ class OrderParameterPosterior(eqx.Module):
     test_features: Features
 
     def start(self, key: PRNGKeyArray) -> Coordinates:
-        """Draw from the prior."""
         return self.law.sample(key)
 
     def log_density(self, coordinates: Coordinates) -> Float[Array, ""]:
         """Return log p(coordinates) + log N(y; 0, K(U_1) + T I)."""
         energy, first = self.problem.energy, self.law.order_parameters(coordinates).first
         here = jax.lax.stop_gradient(first)
-        # One evaluation gives value and gradient, in half the time of automatic differentiation.
+        # This gives value and gradient in half the time of automatic differentiation.
         point = energy.at(here)
         value = point.value + jnp.sum(point.slope * (first - here))
         return self.law.log_prior(coordinates) + energy.label_constant - value / 2
 
     def record(self, coordinates: Coordinates) -> Mapping[str, Array]:
-        """Return U_l, u, and, given these, mean and variance of the output on test examples."""
         point = self.law.order_parameters(coordinates)
         if not len(self.test_features):
             return _named(point)
@@ -68,8 +65,8 @@ class OrderParameterPosterior(eqx.Module):
 class WeightPosterior(eqx.Module):
     """The posterior of all weights, Eqs. (5), (6) and (8), whose prior is N(0, 1).
 
-    With a richness, `labels` and `outputs` are multiplied by `architecture.root_power`. Weights
-    have `shapes`: embedding, layers, readout.
+    With a richness, `labels` and `outputs` are multiplied by `architecture.root_power`.
+    `shapes` are of embedding, layers, readout.
     """
 
     architecture: Architecture
@@ -79,7 +76,6 @@ class WeightPosterior(eqx.Module):
     shapes: tuple[tuple[int, int], ...] = eqx.field(static=True)
 
     def start(self, key: PRNGKeyArray) -> Coordinates:
-        """Draw from the prior."""
         return jax.random.normal(key, (sum(map(math.prod, self.shapes)),))
 
     def path_weights(self, white: White) -> tuple[Weights, ...]:
@@ -113,7 +109,6 @@ class WeightPosterior(eqx.Module):
         return -(jnp.sum(coordinates**2) + misfit) / 2  # Eq. (8)
 
     def record(self, coordinates: Coordinates) -> Mapping[str, Array]:
-        """Return U_l and u, Eq. (13), and the output on test examples."""
         white = split_weights(coordinates, self.shapes)
         first = nonlinear_layers(self.architecture.layers) + 1
         recorded = _named(overlaps(self.path_weights(white)), first)
@@ -123,18 +118,13 @@ class WeightPosterior(eqx.Module):
         return recorded
 
 
-def split_weights(coordinates: Coordinates, shapes: Sequence[tuple[int, int]]) -> White:
-    """Split flat coordinates into arrays of the given shapes."""
-    ends = itertools.accumulate(map(math.prod, shapes))
-    pieces = jnp.split(coordinates, list(ends)[:-1])
+def split_weights(coordinates: Coordinates, shapes) -> White:
+    pieces = jnp.split(coordinates, np.cumsum([math.prod(shape) for shape in shapes])[:-1])
     return tuple(piece.reshape(shape) for piece, shape in zip(pieces, shapes, strict=True))
 
 
 class NoUTurn(eqx.Module):
-    """NumPyro's No-U-Turn sampler, with step size and mass matrix adapted in `warmup` steps.
-
-    Source: M. D. Hoffman and A. Gelman, J. Mach. Learn. Res. 15 (2014).
-    """
+    """NumPyro's No-U-Turn sampler: M. D. Hoffman and A. Gelman, J. Mach. Learn. Res. 15 (2014)."""
 
     posterior: Any
     target_accept: float = eqx.field(static=True)
@@ -145,7 +135,7 @@ class NoUTurn(eqx.Module):
         return self._kernel_and_state(chain_key, {"x": self.posterior.start(start_key)})[1]
 
     def step(self, state):
-        # `init` gives the kernel its settings. The state that it returns is not used.
+        # `init` gives the kernel its settings; the state that it returns is not used.
         there = numpyro.infer.util.ParamInfo(state.z, state.potential_energy, state.z_grad)
         return self._kernel_and_state(state.rng_key, there)[0].sample(state, (), {})
 
@@ -168,16 +158,11 @@ class NoUTurn(eqx.Module):
         return kernel, kernel.init(key, self.warmup, initial, (), {})
 
 
-class _State(eqx.Module):
-    white: White
-    key: PRNGKeyArray
-
-
 class Gibbs(eqx.Module):
     """Exact block Gibbs sampling of embedding, layers and readout.
 
-    Outputs are A w in each block w given the others, so its conditional is Gaussian. One linear
-    solve draws from it by Matheron's rule, with a draw w_0 of the prior and a draw e of the noise,
+    Outputs are A w in each block w. Given the others, Matheron's rule draws it from
+    draws w_0 of the prior and e of the noise,
 
         w = w_0 + A^T (A A^T + T I)^-1 (y - A w_0 - e).
     """
@@ -186,20 +171,20 @@ class Gibbs(eqx.Module):
 
     def start(self, key):
         key, prior_key = jax.random.split(key)
-        return _State(split_weights(self.posterior.start(prior_key), self.posterior.shapes), key)
+        return split_weights(self.posterior.start(prior_key), self.posterior.shapes), key
 
     def step(self, state):
-        key, *keys = jax.random.split(state.key, len(state.white) + 1)
-        white = state.white
+        white, key = state
+        key, *keys = jax.random.split(key, len(white) + 1)
         for block, block_key in enumerate(keys):
             white = (*white[:block], self._drawn(white, block, block_key), *white[block + 1 :])
-        return _State(white, key)
+        return white, key
 
     def draw(self, state):
-        coordinates = jnp.concatenate([block.ravel() for block in state.white])
+        coordinates = jnp.concatenate([block.ravel() for block in state[0]])
         return {**self.posterior.record(coordinates), "lp": self.posterior.log_density(coordinates)}
 
-    def _drawn(self, white: White, block: int, key: PRNGKeyArray) -> Weights:
+    def _drawn(self, white, block, key) -> Weights:
         temperature, labels = self.posterior.architecture.temperature, self.posterior.labels
 
         def slopes(example):

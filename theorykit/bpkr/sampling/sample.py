@@ -1,17 +1,15 @@
-"""Sample the posterior of order parameters or weights, judge the draws with ArviZ, and estimate means."""
+"""Sample the posterior of order parameters or weights, and judge the draws with ArviZ."""
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Literal
 
 import numpy as np
 import xarray as xr
-from jax.typing import ArrayLike
-from jaxtyping import Float
 
 from ... import bpkr, store
 from ...checks import Key, checked_arguments, checked_number, counted, refuse_traced
@@ -34,9 +32,9 @@ ESS_PER_CHAIN = 100
 BFMI = 0.3
 # With fewer draws per chain, the diagnostics of ArviZ are NaN.
 _FEWEST_DRAWS = 4
-# Smallest number of parts that the jackknife leaves out in turn.
+# Fewest parts that the jackknife leaves out in turn.
 _JACKKNIFE = 20
-# Part of the settings of a run. Increase it if draws change for the same arguments.
+# Increase it if draws change for the same arguments.
 _VERSION = 9
 _NAMES = {"exact": "NUTS on the order parameters", "gibbs": "block Gibbs on the weights", "nuts": "NUTS on the weights"}
 Sampler = Literal["exact", "gibbs", "nuts"]
@@ -63,33 +61,29 @@ def sample(
     """Draw from the posterior at the widths of the architecture, however small.
 
     Args:
-        problem: the architecture with its data, or the architecture alone.
-        data: the data, if `problem` is an architecture.
+        problem, data: as in `bpkr.solve`.
         sampler: one of
 
-            - `exact`: NUTS on the order parameters, with all weights integrated out. Layers
-              may have fewer units than partial paths. For nonlinear hidden units, this rests on
-              Gaussian equivalence, as the attribute `ansatz` states.
-            - `nuts`: NUTS on all weights but queries and keys, Eq. (8), as in the paper. It is
-              slow at low temperatures.
-            - `gibbs`: exact block Gibbs on these weights. It mixes slowly if labels are nearly
+            - `exact`: NUTS on the order parameters, with all weights integrated out; for
+              nonlinear hidden units, under the `ansatz`.
+            - `nuts`: NUTS on all weights but queries and keys, Eq. (8). It is slow at
+              low temperatures.
+            - `gibbs`: block Gibbs on these weights. It mixes slowly if labels are nearly
               interpolated.
         key: JAX random key.
         schedule: number of chains, warm-up steps and draws.
         target_accept: the acceptance rate to which NUTS adapts its step size.
-        folder: where draws are saved. A stopped run, or one for more draws, resumes from here.
-        executor: runs chains in parallel with the same results; see `bpkr.sweeps.sweep`.
-        progress: show a bar.
+        folder: keeps draws, from which a run resumes, also for more draws.
+        executor: runs chains in parallel; see `bpkr.sweeps.sweep`.
 
     Returns:
         A tree:
 
-        - `posterior` (chain, draw, ...): U_l and u; for test examples also `mean` and
-          `variance` of the output given these, or `sampled_output` of the network.
+        - `posterior` (chain, draw, ...): U_l and u; for test examples `mean` and
+          `variance` given these, or `sampled_output` of the network.
         - `sample_stats` (chain, draw): such as `diverging`, `energy` and `n_steps`.
-        - `summary`: ArviZ's summary along `statistic`: `mean`, `mcse_mean`, `r_hat` and so on.
-        - attributes: `mixed` (0 or 1), `diagnosis`, `problem`, `sampler`, and `seconds` of
-          drawing.
+        - `summary`: ArviZ's summary along `statistic`.
+        - attributes: `mixed` (0 or 1), `diagnosis`, `problem`, `sampler`, `seconds`.
 
     Raises:
         ValueError: the posterior has no density that the sampler can use.
@@ -104,22 +98,12 @@ def sample(
     problem.require_labels()
     check_can_be_sampled(sampler, problem.architecture)
     schedule = DEFAULT_SCHEDULES[sampler] if schedule is None else schedule
-    settings = store.settings_of(
-        "sampling",
-        _VERSION,
-        sampler=sampler,
-        target_accept=target_accept,
-        architecture=problem.architecture,
-        features=problem.data.features,
-        labels=problem.data.labels,
-        test_features=problem.data.test_features,
-        # A run can be continued for more draws, so leave out `draws`.
-        chains=schedule.chains,
-        warmup=schedule.warmup,
-        key=key,
-    )
-    # Workers may run in another directory.
-    folder = None if folder is None else folder.absolute()
+    numbers = {name: getattr(problem.data, name) for name in ("features", "labels", "test_features")}
+    # A run can be continued for more draws.
+    numbers |= {"chains": schedule.chains, "warmup": schedule.warmup, "key": key}
+    numbers |= {"sampler": sampler, "target_accept": target_accept, "architecture": problem.architecture}
+    settings = store.settings_of("sampling", _VERSION, **numbers)
+    folder = folder and folder.absolute()  # Workers may run in another directory.
     make = partial(sampler_of, sampler, problem, schedule.warmup, target_accept)
     drawn = run_chains(make, schedule, key=key, settings=settings, folder=folder, executor=executor, progress=progress)
     tree = label_draws(problem.architecture, drawn)
@@ -132,24 +116,20 @@ def sample(
 
 
 def check_can_be_sampled(sampler: str, architecture: bpkr.Architecture) -> None:
-    """Raise `ValueError` if the posterior has no density that the sampler can use."""
     require_finite_widths(architecture, "sampling")
     is_cold = float(architecture.temperature) == 0
     if sampler == "exact":
         if is_cold and finite_width_law(architecture).is_singular:
-            raise ValueError(
-                "temperature=0, but a layer has fewer units than partial paths, so that the kernel is singular"
-            )
+            raise ValueError("temperature=0, but a layer has fewer units than partial paths")
         return
     if sampler == "gibbs" and not architecture.is_linear:
-        raise ValueError("the architecture has nonlinear hidden units, but block Gibbs needs linear ones; use 'nuts'")
+        raise ValueError("block Gibbs needs linear hidden units")
     checked_whole_widths(architecture)
     if is_cold:
-        raise ValueError("temperature=0, but then the posterior of the weights has no density; use 'exact'")
+        raise ValueError("temperature=0: the posterior of the weights has no density")
 
 
 def sampler_of(sampler: str, problem: bpkr.Problem, warmup: int, target_accept: float = 0.8) -> NoUTurn | Gibbs:
-    """Create a sampler. It cannot be pickled, so every process creates one."""
     architecture, data = problem.architecture, problem.data
     tests = data.features[:0] if data.test_features is None else data.test_features
     if sampler == "exact":
@@ -162,7 +142,6 @@ def sampler_of(sampler: str, problem: bpkr.Problem, warmup: int, target_accept: 
 
 
 def label_draws(architecture: bpkr.Architecture, drawn: Mapping[str, np.ndarray]) -> xr.DataTree:
-    """Return the tree that `sample` describes."""
     known = ("u", "mean", "variance", "sampled_output", *(f"U_{layer}" for layer in range(1, architecture.depth + 1)))
     seconds = {name: float(drawn[name]) for name in ("seconds", "warmup_seconds")}
     axes = {axis: ((axis,), np.arange(size)) for axis, size in zip(("chain", "draw"), drawn["u"].shape, strict=False)}
@@ -179,13 +158,12 @@ def label_draws(architecture: bpkr.Architecture, drawn: Mapping[str, np.ndarray]
 
 
 def _complaints(tree: xr.DataTree) -> list[str]:
-    """List the reasons not to trust the draws."""
     chains, draws = (tree["posterior"].sizes[axis] for axis in ("chain", "draw"))
     if draws < _FEWEST_DRAWS:
         return [f"{counted(draws, 'draw')} per chain, but diagnostics need at least {_FEWEST_DRAWS}"]
     summary, stats = tree["summary"].to_dataset(), tree["sample_stats"]
     if not summary.sel(statistic="sd").max().to_array().max() > 0:
-        return ["all draws are equal: the chains do not move"]
+        return ["all draws are equal"]
     found = ["a single chain cannot show whether chains agree"] if chains == 1 else []
     r_hat = summary.sel(statistic="r_hat").max().to_array()
     if r_hat.max() > R_HAT:
@@ -195,9 +173,9 @@ def _complaints(tree: xr.DataTree) -> list[str]:
         if size.min() < ESS_PER_CHAIN * chains:
             found.append(f"{statistic} of {size.idxmin().item()} is {size.min():.0f}, below {ESS_PER_CHAIN} per chain")
     if "diverging" in stats and (diverging := int(stats["diverging"].sum())):
-        found.append(f"{diverging} of {chains * draws} transitions diverged: raise target_accept")
+        found.append(f"{diverging} of {chains * draws} transitions diverged")
     if "energy" in stats and (lowest := float(arviz_stats.bfmi(tree)["energy"].min())) < BFMI:
-        found.append(f"BFMI is {lowest:.2f}, below {BFMI}: the energy is explored too slowly")
+        found.append(f"BFMI is {lowest:.2f}, below {BFMI}")
     return found
 
 
@@ -219,13 +197,10 @@ def output_estimates(posterior: xr.Dataset) -> xr.Dataset:
     return series.mean(("chain", "draw")).merge(errors).drop_attrs()
 
 
-def of_posterior_mean(
-    draws: Float[np.ndarray, "chains draws *axes"], function: Callable[[np.ndarray], ArrayLike]
-) -> tuple[np.ndarray, np.ndarray]:
-    """Return `function` of the mean over all draws, and its standard error by a jackknife.
+def of_posterior_mean(draws: np.ndarray, function) -> tuple[np.ndarray, np.ndarray]:
+    """Return `function` of the mean of draws (chains, draws, ...), and its standard error.
 
-    The jackknife leaves out contiguous parts, which are longer than the correlation time if
-    chains mix.
+    The jackknife leaves out contiguous parts, longer than the correlation time.
     """
     chains, length, *axes = draws.shape
     count = min(-(-_JACKKNIFE // chains), length)
@@ -234,6 +209,6 @@ def of_posterior_mean(
     parts = len(means)
     others = (means.sum(axis=0) - means) / (parts - 1)
     values = np.stack([np.asarray(function(mean)) for mean in others])
-    # Equal values have no error, but their mean may differ from them by rounding.
+    # The mean of equal values may differ from them by rounding.
     error = np.sqrt((parts - 1) * np.var(values - values[0], axis=0))
     return np.asarray(function(draws.mean(axis=(0, 1)))), error

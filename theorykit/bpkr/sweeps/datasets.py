@@ -1,4 +1,4 @@
-"""Label order parameters and results with the names of their axes, and read order parameters back."""
+"""Label order parameters and results with the names of their axes, and read them back."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import xarray as xr
 from ... import bpkr
 from ...checks import checked_arguments, checked_choice, refuse_traced
 from ...summaries import OF_EXAMPLES, TITLES, best_place, evidence_name
-from ..data.classes import are_classes, outputs_as_classes, r_squared
+from ..data.classes import outputs_as_classes, r_squared
 from ..evaluation.values import evaluate_infinite_width
 from ..order_parameters.order_parameters import checked_order_parameters
 
@@ -25,20 +25,20 @@ def label(
     along: Sequence[str] = (),
     **numbers: Any,
 ) -> xr.Dataset:
-    """Label order parameters, and any further numbers, in one dataset.
+    """Label order parameters and other numbers in one dataset.
 
     Args:
         architecture: the architecture that was solved.
         point: order parameters, the result of `bpkr.solve`, or None.
         along: names of leading axes of all arrays, such as ("chain", "draw").
-        numbers: further variables: numbers, text, arrays (test_examples,) or (test_examples, outputs), or pairs (axes,
-            values) as in `xarray.Dataset`.
+        numbers: numbers, text, arrays (test_examples,) or (test_examples, outputs), or
+            pairs (axes, values).
 
     Returns:
-        A dataset with `U_l` (path_l, other_path_l), between labelled partial paths, where "21:2" is path 21 to output
-        2; `u`; and `numbers`. A solve adds `action`, `entropy`, `energy` and `log_evidence`, which at infinite width
-        with a richness end in `_per_width`; `gradient_norm`, `min_hessian_eigenvalue`, `converged`, `result`, the
-        numbers in `stats`; and `head_score_l` (head_l).
+        A dataset with `U_l` (path_l, other_path_l) between partial paths, where "21:2"
+        is path 21 to output 2; `u`; and `numbers`. A solve adds the fields of `Saddle`
+        and its `stats`, and `head_score_l` (head_l). At infinite width with a richness,
+        names of actions and evidence end in `_per_width`.
     """
     refuse_traced("label", architecture, point, reason="returns an xarray dataset")
     if isinstance(point, bpkr.Saddle):
@@ -68,32 +68,30 @@ def label(
 
 
 def axes(layer: int) -> tuple[str, str]:
-    """Return the names of the axes of U_l."""
     return f"path_{layer}", f"other_path_{layer}"
 
 
 def path_names(architecture: bpkr.Architecture, layer: int) -> list[str]:
-    """Return the labels along both axes of U_l: partial paths, or, as in "21:2", paths and outputs."""
-    outputs = [f":{output + 1}" for output in range(architecture.outputs)]
-    outputs = outputs if len(outputs) > 1 else [""]
+    """Return the labels along both axes of U_l: partial paths, or paths and outputs."""
+    count = architecture.outputs
+    outputs = [f":{output + 1}" for output in range(count)] if count > 1 else [""]
     return [path + output for path in architecture.path_labels(layer) for output in outputs]
 
 
 def of_test_examples(values: Any) -> tuple[tuple[str, ...], np.ndarray]:
-    """Return the names of the axes of values over test examples, and the values."""
     return ("test_example", "output")[: np.ndim(values)], np.asarray(values)
 
 
-def _head_scores(architecture: bpkr.Architecture, point: bpkr.OrderParameters) -> dict[str, Any]:
+def _head_scores(architecture, point) -> dict[str, Any]:
     scores = enumerate(bpkr.head_scores(architecture, point), 1)
     return {f"head_score_{layer}": ((f"head_{layer}",), each) for layer, each in scores if len(each)}
 
 
 def label_solution(problem: bpkr.Problem, saddle: bpkr.Saddle | None, **numbers: Any) -> xr.Dataset:
-    """Label a solution with its predictions of the test examples, and with their scores if there are test labels.
+    """Label a solution with its predictions of test examples and their scores.
 
-    Without a saddle point, label the Gaussian process of infinitely wide layers (NNGP), which has no `action`. At
-    infinite width with a richness, variances vanish: there is `variance_times_width`, and no log loss.
+    Without a saddle point, label the Gaussian process (NNGP). At infinite width with a
+    richness, variances vanish: there is `variance_times_width`, and no log loss.
     """
     architecture, data, point = problem.architecture, problem.data, saddle
     if saddle is None:
@@ -107,31 +105,28 @@ def label_solution(problem: bpkr.Problem, saddle: bpkr.Saddle | None, **numbers:
         numbers["variance_times_width" if architecture.has_sharp_outputs else "variance"] = prediction.variance
         if data.test_labels is not None:
             scores = score_prediction(prediction, np.asarray(data.test_labels), float(architecture.label_noise))
-            is_sharp = architecture.is_infinite
-            numbers |= {name: each for name, each in scores.items() if not (is_sharp and "log_loss" in name)}
+            if architecture.is_infinite:
+                scores = {name: each for name, each in scores.items() if "log_loss" not in name}
+            numbers |= scores
     return label(architecture, point, **numbers)
 
 
 def score_prediction(prediction: bpkr.Prediction, labels: np.ndarray, noise: float = 0.0) -> dict[str, Any]:
-    """Return the mean square error `test_error`, and `test_r_squared`, or for classes their scores.
-
-    These are `test_accuracy` and `test_log_loss`, each with `_error`, and `test_confusion` (class, predicted_class).
-    The log loss is of a Gaussian with the predicted variance plus `noise`.
-    """
+    """Return the mean square error `test_error`, and `test_r_squared`, or `ClassScores`."""
     mean = np.asarray(prediction.mean)
     found: dict[str, Any] = {"test_error": np.mean((mean - labels) ** 2)}
-    if not are_classes(labels):
+    classes, truth = outputs_as_classes(labels)
+    if classes is None:
         explained = r_squared(mean, labels)
         return found | ({"test_r_squared": explained} if np.isfinite(explained) else {})
-    classes, truth = outputs_as_classes(labels)
-    scores = vars(classes.score(np.array(classes.names)[truth], mean, prediction.variance, noise=noise))
+    scores = classes.score(np.array(classes.names)[truth], mean, prediction.variance, noise=noise)._asdict()
     found |= {f"test_{name}": value for name, value in scores.items()}
     names, both = list((prediction.classes or classes).names), ("class", "predicted_class")
     return {**found, "test_confusion": (both, scores["confusion"]), **{axis: ((axis,), names) for axis in both}}
 
 
 def add_errors_of_examples(result: xr.Dataset) -> xr.Dataset:
-    """Add the error of means over seeds that is due to the choice of test examples, which all seeds share."""
+    """Add the error of means over seeds that is due to their shared test examples."""
     if "mean" not in result or "test_label" not in result:
         return result
     mean, labels = result["mean"], result["test_label"]
@@ -149,11 +144,7 @@ def add_errors_of_examples(result: xr.Dataset) -> xr.Dataset:
 
 @checked_arguments
 def order_parameters_of(architecture: bpkr.Architecture, solution: xr.Dataset) -> bpkr.OrderParameters:
-    """Return the order parameters in a labelled solution: the result of `label`, or one point of a sweep.
-
-    Raises:
-        ValueError: the dataset has more than one point, or does not fit the architecture.
-    """
+    """Return the order parameters in the result of `label`, or in one point of a sweep."""
     matrices = []
     for layer in range(1, architecture.depth + 1):
         matrix = solution.get(f"U_{layer}", xr.DataArray())
@@ -161,20 +152,20 @@ def order_parameters_of(architecture: bpkr.Architecture, solution: xr.Dataset) -
             raise ValueError(f"U_{layer} must have the axes {axes(layer)}, got {matrix.dims}; select one point")
         there, expected = solution[f"path_{layer}"].values.tolist(), path_names(architecture, layer)
         if there != expected:
-            raise ValueError(f"U_{layer} is between the paths {there}, but architecture has the paths {expected}")
+            raise ValueError(f"U_{layer} is between the paths {there}, not {expected} as in the architecture")
         matrices.append(matrix.values)
     return checked_order_parameters(architecture, bpkr.OrderParameters(matrices, solution["u"].values))
 
 
 @checked_arguments
 def best(result: xr.Dataset, score: str = "log_evidence") -> dict[str, Any]:
-    """Return the widths, temperature and richness with the best mean score over seeds, for `Model.set_params`.
+    """Return the numbers with the best mean score over seeds, for `Model.set_params`.
 
-    Points that are not solutions, and points at which the theory does not hold, are left out.
+    Points at which there is no solution or the theory does not hold are left out.
 
     Args:
-        result: the result of `sweep` or `Model.sweep`.
-        score: a test score, or "log_evidence", which is to next order in the widths if all points have it.
+        result: from `sweep` or `Model.sweep`.
+        score: a test score, or "log_evidence", corrected if all points have it.
 
     Raises:
         ValueError: the sweep has no such score, or no point is left.
@@ -182,7 +173,7 @@ def best(result: xr.Dataset, score: str = "log_evidence") -> dict[str, Any]:
     checked_choice("score", score, [name for name in TITLES if name != "log_evidence_per_width"])
     name = evidence_name(result) if score == "log_evidence" else score
     if name not in result:
-        raise ValueError(f"the sweep has no {score}: it needs test labels, and evidence per width chooses nothing")
+        raise ValueError(f"the sweep has no {score}")
     place = best_place(result, name)
     width = place.pop("width")
     widths = map(float, width.split("-") if isinstance(width, str) else [width])
@@ -192,13 +183,12 @@ def best(result: xr.Dataset, score: str = "log_evidence") -> dict[str, Any]:
 
 @checked_arguments
 def best_temperatures(result: xr.Dataset) -> xr.DataArray:
-    """Return the lowest temperature (width,) with the best predictions, from a sweep with test labels.
+    """Return the lowest temperature (width,) with the best predictions, NaN if all failed.
 
-    These have the highest mean `test_accuracy` over seeds, or the lowest `test_error` if labels are not classes. It is
-    NaN if all points failed.
+    These have the highest mean `test_accuracy` over seeds, or the lowest `test_error`.
     """
     if "test_error" not in result:
-        raise ValueError("result has no test_error; give test labels to the sweep")
+        raise ValueError("result has no test_error, for lack of test labels")
     errors = -result["test_accuracy"] if "test_accuracy" in result else result["test_error"]
     means = errors.mean([axis for axis in errors.dims if axis not in ("width", "temperature")])
     return means.sortby("temperature").idxmin("temperature").rename("best_temperature")

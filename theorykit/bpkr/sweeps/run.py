@@ -6,7 +6,7 @@ import json
 import math
 import time
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
@@ -20,17 +20,17 @@ import pandas as pd
 import xarray as xr
 
 from ... import bpkr, store
-from ...checks import checked_arguments, checked_number, counted, refuse_traced
+from ...checks import NonNegative, checked_arguments, checked_number, refuse_traced
 from ...precision import require_float64
 from ...progress import Progress
 from ...workers import Workers, check_executor, run_tasks
 from ..data.classes import warn_of_class_numbers
-from ..data.data import check_data, data_line
+from ..data.data import check_data
 from ..evaluation.problem import architecture_and_data
 from ..saddle.gaussian_fluctuations import corrected_evidence
 from .datasets import label_solution, of_test_examples, order_parameters_of
 
-# Part of the settings. Increase it if results change by more than the tolerance for the same arguments.
+# Increase it if results change by more than the tolerance for the same arguments.
 _VERSION = 4
 _COLD = "Gaussian-process limit"
 _TOLERANCE = 1e-9
@@ -38,24 +38,14 @@ _TOLERANCE = 1e-9
 _COLDEST = 1e-12
 
 
-def _whole(name: str, value: Any) -> int | float:
-    """Return a positive number, so that 10 and 10.0 are the same."""
-    number = float(checked_number(name, value, above=0.0))
-    return int(number) if number.is_integer() else number
-
-
 def checked_width(name: str, value: Any) -> Any:
     if isinstance(value, (tuple, list)):
-        return tuple(_whole(f"{name}[{i}]", each) for i, each in enumerate(value))
-    is_infinite = isinstance(value, float) and value == math.inf
-    return math.inf if is_infinite else _whole(name, value)
-
-
-def checked_axis_number(name: str, value: Any) -> float:
-    return float(checked_number(name, value, least=0.0))
-
-
-Numbers = Sequence[Annotated[float, checked_axis_number]]
+        return tuple(checked_width(f"{name}[{i}]", each) for i, each in enumerate(value))
+    if isinstance(value, float) and value == math.inf:
+        return value
+    number = float(checked_number(name, value, above=0.0))
+    # 10 and 10.0 are the same.
+    return int(number) if number.is_integer() else number
 
 
 @checked_arguments
@@ -64,8 +54,8 @@ def sweep(
     data: Any = None,
     *,
     width: Sequence[Annotated[Any, checked_width]],
-    temperature: Numbers,
-    richness: Numbers | None = None,
+    temperature: Sequence[NonNegative],
+    richness: Sequence[NonNegative] | None = None,
     seeds: Sequence[int] | None = None,
     folder: Path | str | None = None,
     executor: Workers = None,
@@ -74,31 +64,33 @@ def sweep(
 ) -> xr.Dataset:
     """Solve the saddle point at every width and temperature.
 
-    The temperature falls at each width, and each solve starts from the nearest solution, or if that fails from the
-    Gaussian-process limit. One `ConvergenceWarning` at the end counts the points without a solution.
+    At each width the temperature falls, and solves start from the nearest solution,
+    or from the Gaussian-process limit. One `ConvergenceWarning` counts failures.
 
     Args:
         problem: the architecture with its data. Its widths and temperature are not used.
-        data: the data, if `problem` is an architecture; with `seeds`, a function that returns the data of a seed.
-        width: widths of all layers, or tuples (N_1, ..., N_L, N_a), which get labels such as "10-20-20". `math.inf` is
-            the Gaussian process of infinitely wide layers (NNGP); with a richness, the limit with learned features.
+        data: the data, if `problem` is an architecture; with `seeds`, a function of a seed.
+        width: widths of all layers, or tuples (N_1, ..., N_L, N_a), labelled "10-20-20".
+            `math.inf` is the Gaussian process (NNGP); with a richness, the limit with
+            learned features.
         temperature: values of at least 0.
-        richness: values of the richness gamma_0, by default that of the architecture.
+        richness: values of gamma_0, by default that of the architecture.
         seeds: numbers of several data sets.
-        folder: keeps solutions, from which a stopped sweep resumes, even with added values.
-        executor: runs widths and seeds in parallel: threads, processes such as `theorykit.workers.local_workers`, or a
-            dask `Client`. Results do not depend on the number of workers, if each has the same number of cores.
-        progress: show a bar.
+        folder: keeps solutions, from which a sweep resumes, even with added values.
+        executor: runs widths and seeds in parallel: threads, processes such as
+            `theorykit.workers.local_workers`, or a dask `Client`.
         options: passed to `bpkr.solve`.
 
     Returns:
-        A dataset over `width` and `temperature`, and over `seed` and `richness` if given: the variables of `label`,
+        A dataset over `width` and `temperature`, and over `seed` and `richness` if given:
+        the variables of `label`,
 
-        - `log_evidence_corrected`: log evidence to next order in the widths; NaN if the theory does not hold, because
-          `units_per_path` is below one.
-        - `mean`, `variance`, `test_label` of test examples, and scores such as `test_accuracy` with `_error`.
-        - `load`: a coordinate, the number of training examples P per unit of the narrowest layer, P/N.
-        - `start`, `seconds`, `message`: where the solve started, its time, and the cause of a failure.
+        - `log_evidence_corrected`: to next order in the widths; NaN if `units_per_path`
+          is below one.
+        - `mean`, `variance`, `test_label` of test examples, and scores such as
+          `test_accuracy` with `_error`.
+        - `load`: training examples per unit of the narrowest layer.
+        - `start`, `seconds`, `message`: start of the solve, its time, cause of failure.
 
     Raises:
         FileExistsError: `folder` has a sweep with other data, architecture or tolerance.
@@ -108,6 +100,8 @@ def sweep(
     check_executor(executor)
     axes = {"seed": seeds, "width": width, "temperature": temperature, "richness": richness}
     axes = {axis: values for axis, values in axes.items() if values is not None}
+    # NumPy's numbers are printed in another way.
+    axes |= {axis: [*map(float, axes[axis])] for axis in ("temperature", "richness") if axis in axes}
     for axis, values in axes.items():
         if not values or len(set(values)) < len(values):
             raise ValueError(f"{axis} must have at least one value, and none twice, got {values}")
@@ -119,7 +113,7 @@ def sweep(
     else:
         raise TypeError("seeds need an architecture, and data that is a function of a seed")
     for each in width:
-        # Zero richness is valid only at infinite width, so such a point fails alone.
+        # Zero richness, valid only at infinite width, fails at its own point.
         Place(None, each, temperature[0], richness and max(richness)).architecture(architecture)
     sources = {}
     for seed, given in sets.items():
@@ -132,18 +126,13 @@ def sweep(
         at = folder and Path(folder, "" if seed is None else f"seed={seed}").absolute()
         sources[seed] = Source.of(architecture, given, options, at)
 
-    falling, values = sorted(temperature, reverse=True), richness or (None,)
+    falling, values = sorted(axes["temperature"], reverse=True), axes.get("richness", (None,))
     chains = [[Place(*of, at, value) for at in falling] for *of, value in product(sources, width, values)]
     places = [place for chain in chains for place in chain]
     points = {place: kept for place in places if (kept := sources[place.seed].read(place)) is not None}
-    tasks = []
-    for chain in chains:
-        known = {place: points[place] for place in chain if place in points}
-        if len(known) < len(chain):
-            tasks.append((chain, known))
-    size = " x ".join(counted(len(values), axis) for axis, values in axes.items())
-    cost = f"{size}; {data_line(next(iter(sources.values())).data)}"
-    with Progress("saddle points", len(places), "point", shown=progress, cost=cost) as report:
+    tasks = [(chain, {place: points[place] for place in chain if place in points}) for chain in chains]
+    tasks = [(chain, known) for chain, known in tasks if len(known) < len(chain)]
+    with Progress("saddle points", len(places), "point", shown=progress) as report:
         report.update(len(points))
         # Workers report only complete chains.
         is_here = executor is None
@@ -159,14 +148,12 @@ def sweep(
     result.attrs["settings"] = json.dumps(settings[0] if seeds is None else settings)
     if failed := [place for place, point in points.items() if not point["converged"]]:
         first = f"{failed[0]}: {points[failed[0]]['message'].item()}"
-        said = f"{len(failed)} of {len(points)} points are not solutions, see `message`; the first is {first}"
+        said = f"{len(failed)} of {len(points)} points are not solutions; the first is {first}"
         warnings.warn(said, bpkr.ConvergenceWarning, stacklevel=3)
     return result
 
 
 class Place(NamedTuple):
-    """A point of the grid."""
-
     seed: int | None
     width: Any
     temperature: float
@@ -177,7 +164,7 @@ class Place(NamedTuple):
         return f"width={_label(self.width)}, temperature={self.temperature!r}{richness}"
 
     def architecture(self, like: bpkr.Architecture) -> bpkr.Architecture | None:
-        """Return `like` with these numbers, or None for the Gaussian process at infinite width."""
+        """Return `like` with these numbers, or None for the Gaussian process."""
         width, ratios = self.width, like.width_ratios
         richness = like.richness if self.richness is None else self.richness
         if width == math.inf and richness is None:
@@ -195,7 +182,7 @@ def _label(width: Any) -> str:
 
 @dataclass(frozen=True)
 class Source:
-    """One data set, and the folder, if any, that keeps solutions with the settings on which they depend."""
+    """One data set, and the folder, if any, that keeps solutions with these settings."""
 
     architecture: bpkr.Architecture
     data: bpkr.Data
@@ -204,13 +191,12 @@ class Source:
     settings: Mapping[str, str]
 
     @classmethod
-    def of(cls, architecture: bpkr.Architecture, data: bpkr.Data, options: Any, folder: Path | None) -> Source:
-        """Describe the run, and refuse the folder of another one."""
+    def of(cls, architecture: bpkr.Architecture, data, options, folder: Path | None) -> Source:
         numbers = lambda like: (like.widths, like.temperature)  # noqa: E731
         same = eqx.tree_at(numbers, architecture.with_arrays(), replace_fn=lambda _: None)
         tolerance = options.get("tolerance", _TOLERANCE)
         settings = store.settings_of("sweep", _VERSION, architecture=same, data=data, tolerance=tolerance)
-        # All points in a folder belong to the same sweep, so it is enough to check one.
+        # All points in a folder belong to the same sweep.
         for path in islice((folder / "points").glob("width=*.nc") if folder else (), 1):
             store.read_kept(path, settings)
         return cls(architecture, data, options, folder, settings)
@@ -224,25 +210,18 @@ class Source:
         return None if kept is None else kept.drop_encoding()
 
     def write(self, place: Place, point: xr.Dataset, *, overwrite: bool = True) -> None:
-        """Keep a solution. Other points are solved again."""
         if self.folder and point["converged"] and (overwrite or not self.path(place).exists()):
             store.keep(point, self.settings, self.path(place))
 
 
-def _solve_chain(
-    sources: Mapping[int | None, Source],
-    chain: Sequence[Place],
-    known: Mapping[Place, xr.Dataset],
-    advance: Callable[[], object] = lambda: None,
-) -> Mapping[Place, xr.Dataset]:
+def _solve_chain(sources, chain: Sequence[Place], known, advance=lambda: None) -> Mapping[Place, xr.Dataset]:
     """Solve the points of a chain that are not `known`, in order."""
     source, solved, points = sources[chain[0].seed], dict(known), {}
+    heights = {place: math.log(max(place.temperature, _COLDEST)) for place in chain}
     for place in chain:
         if place in known:
             continue
-        height = math.log(max(place.temperature, _COLDEST))
-        distances = {other: abs(math.log(max(other.temperature, _COLDEST)) - height) for other in solved}
-        nearby = min(distances, key=distances.get, default=None)
+        nearby = min(solved, key=lambda other, here=place: abs(heights[other] - heights[here]), default=None)
         with warnings.catch_warnings():
             # The sweep warns of labels when it begins, and of failures when it ends.
             warnings.simplefilter("ignore", bpkr.LabelsWarning)
@@ -255,8 +234,8 @@ def _solve_chain(
     return points
 
 
-def _solve_point(source: Source, place: Place, nearby: Place | None, neighbour: xr.Dataset | None) -> xr.Dataset:
-    """Return the labelled solution, or the end point with the smaller gradient, or the error of the solve."""
+def _solve_point(source: Source, place: Place, nearby: Place | None, neighbour) -> xr.Dataset:
+    """Return the labelled solution, or the end with the smaller gradient, or the error."""
     began, found = time.perf_counter(), {}
     try:
         architecture = place.architecture(source.architecture)
@@ -285,8 +264,8 @@ def _solve_point(source: Source, place: Place, nearby: Place | None, neighbour: 
         return xr.Dataset({**record, "seconds": time.perf_counter() - began})
 
 
-def _combined(axes: Mapping[str, Sequence[Any]], points: Mapping[Place, xr.Dataset]) -> xr.Dataset:
-    """Return one dataset along all axes, with NaN for what failed points lack."""
+def _combined(axes, points: Mapping[Place, xr.Dataset]) -> xr.Dataset:
+    """Return one dataset along all axes, with NaN where failed points lack a variable."""
     is_labelled = any(isinstance(each, tuple) for each in axes["width"])
     axes = {**axes, "width": list(map(_label, axes["width"])) if is_labelled else axes["width"]}
     table = pd.DataFrame(list(points), columns=Place._fields)
@@ -299,11 +278,10 @@ def _combined(axes: Mapping[str, Sequence[Any]], points: Mapping[Place, xr.Datas
     return result.sel(names).assign_coords(names).transpose(*axes, ...)
 
 
-def _of_data(axes: Mapping[str, Sequence[Any]], sources: Mapping[int | None, Source]) -> xr.Dataset:
-    """Return the load and the test labels of every data set."""
+def _of_data(axes, sources: Mapping[int | None, Source]) -> xr.Dataset:
     narrowest, found = [np.min(each) for each in axes["width"]], []
     for data in (source.data for source in sources.values()):
-        numbers = {"load": ("width", np.divide(data.replaces or len(data.labels), narrowest))}
+        numbers = {"load": ("width", np.divide(data.examples, narrowest))}
         if data.test_labels is not None:
             numbers["test_label"] = of_test_examples(data.test_labels)
         found.append(xr.Dataset(numbers))
