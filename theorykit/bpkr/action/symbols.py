@@ -16,10 +16,8 @@ def size(name: str) -> Symbol:
 class ActionSymbols:
     """The symbols of the action of a network, per layer from the input side, with the readout last.
 
-    - `heads`: H_l of each layer with attention.
     - `widths`, `variances`: hidden units before, and prior variance of, each layer and the readout.
     - `parameters`: further parameters of layers, such as the gain of a skip connection.
-    - `temperature`: T, the variance of the labels' noise.
     - `richness`, `power`: gamma_0 and N_1 gamma_0^2, or None and 1 in the standard parameterisation.
     - `overlaps`: the matrices U_1, ..., U_{L+1}. `nested` ones are blocks of the previous one.
     - `order_parameters`: (U_1, ..., U_L, u), with the number u for U_{L+1} if it has one entry and there are layers.
@@ -30,8 +28,7 @@ class ActionSymbols:
     - `labels`: y (labels x 1).
     - `input_features`, `examples`: N_0, and P.
     - `outputs`, `read_tokens`: numbers of outputs and of tokens with separate readout weights, or 1.
-    - `numbers`: widths, variances, temperature, richness, and parameters of layers.
-    - `sizes`: head counts, outputs, and tokens that are read.
+    - `numbers`, `sizes`: all scalars, and those of them that are sizes of arrays.
     """
 
     def __init__(self, form: NetworkForm):

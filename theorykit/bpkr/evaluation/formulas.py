@@ -106,10 +106,7 @@ def entropies_by_name(action: Action) -> dict[str, Expr]:
 
 
 def generate_source(action: Action) -> str:
-    """Return the source of the terms of the action, a function of arrays that imports nothing but JAX.
-
-    It has one Cholesky factor per matrix, the shapes in the docstring, and the kernel K (Eq. 10) by name.
-    """
+    """Return the source of the terms of the action, a function of arrays that imports nothing but JAX."""
     checked_instance("action", action, Action, "which bpkr.derive makes")
     return compiled_terms(action).source_with({action.kernel: "K"})
 
@@ -186,8 +183,8 @@ class Energy(eqx.Module):
         """Estimate the rounding errors of E per eps that the "kernel" and the "labels" cause.
 
         A Cholesky factorisation rounds A_ij by about eps (A_ii A_jj)^(1/2) (Higham, Accuracy and Stability of Numerical
-        Algorithms, chapter 10). If errors have random signs, that of log det A is about eps |D A^-1 D|, with
-        D = diag(A)^(1/2), and that of b^T A^-1 b about eps sum_i (A^-1 b)_i^2 A_ii.
+        Algorithms, chapter 10). With random signs, the error of log det A is about eps |D A^-1 D|, D = diag(A)^(1/2),
+        and that of b^T A^-1 b about eps sum_i (A^-1 b)_i^2 A_ii.
         """
         resolvent, representer, u1 = point.resolvent, point.representer[:, 0], point.u1
         labels = self.bound.architecture.root_power * self.examples.labels[:, 0]
@@ -236,8 +233,8 @@ class BoundedEnergy(eqx.Module):
             largest = jnp.max(jnp.stack(jax.tree.leaves(changes)))
             return passes + 1, jnp.where(passes == 0, largest, first), largest, there
 
-        nothing = jnp.array(0.0)
-        return jax.lax.while_loop(goes_on, once_more, (jnp.array(0), nothing, nothing, start))[-1]
+        begin = jnp.array(0), jnp.array(0.0), jnp.array(0.0), start
+        return jax.lax.while_loop(goes_on, once_more, begin)[-1]
 
     def _evaluated(self, values: Mapping[Expr, Array], expression: Expr) -> Array:
         majoriser = self.bound.action.majoriser

@@ -115,11 +115,6 @@ class Problem(DisplayMixin, AbstractSaddleProblem):
         yield Text(f"**Problem**: {verbatim(self.description)}")
         yield Table((*data_rows(self.data), *([("ansatz", self.ansatz)] if self.ansatz else [])))
 
-    def require_labels(self) -> None:
-        """Raise `ValueError` for data without labels."""
-        if self.examples is None:
-            raise ValueError("data has no labels, which all functions but bpkr.kernel need")
-
     def point(self, point: PointLike, name: str = "order_parameters", *, singular: bool = False) -> OrderParameters:
         """Return the order parameters of a solution, or given ones after checking them; they may be `singular`."""
         return checked_order_parameters(self.architecture, point, name, singular=singular)
@@ -255,11 +250,13 @@ def _add_to_u1(slopes: OrderParameters, slope: Float[Array, "paths paths"]) -> O
     return OrderParameters((u1 + slope, *others), slopes.readout)
 
 
-def as_problem(problem: Problem | Architecture, data: Data | None = None) -> Problem:
+def as_problem(problem: Problem | Architecture, data: Data | None = None, *, needs_labels: bool = True) -> Problem:
     """Return a given problem, or make one from an architecture and data."""
-    if isinstance(problem, Problem) and data is None:
-        return problem
-    return Problem(*architecture_and_data(problem, data))
+    if not isinstance(problem, Problem) or data is not None:
+        problem = Problem(*architecture_and_data(problem, data))
+    if needs_labels and problem.examples is None:
+        raise ValueError("data has no labels, which all functions but bpkr.kernel need")
+    return problem
 
 
 def architecture_and_data(problem: Problem | Architecture, data: Data | None) -> tuple[Architecture, Data]:

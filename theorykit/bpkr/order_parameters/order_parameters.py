@@ -1,4 +1,4 @@
-"""Order parameters: the overlaps of path weights, on which the action depends, and their infinite-width limit."""
+"""Order parameters, which are overlaps of path weights, and their infinite-width limit."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from ...saddle.diagnosis import AbstractOutcome, warn_of_failures
 from ...symbolic.documents.display import DisplayMixin
 from ...symbolic.documents.document import Table
 from ...symbolic.documents.values import brief
-from ..specification import layer_functions
+from ..specification import layer_form
 from ..specification.architecture import Architecture, check_fits, checked_architecture
 
 # A block across a skip connection may differ by this fraction, because of rounding.
@@ -51,9 +51,8 @@ class OrderParameters(DisplayMixin, eqx.Module):
 
     Functions that take order parameters also take the `Saddle` that a solve returns.
 
-    - `matrices`: U_l (n_l, n_l) from the input side, positive definite. U_1 mixes pairs of attention paths. Rows are
-      (path, output), and the output varies fastest. If layer l has a skip connection of strength s, the leading block
-      of U_l is s^2 U_{l+1}.
+    - `matrices`: U_l (n_l, n_l) from the input side, positive definite. Rows are (path, output), and the output varies
+      fastest. If layer l has a skip connection of strength s, U_l begins with the block s^2 U_{l+1}.
     - `readout`: the number u > 0, or a positive definite matrix (C, C) for C > 1 outputs. If the readout has separate
       weights per token, rows are (token, output). Without layers, it is U_1.
     """
@@ -71,7 +70,7 @@ class OrderParameters(DisplayMixin, eqx.Module):
 
 
 def order_parameter_rows(point: OrderParameters) -> Iterator[tuple[str, str]]:
-    """Yield the name of each order parameter, or of a stack of them, and its entries or their range."""
+    """Yield the name of each order parameter, and its entries or their range."""
     names = *(f"$U_{layer}$" for layer in range(1, len(point.matrices) + 1)), "$u$"
     yield from zip(names, map(brief, jax.tree.leaves(point)), strict=True)
 
@@ -87,22 +86,22 @@ def to_overlaps(order_parameters: OrderParameters) -> list[Float[Array, "_ _"]]:
 
 
 def from_overlaps(overlaps: Iterable[Float[Array | np.ndarray, "_ _"]]) -> OrderParameters:
-    """Make order parameters from [U_1, ..., U_{L+1}]; a last matrix of one row becomes a number."""
+    """Return the order parameters of [U_1, ..., U_{L+1}]; a last matrix of one row becomes a number."""
     *matrices, readout = overlaps
     return OrderParameters(tuple(matrices), readout[0, 0] if len(readout) == 1 else readout)
 
 
 def gp_limit(architecture: Architecture) -> OrderParameters:
-    """Return the order parameters at infinite width: their prior means, which minimise the entropy.
+    """Return the prior means of the order parameters, which are their values at infinite width.
 
-    If all layers are attention, U_l = s_a^2 s_L^2 ... s_l^2 I.
+    If all layers are attention, U_l = sigma_a^2 sigma_L^2 ... sigma_l^2 I.
     """
     require_float64()
     size = checked_architecture(architecture).overlap_sizes[0]
     # Three copies of U_1 are in memory while it is made, measured.
     check_fits(architecture, f"making the order parameter U_1, {size:,} x {size:,}", 3 * size**2)
     readout = on_host(architecture.prior_variances[-1]) * np.eye(architecture.overlap_sizes[-1])
-    matrices = layer_functions.prior_means(architecture.forms, architecture.layer_numbers(), readout)
+    matrices = layer_form.prior_means(architecture.forms, architecture.layer_numbers(), readout)
     return from_overlaps((*matrices, readout))
 
 
@@ -131,7 +130,7 @@ def checked_order_parameters(
     numbers = architecture.layer_numbers()
     for i, form in enumerate(architecture.forms):
         if form.has_skip:
-            expected, size = layer_functions.gain(form, numbers) ** 2 * overlaps[i + 1], sizes[i + 1]
+            expected, size = layer_form.evaluate(form.gain, numbers) ** 2 * overlaps[i + 1], sizes[i + 1]
             difference = jnp.max(jnp.abs(overlaps[i][:size, :size] - expected))
             is_block = on_host(difference <= _CONSISTENCY * jnp.max(jnp.abs(expected)))
             message = f"{names[i]} must begin with U_{i + 2} times the squared gain of the skip connection"

@@ -51,7 +51,6 @@ def first_order(problem: Problem) -> OrderParameters:
         ValueError: the widths are infinite, so there is no correction.
     """
     problem = as_problem(problem)
-    problem.require_labels()
     architecture = problem.architecture
     require_finite_widths(architecture, "a correction of order 1/N")
     if architecture.richness is None:
@@ -131,7 +130,6 @@ def fluctuations(
         ValueError: the action has no minimum at `order_parameters`, or a layer is too narrow.
     """
     problem = as_problem(problem)
-    problem.require_labels()
     data, architecture = problem.data, problem.architecture
     if test_features is not None or data.test_features is not None:
         test_features = problem.test_features(test_features)

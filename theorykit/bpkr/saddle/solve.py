@@ -185,7 +185,6 @@ def solve(
         checked_number("tolerance", tolerance, above=0.0)
         if solver is not None and not isinstance(solver, optx.AbstractMinimiser):
             raise ValueError(f"solver must be an optimistix.AbstractMinimiser, got {type(solver).__name__}")
-        problem.require_labels()
         architecture, rows = problem.architecture, problem.rows
         start = gp_coordinates(architecture)
         if initial is not None:
@@ -332,7 +331,6 @@ def _minimise(problem: Problem, start: Coordinates, solver, tolerance, steps: Ma
 def gradient_norm(problem: Problem, order_parameters: OrderParameters | Saddle) -> Float[Array, ""]:
     """Return the norm of the gradient of S per largest width, in the affine-invariant metric; see `Saddle`."""
     problem = as_problem(problem)
-    problem.require_labels()
     return _gradient_norm(problem.canonical, problem.point(order_parameters))
 
 

@@ -101,7 +101,6 @@ def sample(
     check_executor(executor)
     needed("arviz_stats", "sampling")
     problem = as_problem(problem, data)
-    problem.require_labels()
     check_can_be_sampled(sampler, problem.architecture)
     schedule = DEFAULT_SCHEDULES[sampler] if schedule is None else schedule
     settings = store.settings_of(

@@ -1,7 +1,4 @@
-"""Kinds of layers, each defined by two expressions: a forward map, and the prior of its weights.
-
-They determine how attention paths read activations, the prior of the order parameters, the action and the network.
-"""
+"""Kinds of layers, each defined by two expressions: a forward map, and the prior of its weights."""
 
 import abc
 from collections.abc import Mapping
@@ -19,15 +16,14 @@ from ...symbolic.atoms import PositiveDefiniteSymbol
 from .activations import IDENTITY, Activation, as_activation
 
 TOKENS = Symbol("N_tokens", integer=True, positive=True)
-"""Number of tokens, of which the readout can read one or all."""
+"""Number of tokens."""
 
 
 @dataclass(frozen=True)
 class LayerSymbols:
-    """The symbols with which a layer writes its forward map and prior.
+    """The symbols with which layer l = `index` writes its forward map and prior.
 
-    - `index`: the number l of the layer, from 1.
-    - `width`, `next_width`: N_l and N_{l+1}, the hidden units before and after the layer.
+    - `width`, `next_width`: N_l and N_{l+1}, the hidden units before and after.
     """
 
     index: int
@@ -41,7 +37,7 @@ class LayerSymbols:
 
     @property
     def tokens(self) -> Symbol:
-        """The number of tokens, the same for all layers."""
+        """The number of tokens."""
         return TOKENS
 
     @property
@@ -73,9 +69,9 @@ class LayerSymbols:
 
 
 class AbstractLayer(eqx.Module):
-    """A kind of layer. Subclass it to add a kind, and check the kind with `theorykit.testing.check_layer`.
+    """A kind of layer, with `heads` attention heads; 0 without attention.
 
-    - `heads`: the number of attention heads; 0 without attention.
+    Subclass it to add a kind, and check the kind with `theorykit.testing.check_layer`.
     """
 
     heads: eqx.AbstractVar[int]
@@ -109,8 +105,8 @@ class Attention(AbstractLayer):
 class Dense(AbstractLayer):
     """A layer that acts on each token separately.
 
-    - `activation`: the function phi of its hidden units, as in `Architecture.embedding`. It can be
-      nonlinear only if all layers below are dense.
+    - `activation`: the function phi of its hidden units, as in
+      `Architecture.embedding`. A nonlinear one needs dense layers below.
 
     Example:
         >>> from theorykit import bpkr
@@ -142,7 +138,7 @@ class Skip(AbstractLayer):
     """A skip connection around a layer: x^l = gain x^{l-1} + layer(x^{l-1}), for equal widths.
 
     - `layer`: the layer inside, or its number of heads.
-    - `gain`: strength of the skip connection, positive.
+    - `gain`: positive.
 
     Example:
         >>> from theorykit import bpkr
@@ -156,7 +152,7 @@ class Skip(AbstractLayer):
 
     def __check_init__(self):
         if isinstance(self.layer, Skip):
-            raise ValueError("layer is a Skip already: use one skip connection, with the sum of the gains")
+            raise ValueError("layer is a Skip already")
 
     @property
     def heads(self):
