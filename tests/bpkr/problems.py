@@ -11,7 +11,7 @@ import numpy as np
 from theorykit import bpkr
 from theorykit.bpkr.evaluation.formulas import compiled_terms
 from theorykit.bpkr.evaluation.values import ActionTerms
-from theorykit.bpkr.order_parameters.order_parameters import from_overlaps
+from theorykit.bpkr.order_parameters import from_overlaps
 from theorykit.bpkr.specification import layer_form
 
 # Sizes are small and fixed, because every new shape needs another compilation.

@@ -20,7 +20,7 @@ from theorykit import bpkr, plots
 from theorykit.bpkr import sampling, sweeps
 from theorykit.bpkr.action.document import USUAL, blocks
 from theorykit.bpkr.features.implicit import ImplicitFeatures
-from theorykit.bpkr.order_parameters.coordinates import gp_coordinates
+from theorykit.bpkr.order_parameters import gp_coordinates
 from theorykit.bpkr.specification.activations import IDENTITY
 from theorykit.cli import derive
 from theorykit.derivation import derivation_blocks

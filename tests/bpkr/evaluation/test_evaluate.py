@@ -11,7 +11,7 @@ from hypothesis import given, settings
 
 from theorykit import bpkr
 from theorykit.bpkr.evaluation.formulas import bind
-from theorykit.bpkr.order_parameters.coordinates import from_order_parameters, gp_coordinates, to_order_parameters
+from theorykit.bpkr.order_parameters import from_order_parameters, gp_coordinates, to_order_parameters
 from theorykit.codegen import interpret
 
 from ..cases import (

@@ -8,8 +8,7 @@ import pytest
 from theorykit import bpkr
 from theorykit.bpkr import Attention, Dense, Skip
 from theorykit.bpkr.evaluation.formulas import bind
-from theorykit.bpkr.order_parameters.coordinates import from_positive, log_volume, to_order_parameters
-from theorykit.bpkr.order_parameters.order_parameters import to_overlaps
+from theorykit.bpkr.order_parameters import from_positive, log_volume, to_order_parameters, to_overlaps
 from theorykit.bpkr.saddle.gaussian_fluctuations import prior_corrections
 
 from ..cases import CORRELATED, Case, CorrelatedHeads, Pooling, random_key_queries, refused

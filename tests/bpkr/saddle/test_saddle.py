@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from theorykit import bpkr
 from theorykit.bpkr.evaluation.formulas import bind
-from theorykit.bpkr.order_parameters.coordinates import from_order_parameters, to_order_parameters
+from theorykit.bpkr.order_parameters import from_order_parameters, to_order_parameters
 from theorykit.codegen import interpret
 
 from ...marks import slow

@@ -20,7 +20,7 @@ from ..action.derivation import derive
 from ..action.symbols import ActionSymbols
 from ..data.canonical import Examples
 from ..features.kernels import PathMatrix
-from ..order_parameters.order_parameters import OrderParameters, from_overlaps
+from ..order_parameters import OrderParameters, from_overlaps
 from ..specification.architecture import Architecture
 
 Number = Float[Array, ""]

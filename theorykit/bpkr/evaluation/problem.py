@@ -17,12 +17,12 @@ from ...saddle.problem import AbstractSaddleProblem, Coordinates, Expansion, Poi
 from ...settings import usual_settings
 from ...symbolic.documents.display import DisplayMixin
 from ...symbolic.documents.document import Table, Text, verbatim
+from .. import order_parameters as manifold
 from ..data.canonical import Examples, canonical
 from ..data.classes import warn_of_class_numbers
 from ..data.data import Data, check_data, check_same_width, checked_features, data_line, data_rows
 from ..features.implicit import Features
-from ..order_parameters import coordinates as manifold
-from ..order_parameters.order_parameters import OrderParameters, PointLike, checked_order_parameters
+from ..order_parameters import OrderParameters, PointLike, checked_order_parameters
 from ..specification.architecture import Architecture, ansatz_of, architecture_line
 from .formulas import EPS, MARGIN, BoundAction, Energy, EnergyPoint, bind, entropy_rounding, has_sweeps
 

@@ -24,7 +24,7 @@ from ..data.canonical import shared_size, with_zeros
 from ..data.classes import Classes
 from ..features.implicit import Features, ImplicitFeatures
 from ..features.kernels import kernel_between, kernel_diagonal
-from ..order_parameters.order_parameters import OrderParameters, PointLike, checked_order_parameters, gp_limit
+from ..order_parameters import OrderParameters, PointLike, checked_order_parameters, gp_limit
 from ..specification.architecture import Architecture
 from .formulas import BoundAction, Number, entropies_by_name
 from .problem import Problem, as_problem

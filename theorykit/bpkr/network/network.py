@@ -19,7 +19,7 @@ from jaxtyping import Array, Float
 from ...checks import Count, Key, checked_arguments, checked_array, checked_sequence, finite_array, refuse_traced
 from ...precision import require_float64
 from ..data.data import checked_features
-from ..order_parameters.order_parameters import OrderParameters, from_overlaps
+from ..order_parameters import OrderParameters, from_overlaps
 from ..specification import layer_form
 from ..specification.activations import apply_to
 from ..specification.architecture import Architecture, nonlinear_layers, require_finite_widths

@@ -34,8 +34,14 @@ from ..evaluation.formulas import BoundAction
 from ..evaluation.problem import Problem, as_problem
 from ..evaluation.values import Prediction, prediction_at
 from ..features.implicit import ImplicitFeatures
-from ..order_parameters.coordinates import finite_width_law, gp_coordinates, log_volume, log_volume_of_steps
-from ..order_parameters.order_parameters import OrderParameters, gp_limit
+from ..order_parameters import (
+    OrderParameters,
+    finite_width_law,
+    gp_coordinates,
+    gp_limit,
+    log_volume,
+    log_volume_of_steps,
+)
 from ..specification.architecture import require_finite_widths
 from .solve import Saddle, solve
 

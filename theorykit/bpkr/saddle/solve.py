@@ -43,8 +43,7 @@ from ...symbolic.documents.values import number
 from ...workers import Workers, check_executor, run_tasks
 from ..data.data import Data
 from ..evaluation.problem import Problem, as_problem
-from ..order_parameters.coordinates import gp_coordinates
-from ..order_parameters.order_parameters import OrderParameters, gp_limit, order_parameter_rows
+from ..order_parameters import OrderParameters, gp_coordinates, gp_limit, order_parameter_rows
 from ..specification.architecture import Architecture, check_fits
 from .solvers import AcceleratedSweeps, Newton, least_curvature
 

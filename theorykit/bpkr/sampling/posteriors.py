@@ -16,7 +16,7 @@ from .. import OrderParameters, Problem
 from ..evaluation.values import prediction_at
 from ..features.implicit import Features, ImplicitFeatures, PathFeatures
 from ..network.network import Weights, colour_layers, overlaps, read_paths
-from ..order_parameters.coordinates import FiniteWidthLaw
+from ..order_parameters import FiniteWidthLaw
 from ..specification import layer_form
 from ..specification.activations import apply_to
 from ..specification.architecture import Architecture, nonlinear_layers

@@ -19,7 +19,7 @@ from ...extras import Lazy, needed
 from ...workers import Workers, check_executor
 from ..evaluation.problem import as_problem
 from ..network.network import checked_whole_widths, weight_shapes
-from ..order_parameters.coordinates import finite_width_law
+from ..order_parameters import finite_width_law
 from ..specification.architecture import require_finite_widths
 from ..sweeps.datasets import label
 from .chains import DEFAULT_SCHEDULES, Schedule, run_chains
