@@ -43,8 +43,7 @@ from .symbols import ActionSymbols, size
 _LARGE = "width ${width}$ large, the number of partial paths finite, examples proportional to the width"
 _EQUIVALENCE = (
     "an ansatz, not an identity: given the weights above, readings of the ${width}$ nonlinear hidden units are "
-    "Gaussian, for a number of examples proportional to the width. It preserves mean and covariance of the outputs "
-    "under the prior, and is an identity for linear units. At a fixed number of examples it is no more accurate than "
+    "Gaussian, for a number of examples proportional to the width. At a fixed number it is no more accurate than "
     "infinite width"
 )
 _COLD = "the likelihood $\\exp(-{power} |f - y|^2 / (2 T))$, which sharpens with the width: a cold posterior"

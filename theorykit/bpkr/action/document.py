@@ -11,6 +11,7 @@ from ...symbolic import Block, Definition, Diagonal, Equation, Heading, Text, la
 from ...symbolic.algebra import fold_asinh
 from ...symbolic.documents.document import Folded, Items
 from ...symbolic.documents.rendering import fold
+from .symbols import size
 
 Action = Any
 """`bpkr.Action`, which imports this module."""
@@ -119,24 +120,18 @@ def equations(action: Action) -> Mapping[str, list[Equation]]:
 
 
 def definitions(action: Action) -> list[Definition]:
-    """Return the meaning of the symbols of an action."""
+    """Return the meaning of the symbols of an action. The index is the layer, "a" the readout."""
     symbols = action.symbols
     found: dict[str | Expr, str] = {
         "S": "the action: the posterior of the order parameters is proportional to $e^{-S/2}$",
         "E": "the energy, of the labels given the kernel",
-        "S_{a}": "the entropy of the readout's order parameter",
+        **{f"S_{{{i}}}": "entropy of an order parameter" for i in (*range(1, len(action.entropies)), "a")},
         MatrixSymbol("K", *action.kernel.shape): "kernel of the training examples",
-    }
-    layers = [*(f"layer {i}" for i, _ in enumerate(action.forms, 1)), "the readout"]
-    parts = zip(layers, symbols.written.items(), symbols.widths, symbols.variances, strict=True)
-    for i, (layer, overlaps, width, variance) in enumerate(parts, 1):
-        found |= dict.fromkeys(overlaps, f"order parameter of {layer}: overlaps of path weights")
-        found |= {width: f"hidden units before {layer}", variance: f"prior variance of the weights of {layer}"}
-        if i < len(layers):
-            found[f"S_{{{i}}}"] = f"the entropy of the order parameter of {layer}, given the next"
-            found[action.forms[i - 1].symbols.heads] = f"attention heads of {layer}"
-    found |= dict.fromkeys(symbols.parameters, "a parameter of a layer")
-    found |= {
+        **dict.fromkeys(symbols.order_parameters, "order parameter: overlaps of path weights"),
+        **dict.fromkeys(symbols.widths, "hidden units before the layer"),
+        **dict.fromkeys(symbols.variances, "prior variance of the weights"),
+        **dict.fromkeys(symbols.heads, "attention heads"),
+        **dict.fromkeys(symbols.parameters, "a parameter of a layer"),
         symbols.features: "path features of the training examples",
         symbols.labels: "labels of the training examples",
         symbols.test_features: "path features of the test examples",
@@ -144,7 +139,7 @@ def definitions(action: Action) -> list[Definition]:
         Symbol("gamma_0", positive=True): "richness of the mean-field parameterisation",
         symbols.input_features: "features of the input",
         symbols.examples: "training examples",
-        Symbol("C", integer=True, positive=True): "outputs of the network",
+        size("C"): "outputs of the network",
     }
     rows = []
     for symbol, meaning in found.items():

@@ -160,13 +160,9 @@ class Problem(DisplayMixin, AbstractSaddleProblem):
     def moved(self, coordinates, step):
         return manifold.moved(self.architecture, coordinates, step)
 
-    def parts(self, coordinates: Coordinates) -> tuple[Float[Array, ""], Float[Array, ""]]:
-        """Return entropy and energy, undivided."""
-        order_parameters = self.order_parameters(coordinates)
-        return self.bound.entropy(order_parameters), self.energy.value(order_parameters.first)
-
     def action(self, coordinates):
-        return sum(self.parts(coordinates))
+        order_parameters = self.order_parameters(coordinates)
+        return self.bound.entropy(order_parameters) + self.energy.value(order_parameters.first)
 
     def at(self, coordinates):
         factors = manifold.factors_at(self.architecture, coordinates)

@@ -40,7 +40,7 @@ from ...symbolic.documents.document import Block, Table, Text, verbatim
 from ...symbolic.documents.values import number
 from .activations import IDENTITY, Activation, as_activation
 from .layer_form import LayerForm, NetworkForm, branch_heads, count, read_layer, width_symbol
-from .layers import TOKENS, AbstractLayer, Dense, LayerSymbols, Skip, activation_of, as_layer
+from .layers import TOKENS, AbstractLayer, Dense, LayerSymbols, activation_of, as_layer
 
 # Powers of widths and of the richness outside these ranges overflow or underflow double precision.
 _WIDTHS = {"least": 1e-100, "most": 1e100}
@@ -243,7 +243,7 @@ class Architecture(DisplayMixin, eqx.Module):
         yield Text(f"**Architecture**: {architecture_line(self)}")
         rows = (
             ("functions of units", ", ".join(verbatim(activation.name) for activation in self.activations)),
-            ("layers", ", ".join(map(_kind, self.layers)) or "none"),
+            ("layers", ", ".join(verbatim(f"{type(each).__name__}({each.heads or ''})") for each in self.layers)),
             (
                 "ratios of infinite widths" if self.is_infinite else "widths",
                 ", ".join(map(number, self.relative_widths)),
@@ -270,11 +270,6 @@ class Architecture(DisplayMixin, eqx.Module):
             for symbol, value in layer.parameters(form.symbols).items():
                 numbers[symbol.name] = jnp.asarray(value, dtype=jnp.float64) if symbol.is_Matrix else value
         return numbers
-
-
-def _kind(layer: AbstractLayer) -> str:
-    inner = _kind(layer.layer) if isinstance(layer, Skip) else layer.heads or ""
-    return verbatim(f"{type(layer).__name__}({inner})")
 
 
 def checked_architecture(value: Any) -> Architecture:

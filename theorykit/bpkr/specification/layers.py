@@ -107,12 +107,6 @@ class Dense(AbstractLayer):
 
     - `activation`: the function phi of its hidden units, as in
       `Architecture.embedding`. A nonlinear one needs dense layers below.
-
-    Example:
-        >>> from theorykit import bpkr
-        >>> arch = bpkr.Architecture(layers=(bpkr.Dense(), 2), widths=10, temperature=0.1)
-        >>> arch.heads, arch.paths
-        ((0, 2), 2)
     """
 
     activation: Activation = eqx.field(static=True, kw_only=True, default=IDENTITY, converter=as_activation)
