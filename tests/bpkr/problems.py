@@ -12,7 +12,7 @@ from theorykit import bpkr
 from theorykit.bpkr.evaluation.formulas import compiled_terms
 from theorykit.bpkr.evaluation.values import ActionTerms
 from theorykit.bpkr.order_parameters import from_overlaps
-from theorykit.bpkr.specification import layer_form
+from theorykit.bpkr.specification.layers import evaluate_form
 
 # Sizes are small and fixed, because every new shape needs another compilation.
 EXAMPLES, TEST_EXAMPLES, TOKENS, INPUT_FEATURES = 5, 3, 4, 6
@@ -76,7 +76,7 @@ def random_order_parameters(architecture: bpkr.Architecture, rng: np.random.Gene
     for form, size in zip(reversed(architecture.forms), reversed(sizes), strict=True):
         matrix = positive_definite(size)
         if form.has_skip:
-            matrix = with_leading_block(matrix, float(layer_form.evaluate(form.gain, numbers)) ** 2 * found[0])
+            matrix = with_leading_block(matrix, float(evaluate_form(form.gain, numbers)) ** 2 * found[0])
         found.insert(0, matrix)
     return from_overlaps(found)
 

@@ -49,8 +49,8 @@ from ..settings import usual_settings
 from ..symbolic.documents.display import DisplayMixin
 from ..symbolic.documents.document import Table
 from ..symbolic.documents.values import brief
-from .specification import layer_form
 from .specification.architecture import Architecture, check_fits, checked_architecture, require_finite_widths
+from .specification.layers import covariance_root, evaluate_form, prior_means
 
 Number = Float[Array, ""]
 Matrix = Float[Array, "_ _"]
@@ -125,7 +125,7 @@ def gp_limit(architecture: Architecture) -> OrderParameters:
     # Three copies of U_1 are in memory while it is made, measured.
     check_fits(architecture, f"making the order parameter U_1, {size:,} x {size:,}", 3 * size**2)
     readout = on_host(architecture.prior_variances[-1]) * np.eye(architecture.overlap_sizes[-1])
-    matrices = layer_form.prior_means(architecture.forms, architecture.layer_numbers(), readout)
+    matrices = prior_means(architecture.forms, architecture.layer_numbers(), readout)
     return from_overlaps((*matrices, readout))
 
 
@@ -154,7 +154,7 @@ def checked_order_parameters(
     numbers = architecture.layer_numbers()
     for i, form in enumerate(architecture.forms):
         if form.has_skip:
-            expected, size = layer_form.evaluate(form.gain, numbers) ** 2 * overlaps[i + 1], sizes[i + 1]
+            expected, size = evaluate_form(form.gain, numbers) ** 2 * overlaps[i + 1], sizes[i + 1]
             difference = jnp.max(jnp.abs(overlaps[i][:size, :size] - expected))
             is_block = on_host(difference <= _CONSISTENCY * jnp.max(jnp.abs(expected)))
             message = f"{names[i]} must begin with U_{i + 2} times the squared gain of the skip connection"
@@ -174,17 +174,14 @@ class Level(NamedTuple):
 
     @property
     def rank(self) -> int:
-        """Number of columns of C_l."""
         return self.crossing + self.columns
 
     @property
     def triangle(self) -> int:
-        """Number of entries of the triangle of B."""
         return self.columns * (self.columns + 1) // 2
 
     @property
     def coordinates(self) -> int:
-        """Number of coordinates."""
         return self.triangle + (self.rows - self.columns) * self.columns + self.rows * self.crossing
 
     @property
@@ -244,10 +241,10 @@ def _factors_of(architecture: Architecture, parts: Sequence[tuple[Matrix, Matrix
     factors = [jnp.sqrt(architecture.prior_variances[-1]) * readout]
     for form, (blocks, crossing) in zip(reversed(architecture.forms), layers, strict=True):
         outer = factors[0]
-        whitening = jnp.kron(layer_form.covariance_root(form, numbers), outer)
+        whitening = jnp.kron(covariance_root(form, numbers), outer)
         factor = whitening @ blocks
         if form.has_skip:
-            above = jnp.pad(layer_form.evaluate(form.gain, numbers) * outer, ((0, 0), (0, blocks.shape[1])))
+            above = jnp.pad(evaluate_form(form.gain, numbers) * outer, ((0, 0), (0, blocks.shape[1])))
             factor = jnp.concatenate([above, jnp.hstack([whitening @ crossing, factor])])
         factors.insert(0, factor)
     return factors
@@ -270,7 +267,6 @@ def of_factors(factors: Iterable[Matrix]) -> OrderParameters:
 
 
 def to_order_parameters(architecture: Architecture, coordinates: Coordinates) -> OrderParameters:
-    """Return the order parameters at `coordinates`."""
     return of_factors(factors_at(architecture, coordinates))
 
 
@@ -282,7 +278,7 @@ def from_order_parameters(architecture: Architecture, order_parameters: OrderPar
     pieces = [entries_of_factor(outer / jnp.sqrt(architecture.prior_variances[-1]))]
     for form, matrix in zip(reversed(architecture.forms), reversed(matrices), strict=True):
         factor, skip = jnp.linalg.cholesky(matrix), len(outer) if form.has_skip else 0
-        whitening = jnp.kron(layer_form.covariance_root(form, numbers), outer)
+        whitening = jnp.kron(covariance_root(form, numbers), outer)
         white = solve_triangular(whitening, factor[skip:], lower=True)
         pieces += [entries_of_factor(white[:, skip:]), white[:, :skip].ravel()]
         outer = factor
@@ -364,7 +360,6 @@ class FiniteWidthLaw(eqx.Module):
 
     @property
     def dimension(self) -> int:
-        """Number of coordinates."""
         return sum(level.coordinates for level in self.levels)
 
     @property

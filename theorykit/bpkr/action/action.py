@@ -22,7 +22,7 @@ from ...symbolic.algebra import as_number, expand_products
 from ...symbolic.documents.display import DisplayMixin
 from ...symbolic.documents.document import Block, align_environment
 from ..specification.activations import stable_name
-from ..specification.layer_form import LayerForm
+from ..specification.layers import LayerForm
 from . import document
 from .prior import FiniteWidthPrior, finite_width_prior
 from .symbols import ActionSymbols
@@ -111,7 +111,6 @@ class Action(DisplayMixin):
 
     @property
     def forms(self) -> tuple[LayerForm, ...]:
-        """The symbolic form of each layer."""
         return self.symbols.form.layers
 
     @property

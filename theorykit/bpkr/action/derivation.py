@@ -34,8 +34,7 @@ from ...symbolic.algebra import as_number, expand_products, simplify_traces
 from ...symbolic.atoms import SideBySide, Stacked, beside, principal_block
 from ..specification.activations import UNIT, Activation, kernel_of_covariance
 from ..specification.architecture import Architecture, checked_architecture
-from ..specification.layer_form import LayerForm, NetworkForm
-from ..specification.layers import TOKENS
+from ..specification.layers import TOKENS, LayerForm, NetworkForm
 from .action import Action, Predictor
 from .prior import average_rows
 from .symbols import ActionSymbols, size

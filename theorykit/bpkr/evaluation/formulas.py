@@ -44,7 +44,6 @@ class BoundAction(eqx.Module):
 
     @property
     def symbols(self) -> ActionSymbols:
-        """The symbols of the action."""
         return self.action.symbols
 
     def numbers(self) -> dict[Expr, Array | int]:

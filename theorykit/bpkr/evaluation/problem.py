@@ -88,7 +88,6 @@ class Problem(DisplayMixin, AbstractSaddleProblem):
 
     @property
     def architecture(self) -> Architecture:
-        """The architecture, with its numbers as arrays."""
         return self.bound.architecture
 
     @property
@@ -150,11 +149,9 @@ class Problem(DisplayMixin, AbstractSaddleProblem):
         return has_sweeps(self.bound.action)
 
     def order_parameters(self, coordinates: Coordinates) -> OrderParameters:
-        """Return the order parameters at `coordinates`."""
         return manifold.to_order_parameters(self.architecture, coordinates)
 
     def coordinates(self, order_parameters: OrderParameters) -> Coordinates:
-        """Return the coordinates of order parameters."""
         return manifold.from_order_parameters(self.architecture, order_parameters)
 
     def moved(self, coordinates, step):

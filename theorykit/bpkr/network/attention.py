@@ -27,8 +27,8 @@ from ...checks import (
 from ...compilation import jit, jit_and_keep
 from ...settings import usual_settings
 from ..features.implicit import ImplicitFeatures, PathFeatures, rules_for
-from ..specification import layer_form
 from ..specification.architecture import Architecture, checked_architecture
+from ..specification.layers import layer_reading
 
 Layout = Literal["keys-first", "torch"]
 Mask = Literal["causal"] | ArrayLike
@@ -245,7 +245,7 @@ def unchecked_path_features(
 
     def of_example(tokens, mixings, reading):
         for form in reversed(architecture.forms):
-            reading = layer_form.reading(form, numbers, reading, mixings.get(form.symbols.index))
+            reading = layer_reading(form, numbers, reading, mixings.get(form.symbols.index))
         if not architecture.is_linear:
             return reading
         return jnp.sqrt(architecture.prior_variances[0] / inputs.shape[2]) * (reading.T @ tokens)

@@ -17,9 +17,9 @@ from ..evaluation.values import prediction_at
 from ..features.implicit import Features, ImplicitFeatures, PathFeatures
 from ..network.network import Weights, colour_layers, overlaps, read_paths
 from ..order_parameters import FiniteWidthLaw
-from ..specification import layer_form
 from ..specification.activations import apply_to
 from ..specification.architecture import Architecture, nonlinear_layers
+from ..specification.layers import all_path_weights
 
 numpyro = Lazy("numpyro", "the No-U-Turn sampler")
 
@@ -89,7 +89,7 @@ class WeightPosterior(eqx.Module):
         blocks = colour_layers(self.architecture, layers)[nonlinear:]
         readout = jnp.sqrt(self.architecture.prior_variances[-1]) * readout
         forms, numbers = self.architecture.forms[nonlinear:], self.architecture.layer_numbers()
-        return layer_form.all_path_weights(forms, numbers, blocks, readout)
+        return all_path_weights(forms, numbers, blocks, readout)
 
     def outputs(self, white: White, features: Features) -> Array:
         """Return f(x) (examples, outputs), Eq. (5)."""

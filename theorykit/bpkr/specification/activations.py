@@ -66,7 +66,6 @@ class Activation:
 
     @property
     def is_linear(self) -> bool:
-        """Whether phi is the identity."""
         return self.function == UNIT
 
     # Equal functions share the cached results below.
@@ -90,7 +89,6 @@ class Activation:
 
 
 def apply_to(activation: Activation, hidden: Float[Array, "..."]) -> Float[Array, "..."]:
-    """Apply phi to every entry."""
     if activation.is_linear:
         return hidden
     compiled = _compiled(activation)

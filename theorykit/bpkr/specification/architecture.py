@@ -39,8 +39,20 @@ from ...symbolic.documents.display import DisplayMixin
 from ...symbolic.documents.document import Block, Table, Text, verbatim
 from ...symbolic.documents.values import number
 from .activations import IDENTITY, Activation, as_activation
-from .layer_form import LayerForm, NetworkForm, branch_heads, count, read_layer, width_symbol
-from .layers import TOKENS, AbstractLayer, Dense, LayerSymbols, activation_of, as_layer
+from .layers import (
+    TOKENS,
+    AbstractLayer,
+    Dense,
+    LayerForm,
+    LayerSymbols,
+    NetworkForm,
+    activation_of,
+    as_layer,
+    branch_heads,
+    read_layer,
+    size_of,
+    width_symbol,
+)
 
 # Powers of widths and of the richness outside these ranges overflow or underflow double precision.
 _WIDTHS = {"least": 1e-100, "most": 1e100}
@@ -138,7 +150,7 @@ class Architecture(DisplayMixin, eqx.Module):
 
         self.heads = tuple(layer.heads for layer in layers)
         counts = self.head_counts()
-        self.branches = tuple(count(form.branches, counts) for form in forms)
+        self.branches = tuple(size_of(form.branches, counts) for form in forms)
         self.paths = math.prod(self.branches) * self.read_tokens
         read = self.outputs * self.read_tokens
         self.overlap_sizes = tuple(read * math.prod(self.branches[layer:]) for layer in range(depth + 1))
@@ -297,10 +309,10 @@ def ansatz_of(architecture: Architecture) -> str:
     if architecture.richness is not None:
         if not is_traced(architecture.richness) and architecture.richness == 0:
             return "Richness 0 at infinite width: the Gaussian process; action and log evidence are per N_1"
-        per_width = "; at infinite width they, action and log evidence are per N_1" * architecture.is_infinite
+        per_width = "; variances are multiplied by N_1, action and log evidence divided" * architecture.is_infinite
         return (
             "Mean-field parameterisation: the likelihood exp(-N_1 gamma_0^2 |f - y|^2 / (2 T)) sharpens with the width "
-            f"(a cold posterior), so variances of outputs are of order 1/N_1{per_width}"
+            f"(a cold posterior){per_width}"
         )
     if architecture.is_linear:
         return ""
@@ -381,7 +393,7 @@ def _checked_layer(kind: AbstractLayer, form: LayerForm, variance: Any) -> Abstr
         name = f"parameter {symbol.name} of {layer}"
         if symbol.name.removesuffix(f"_{symbols.index}") in _TAKEN:
             raise ValueError(f"{layer} has a parameter called {symbol.name}, which has another meaning")
-        array, shape = numeric_array(name, value), tuple(count(side, counts) for side in getattr(symbol, "shape", ()))
+        array, shape = numeric_array(name, value), tuple(size_of(side, counts) for side in getattr(symbol, "shape", ()))
         if array.shape != shape:
             raise ValueError(f"{name} must have shape {shape}, got {array.shape}")
         requirements += _is_positive(name, array)
