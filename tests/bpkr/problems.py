@@ -107,9 +107,6 @@ def symbol_values(problem: Problem) -> dict[str, np.ndarray | float]:
     matrices = (*point.matrices, point.readout) if point.matrices else (point.first,)
     values = {
         **architecture.layer_numbers(),
-        **architecture.size_values(),
-        symbols.variances[-1].name: architecture.prior_variances[-1],
-        symbols.temperature.name: architecture.temperature,
         symbols.input_features.name: problem.features.shape[2],
         symbols.examples.name: len(problem.features),
         "P_test": len(problem.test_features),

@@ -354,7 +354,6 @@ def test_displays_name_the_parameterisation_and_what_is_per_width():
     assert "log evidence per width" in shown and "multiplied by N_1" in " ".join(shown.split())
     assert "infinite" in repr(wide.architecture) and "richness 1" in repr(wide.architecture)
     assert "score of the Gaussian process" in repr(bpkr.head_costs(wide, bpkr.solve(wide), progress=False))
-    assert "per width" in repr(bpkr.evaluate(wide, bpkr.solve(wide)))
     assert "log evidence per width" in repr(bpkr.fluctuations(wide, bpkr.solve(wide)))
     assert "gamma_0" in bpkr.render_latex(rich.bound.action).replace(r"\gamma_{0}", "gamma_0")
 

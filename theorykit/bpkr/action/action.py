@@ -178,7 +178,6 @@ class Action(DisplayMixin):
 
     @cached_property
     def _riccati_steps(self) -> tuple[Step, ...]:
-        """Solutions for hidden layers without adjacent skip connections."""
         steps = []
         for symbol, equation in self.saddle_point_equations.items():
             if isinstance(symbol, MatrixSymbol) and not self.energy.has(symbol):

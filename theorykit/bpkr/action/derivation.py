@@ -177,12 +177,10 @@ class _Route(Recorder):
         return self.symbols.widths[number - 1], overlap, positive_definite(f"Q_{number}", overlap.shape[0])
 
     def define(self, rule: str, before: Expr, after: Expr, symbol: Expr, value: Expr, **record) -> Expr:
-        """State an equality after `symbol` gets its value."""
         defined = ((symbol, value),)
         return self.say(rule, before, after, claims.Equal(defined), definitions=defined, **record)
 
     def eliminate(self, before: Expr, after: Expr, symbol: MatrixSymbol, solution: MatrixExpr, **record) -> Expr:
-        """State the value at the saddle point in `symbol`."""
         claim, defined = claims.Stationary(symbol, solution), ((symbol, solution),)
         return self.say("eliminated at its saddle point", before, after, claim, definitions=defined, **record)
 

@@ -90,7 +90,6 @@ def view(action: Action) -> Iterator[Block]:
 
 
 def equations(action: Action) -> Mapping[str, list[Equation]]:
-    """Return the formulas of an action, by heading."""
     kernel = MatrixSymbol("K", *action.kernel.shape)
 
     def equation(name: str, value: Expr, source: str = "") -> Equation:

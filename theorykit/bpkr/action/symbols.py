@@ -8,7 +8,6 @@ from ..specification.layers import TOKENS, NetworkForm
 
 
 def size(name: str) -> Symbol:
-    """Return a symbol for a positive whole number."""
     return Symbol(name, integer=True, positive=True)
 
 

@@ -48,19 +48,11 @@ class BoundAction(eqx.Module):
 
     def numbers(self) -> dict[Expr, Array | int]:
         """Return the values of numbers and sizes, except sigma_0^2, which is in the features."""
-        architecture, symbols = self.architecture, self.symbols
-        by_name = {
-            **architecture.layer_numbers(),
-            symbols.variances[-1].name: architecture.prior_variances[-1],
-            symbols.temperature.name: architecture.temperature,
-            "gamma_0": architecture.richness,
-        }
-        numbers = {symbol: jnp.asarray(by_name[symbol.name], dtype=jnp.float64) for symbol in symbols.numbers}
-        sizes = architecture.size_values()
-        return {**numbers, **{symbol: sizes[symbol.name] for symbol in symbols.sizes}}
+        values, symbols = self.architecture.layer_numbers(), self.symbols
+        numbers = {symbol: jnp.asarray(values[symbol.name], dtype=jnp.float64) for symbol in symbols.numbers}
+        return numbers | {symbol: values[symbol.name] for symbol in symbols.sizes}
 
     def point(self, order_parameters: OrderParameters) -> dict[Expr, Array]:
-        """Return the values of the order parameters' symbols."""
         matrices = order_parameters.matrices
         # Without layers, the readout is the matrix U_1 even if it has one entry.
         readout = order_parameters.readout if matrices else order_parameters.first
@@ -77,7 +69,6 @@ class BoundAction(eqx.Module):
 
 
 def bind(architecture: Architecture) -> BoundAction:
-    """Derive the action of `architecture`, and bind it to its numbers."""
     return BoundAction(architecture, derive(architecture))
 
 
@@ -93,7 +84,6 @@ def compiled(action: Action, **expressions: Expr) -> CompiledFunction:
 
 @lru_cache
 def compiled_terms(action: Action) -> CompiledFunction:
-    """Compile entropies, energy and S to a function of order parameters, numbers and data."""
     outputs = entropies_by_name(action) | {"energy": action.energy, "total": action.total}  # Eq. (32)
     return compile_expressions("action", outputs, action.symbols.arguments)
 
@@ -210,7 +200,6 @@ class BoundedEnergy(eqx.Module):
     weight: PathMatrix  # W = U_0 G_- U_0
 
     def value(self, u1: PathMatrix) -> Number:
-        """Compute the bound at U_1, up to a constant."""
         return self._evaluated({self.bound.symbols.first: u1}, self.bound.action.majoriser.bound)
 
     def minimise(self, start: OrderParameters, most: int = _PASSES) -> OrderParameters:

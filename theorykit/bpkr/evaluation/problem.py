@@ -92,7 +92,6 @@ class Problem(DisplayMixin, AbstractSaddleProblem):
 
     @property
     def energy(self) -> Energy:
-        """The energy of the training examples as a function of U_1."""
         return Energy(self.bound, self.examples)
 
     @property
@@ -107,7 +106,6 @@ class Problem(DisplayMixin, AbstractSaddleProblem):
 
     @property
     def description(self) -> str:
-        """Sizes and temperature in words."""
         return f"{data_line(self.data)}; {architecture_line(self.architecture)}"
 
     def _view(self):
@@ -157,9 +155,13 @@ class Problem(DisplayMixin, AbstractSaddleProblem):
     def moved(self, coordinates, step):
         return manifold.moved(self.architecture, coordinates, step)
 
-    def action(self, coordinates):
+    def parts(self, coordinates: Coordinates) -> tuple[Array, Array]:
+        """Return entropy and energy, undivided."""
         order_parameters = self.order_parameters(coordinates)
-        return self.bound.entropy(order_parameters) + self.energy.value(order_parameters.first)
+        return self.bound.entropy(order_parameters), self.energy.value(order_parameters.first)
+
+    def action(self, coordinates):
+        return sum(self.parts(coordinates))
 
     def at(self, coordinates):
         factors = manifold.factors_at(self.architecture, coordinates)
@@ -236,7 +238,6 @@ class Problem(DisplayMixin, AbstractSaddleProblem):
 
 
 def _add_to_u1(slopes: OrderParameters, slope: Float[Array, "paths paths"]) -> OrderParameters:
-    """Add a gradient in U_1 to gradients in all order parameters."""
     if not slopes.matrices:
         return OrderParameters((), slopes.readout + slope.reshape(slopes.readout.shape))
     u1, *others = slopes.matrices
@@ -244,7 +245,6 @@ def _add_to_u1(slopes: OrderParameters, slope: Float[Array, "paths paths"]) -> O
 
 
 def as_problem(problem: Problem | Architecture, data: Data | None = None, *, needs_labels: bool = True) -> Problem:
-    """Return a given problem, or make one from an architecture and data."""
     if not isinstance(problem, Problem) or data is not None:
         problem = Problem(*architecture_and_data(problem, data))
     if needs_labels and problem.examples is None:

@@ -38,12 +38,10 @@ class ActionTerms(NamedTuple):
 
     @property
     def entropy(self) -> Number:
-        """The sum of all entropies."""
         return sum(self.entropies)
 
     @property
     def total(self) -> Number:
-        """The action S."""
         return self.entropy + self.energy  # Eq. (32)
 
 
@@ -186,8 +184,6 @@ _kernel = jit_and_keep(kernel_between)
 
 
 class KernelTaskAlignment(NamedTuple):
-    """The result of `kernel_task_alignment`."""
-
     eigenvalues: Float[Array, " examples"]
     cosines: Float[Array, " examples"]
 

@@ -61,7 +61,6 @@ class Activation:
 
     @property
     def name_of_program(self) -> str | None:
-        """Return `stable_name`, for `compilation.jit_and_keep`."""
         return stable_name(self)
 
     @property

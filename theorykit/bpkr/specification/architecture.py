@@ -269,14 +269,14 @@ class Architecture(DisplayMixin, eqx.Module):
         """Return the values of H_l by name, for every layer that has heads."""
         return {form.symbols.heads.name: each for form, each in zip(self.forms, self.heads, strict=True) if each}
 
-    def size_values(self) -> Mapping[str, int]:
-        """Return the value of every size of the action by name: head counts, outputs, and tokens read."""
-        return {**self.head_counts(), "C": self.outputs, TOKENS.name: self.read_tokens}
-
     def layer_numbers(self) -> Mapping[str, Any]:
-        """Return the value of every symbol of the layers by name, except arrays of weights or data."""
+        """Return the value of every number and size of the action, and of every parameter of a layer, by name."""
         widths = zip(self.form.widths, self.relative_widths, strict=True)
         numbers = {symbol.name: width for symbol, width in widths} | self.head_counts()
+        numbers |= {"C": self.outputs, TOKENS.name: self.read_tokens, "T": self.temperature}
+        numbers["sigma2_a"] = self.prior_variances[-1]
+        if self.richness is not None:
+            numbers["gamma_0"] = self.richness
         for layer, form, variance in zip(self.layers, self.forms, self.prior_variances[1:-1], strict=True):
             numbers[form.symbols.variance.name] = variance
             for symbol, value in layer.parameters(form.symbols).items():
@@ -285,18 +285,15 @@ class Architecture(DisplayMixin, eqx.Module):
 
 
 def checked_architecture(value: Any) -> Architecture:
-    """Return `value` after checking that it is an architecture."""
     return checked_instance("architecture", value, Architecture)
 
 
 def require_finite_widths(architecture: Architecture, what: str) -> None:
-    """Raise `ValueError` if the widths are infinite."""
     if architecture.is_infinite:
         raise ValueError(f"{what} needs finite widths, got widths=inf")
 
 
 def architecture_line(architecture: Architecture) -> str:
-    """Describe layers, paths, temperature and outputs in words."""
     richness = "" if architecture.richness is None else f", richness {number(architecture.richness)}"
     return (
         f"{counted(architecture.depth, 'layer')}, {counted(architecture.paths, 'path')}, "
@@ -332,8 +329,6 @@ def nonlinear_layers(layers: tuple[AbstractLayer, ...]) -> int:
 
 
 class _Placeholder:
-    """Stands for the value of a parameter."""
-
     def _sympy_(self):
         raise ValueError("`forward` or `prior` contains the value of a parameter, not its symbol layer.number(name)")
 
@@ -371,7 +366,6 @@ def _numbers(name: str, values: Any, length: int, **bounds: float) -> list:
 
 
 def _widths(name: str, widths: Any, forms: Sequence[LayerForm]) -> tuple:
-    """Return (N_1, ..., N_a), which must be equal before and after skip connections."""
     checked = _numbers(name, widths, len(forms) + 1, **_WIDTHS)
     for i, form in enumerate(forms):
         before, after = checked[i : i + 2]

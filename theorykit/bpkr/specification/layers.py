@@ -129,7 +129,6 @@ class Dense(AbstractLayer):
 
     @property
     def heads(self):
-        """Zero: the layer has no attention."""
         return 0
 
     def forward(self, layer):
@@ -166,7 +165,6 @@ class Skip(AbstractLayer):
 
     @property
     def heads(self):
-        """The number of heads of the layer inside."""
         return self.layer.heads
 
     def forward(self, layer):
@@ -180,7 +178,6 @@ class Skip(AbstractLayer):
 
 
 def activation_of(layer: AbstractLayer) -> Activation:
-    """Return the function of the hidden units of `layer`."""
     return layer.activation if isinstance(layer, Dense) else IDENTITY
 
 
@@ -331,7 +328,6 @@ def _read(kind: AbstractLayer, symbols: LayerSymbols) -> LayerForm:
 
 
 def _check_is_linear(factors: Sequence[MatrixExpr], weights: MatrixSymbol, hidden: MatrixSymbol) -> None:
-    """Raise an error unless a product contains the hidden units once, and the weights at most once."""
     for factor in factors:
         if factor.has(weights, hidden) and factor.func not in (MatrixSymbol, Transpose, KroneckerProduct):
             raise ValueError(f"it is nonlinear: {weights} or {hidden} is inside a function")
@@ -345,7 +341,6 @@ def _check_is_linear(factors: Sequence[MatrixExpr], weights: MatrixSymbol, hidde
 
 
 def size_of(size: Expr, head_counts: Mapping[str, int]) -> int:
-    """Evaluate an expression of head counts to a whole number."""
     if unknown := sorted({symbol.name for symbol in size.free_symbols} - set(head_counts)):
         raise ValueError(f"blocks and sizes must depend on the number of heads alone, got {', '.join(unknown)}")
     return int(interpret(size, head_counts))
@@ -388,14 +383,15 @@ def all_path_weights(
 
 def prior_means(forms: Sequence[LayerForm], numbers: Numbers, outer: Array | np.ndarray) -> list[Array | np.ndarray]:
     """Return the prior mean of (U_1, ..., U_L) given U_{L+1}, in NumPy if all values are known."""
-    means, known, symbol = [], not is_traced(numbers, outer), MatrixSymbol("U", _OUTER, _OUTER)
+    means, symbol = [], MatrixSymbol("U", _OUTER, _OUTER)
     for form in reversed(forms):
         mean = form.prior_mean(symbol)
-        if known:  # A compilation takes longer than the evaluation.
-            values = {name: value if isinstance(value, int) else np.asarray(value) for name, value in numbers.items()}
+        values = {each.name: numbers[each.name] for each in _symbols(mean) - {symbol, _OUTER}}
+        if is_traced(values, outer):
+            outer = evaluate_form(mean, values, {symbol: jnp.asarray(outer)})
+        else:  # A compilation takes longer than the evaluation.
+            values = {name: value if isinstance(value, int) else np.asarray(value) for name, value in values.items()}
             outer = np.asarray(interpret(mean, values | {symbol.name: np.asarray(outer), _OUTER.name: len(outer)}))
-        else:
-            outer = evaluate_form(mean, numbers, {symbol: jnp.asarray(outer)})
         means.insert(0, outer)
     return means
 
