@@ -259,7 +259,7 @@ def _integrate_layer(route: _Route, form: LayerForm, inner: MatrixSymbol) -> Mat
         form.weights * Stacked(form.symbols.hidden * form.block_reading(q), form.blocks) / sqrt(width)
     )  # Eq. (7)
     if form.has_skip:
-        along_paths = form.gain * form.symbols.hidden * form.skip_reading(q) + along_paths
+        along_paths = form.gain * form.symbols.hidden * expand_products(form.skip_tokens * q) + along_paths
     say("forward map read along paths", form.forward * q, along_paths, claims.Equal(), equations="7")
 
     # The readings are V Z + gain R, where R is read through the skip connection.

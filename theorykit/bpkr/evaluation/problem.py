@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from ...checks import checked_instance, is_traced
+from ...checks import Requirement, array_module, checked_instance, require
 from ...saddle.problem import AbstractSaddleProblem, Coordinates, Expansion, Point
 from ...settings import usual_settings
 from ...symbolic.documents.display import DisplayMixin
@@ -128,13 +128,10 @@ class Problem(DisplayMixin, AbstractSaddleProblem):
 
     def finite(self, results: Any) -> Any:
         """Return computed values after checking that all are finite."""
-        leaves, message = jax.tree.leaves(results), "the kernel K(U) + T I is not positive definite to double precision"
-        if is_traced(results):
-            finite = jnp.all(jnp.array([jnp.all(jnp.isfinite(leaf)) for leaf in leaves]))
-            return jax.tree.map(lambda leaf: eqx.error_if(leaf, ~finite, message), results)
-        if not all([np.all(np.isfinite(leaf)) for leaf in leaves]):
-            raise ValueError(f"{message}, at temperature={self.architecture.temperature}")
-        return results
+        module, message = array_module(results), "the kernel K(U) + T I is not positive definite to double precision"
+        is_finite = module.array([module.all(module.isfinite(leaf)) for leaf in jax.tree.leaves(results)])
+        known = f"{message}, at temperature={self.architecture.temperature}"
+        return require(results, [Requirement(message, is_finite, lambda: known)])
 
     # The protocol of solvers.
 
@@ -238,10 +235,8 @@ class Problem(DisplayMixin, AbstractSaddleProblem):
 
 
 def _add_to_u1(slopes: OrderParameters, slope: Float[Array, "paths paths"]) -> OrderParameters:
-    if not slopes.matrices:
-        return OrderParameters((), slopes.readout + slope.reshape(slopes.readout.shape))
-    u1, *others = slopes.matrices
-    return OrderParameters((u1 + slope, *others), slopes.readout)
+    # U_1 is the first leaf, also if it is the readout.
+    return eqx.tree_at(lambda of: jax.tree.leaves(of)[0], slopes, replace_fn=lambda u1: u1 + slope.reshape(u1.shape))
 
 
 def as_problem(problem: Problem | Architecture, data: Data | None = None, *, needs_labels: bool = True) -> Problem:

@@ -225,10 +225,6 @@ class LayerForm:
         """Return how the blocks read tokens (tokens x k n), given the `reading` after the layer."""
         return SideBySide(expand_products(self.block_tokens * reading), self.blocks)  # Eq. (7), one layer
 
-    def skip_reading(self, reading: MatrixExpr) -> MatrixExpr:
-        """Return how the skip connection reads tokens (tokens x n)."""
-        return expand_products(self.skip_tokens * reading)
-
     def prior_mean(self, outer: MatrixExpr) -> MatrixExpr:
         """Return the prior mean of U_l = w^(l) w^(l)T / N_l, given U_{l+1}."""
         of_blocks = kronecker(self.covariance, outer)
@@ -362,7 +358,7 @@ def branch_heads(form: LayerForm, heads: int) -> np.ndarray:
 def layer_reading(form: LayerForm, numbers: Numbers, outer: Float[Array, "tokens n"], attention: Array | None) -> Array:
     """Return how each partial path reads the tokens before the layer, given q_l after it; Eq. (7)."""
     after = MatrixSymbol(f"q_{form.symbols.index}", TOKENS, _OUTER)
-    skip = [form.skip_reading(after)] if form.has_skip else []
+    skip = [expand_products(form.skip_tokens * after)] if form.has_skip else []
     mixed = beside(*skip, form.block_reading(after))
     return evaluate_form(mixed, numbers, {after: outer, form.symbols.attention: attention})
 
