@@ -235,8 +235,10 @@ class Problem(DisplayMixin, AbstractSaddleProblem):
 
 
 def _add_to_u1(slopes: OrderParameters, slope: Float[Array, "paths paths"]) -> OrderParameters:
-    # U_1 is the first leaf, also if it is the readout.
-    return eqx.tree_at(lambda of: jax.tree.leaves(of)[0], slopes, replace_fn=lambda u1: u1 + slope.reshape(u1.shape))
+    def u1(of):
+        return of.matrices[0] if slopes.matrices else of.readout
+
+    return eqx.tree_at(u1, slopes, u1(slopes) + slope.reshape(u1(slopes).shape))
 
 
 def as_problem(problem: Problem | Architecture, data: Data | None = None, *, needs_labels: bool = True) -> Problem:
