@@ -11,8 +11,7 @@ import jax
 import jax.numpy as jnp
 
 from theorykit import bpkr
-from theorykit.bpkr.evaluation.formulas import bind
-from theorykit.bpkr.evaluation.values import action_terms
+from theorykit.bpkr.evaluation.formulas import bind, compiled_terms
 
 FIRST_DECAY, SECOND_DECAY, SMALL = 0.9, 0.999, 1e-8
 
@@ -30,9 +29,10 @@ class Run(NamedTuple):
 def loss(architecture: bpkr.Architecture, matrices: tuple, features, labels):
     """Return S divided by the largest width, with the readout order parameter in closed form."""
     bound = bind(architecture)
-    readout = bound({bound.symbols.matrices[-1]: matrices[-1]}, u=bound.action.readout_solution)["u"]
-    point = bpkr.OrderParameters(matrices, readout)
-    return action_terms(bound, point, features, labels).total / max(architecture.widths)
+    readout = bound({bound.symbols.matrices[-1]: matrices[-1]}, u=bound.action.closed_forms[bound.symbols.readout])["u"]
+    point = bound.point(bpkr.OrderParameters(matrices, readout))
+    terms = compiled_terms(bound.action).call_from(bound.numbers() | point | bound.data(features, labels))
+    return terms["total"] / max(architecture.widths)
 
 
 def minimise(architecture, features, labels, *, learning_rate: float, tolerance: float, max_steps: int) -> Run:

@@ -18,8 +18,8 @@ action = bpkr.derive(architecture)
 # the kernel.
 
 # %%
-for symbol, shape in action.order_parameter_shapes.items():
-    print(f"{symbol}: {shape[0]} x {shape[1]}")
+for matrix, symbol in action.symbols.written.items():
+    print(f"{symbol}: {matrix.shape[0]} x {matrix.shape[1]}")
 
 # %% [markdown]
 # The action is the sum of one entropy per layer, one for the readout, and the energy.

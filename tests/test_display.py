@@ -42,8 +42,7 @@ def test_order_parameters_are_a_line_each():
 
 @pytest.mark.parametrize("kind", ["Data", "Prediction"])
 def test_names_of_classes_are_verbatim(kind, shown):
-    value, quoted = shown[kind], kind != "Prediction"
-    names = [repr(name) if quoted else name for name in map(str, sorted(set(LABELS)))]
+    value, names = shown[kind], [repr(name) for name in map(str, sorted(set(LABELS)))]
     summary = value.summary()
     for name in names:
         assert name in repr(summary) and verbatim(name).replace(r"\$", "<span>$</span>") in summary._repr_markdown_()

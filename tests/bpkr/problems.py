@@ -5,11 +5,14 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 
+import equinox as eqx
 import numpy as np
 
 from theorykit import bpkr
-from theorykit.bpkr.order_parameters.order_parameters import from_overlaps
-from theorykit.bpkr.specification import layer_functions
+from theorykit.bpkr.evaluation.formulas import compiled_terms
+from theorykit.bpkr.evaluation.values import ActionTerms
+from theorykit.bpkr.order_parameters import from_overlaps
+from theorykit.bpkr.specification.layers import evaluate_form
 
 # Sizes are small and fixed, because every new shape needs another compilation.
 EXAMPLES, TEST_EXAMPLES, TOKENS, INPUT_FEATURES = 5, 3, 4, 6
@@ -73,7 +76,7 @@ def random_order_parameters(architecture: bpkr.Architecture, rng: np.random.Gene
     for form, size in zip(reversed(architecture.forms), reversed(sizes), strict=True):
         matrix = positive_definite(size)
         if form.has_skip:
-            matrix = with_leading_block(matrix, float(layer_functions.gain(form, numbers)) ** 2 * found[0])
+            matrix = with_leading_block(matrix, float(evaluate_form(form.gain, numbers)) ** 2 * found[0])
         found.insert(0, matrix)
     return from_overlaps(found)
 
@@ -89,6 +92,14 @@ def with_leading_block(matrix: np.ndarray, block: np.ndarray) -> np.ndarray:
     return result
 
 
+@eqx.filter_jit
+def action_terms(bound, order_parameters: bpkr.OrderParameters, features, labels) -> ActionTerms:
+    """Evaluate the generated function of arrays."""
+    given = bound.numbers() | bound.point(order_parameters) | bound.data(features, labels)
+    *entropies, energy, _ = compiled_terms(bound.action).call_from(given).values()
+    return ActionTerms(tuple(entropies), energy)
+
+
 def symbol_values(problem: Problem) -> dict[str, np.ndarray | float]:
     """Return the values of all symbols of the action, including sizes, by name, for `codegen.interpret`."""
     architecture, point = problem.architecture, problem.order_parameters
@@ -96,9 +107,6 @@ def symbol_values(problem: Problem) -> dict[str, np.ndarray | float]:
     matrices = (*point.matrices, point.readout) if point.matrices else (point.first,)
     values = {
         **architecture.layer_numbers(),
-        **architecture.size_values(),
-        symbols.variances[-1].name: architecture.prior_variances[-1],
-        symbols.temperature.name: architecture.temperature,
         symbols.input_features.name: problem.features.shape[2],
         symbols.examples.name: len(problem.features),
         "P_test": len(problem.test_features),

@@ -44,7 +44,9 @@ def order_parameters_of(name):
 def optimal_readout(architecture, last):
     """The readout at which the action is stationary, given U_L."""
     bound = bind(architecture)
-    return bound({bound.symbols.matrices[-1]: jnp.asarray(last)}, u=bound.action.readout_solution)["u"]
+    return bound({bound.symbols.matrices[-1]: jnp.asarray(last)}, u=bound.action.closed_forms[bound.symbols.readout])[
+        "u"
+    ]
 
 
 def stored_features(name):

@@ -20,7 +20,7 @@ from theorykit import bpkr, plots
 from theorykit.bpkr import sampling, sweeps
 from theorykit.bpkr.action.document import USUAL, blocks
 from theorykit.bpkr.features.implicit import ImplicitFeatures
-from theorykit.bpkr.order_parameters.coordinates import gp_coordinates
+from theorykit.bpkr.order_parameters import gp_coordinates
 from theorykit.bpkr.specification.activations import IDENTITY
 from theorykit.cli import derive
 from theorykit.derivation import derivation_blocks
@@ -354,6 +354,7 @@ def test_displays_name_the_parameterisation_and_what_is_per_width():
     assert "log evidence per width" in shown and "multiplied by N_1" in " ".join(shown.split())
     assert "infinite" in repr(wide.architecture) and "richness 1" in repr(wide.architecture)
     assert "score of the Gaussian process" in repr(bpkr.head_costs(wide, bpkr.solve(wide), progress=False))
+    assert "log evidence per width" in repr(bpkr.fluctuations(wide, bpkr.solve(wide)))
     assert "gamma_0" in bpkr.render_latex(rich.bound.action).replace(r"\gamma_{0}", "gamma_0")
 
 

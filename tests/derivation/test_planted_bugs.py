@@ -91,7 +91,7 @@ def test_one_part_in_1e13_is_found_at_every_step_that_is_proved(name):
 
 def back_propagated(name):
     """The derivation by back-propagation, made anew by the code as it is now."""
-    return back_propagation._derive.__wrapped__(action(name).form).derivation
+    return back_propagation._derive.__wrapped__(action(name).symbols.form).derivation
 
 
 def of_second_route(name):

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from tests.marks import slow
 from theorykit import bpkr
-from theorykit.bpkr.order_parameters.coordinates import dimension, displaced, from_order_parameters
+from theorykit.bpkr.order_parameters import dimension, displaced, from_order_parameters
 from theorykit.bpkr.saddle.solvers import least_curvature, smallest_eigenvalue
 from theorykit.saddle.solvers.quadratic_model import QuadraticModel
 

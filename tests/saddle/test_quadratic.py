@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from theorykit.bpkr.order_parameters.coordinates import (
+from theorykit.bpkr.order_parameters import (
     from_order_parameters,
     gp_coordinates,
     moved,

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from tests.marks import slow
 from theorykit import bpkr
-from theorykit.bpkr.order_parameters.coordinates import gp_coordinates, moved
+from theorykit.bpkr.order_parameters import gp_coordinates, moved
 
 from ..bpkr.cases import (
     CASES,

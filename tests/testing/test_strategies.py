@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from sympy import MatrixSymbol, Trace, log, symbols
 
 from theorykit import bpkr, saddle
-from theorykit.bpkr.order_parameters.order_parameters import checked_order_parameters
+from theorykit.bpkr.order_parameters import checked_order_parameters
 from theorykit.testing import strategies
 
 from ..bpkr.cases import TiedHeads

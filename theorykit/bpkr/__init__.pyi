@@ -26,8 +26,7 @@ from .network.network import (
     sample_network,
     without_heads,
 )
-from .order_parameters.coordinates import FiniteWidthLaw, finite_width_law
-from .order_parameters.order_parameters import OrderParameters, gp_limit
+from .order_parameters import FiniteWidthLaw, OrderParameters, finite_width_law, gp_limit
 from .saddle.gaussian_fluctuations import Fluctuations, first_order, fluctuations
 from .saddle.head_costs import ConvergenceWarning, HeadCosts, head_costs
 from .saddle.solve import Saddle, search, solve

@@ -23,7 +23,7 @@ from .evaluation.problem import Problem
 from .evaluation.values import Prediction, evaluate_infinite_width, head_scores, predict
 from .features.implicit import PathFeatures
 from .network.attention import Heads, path_features
-from .order_parameters.order_parameters import gp_limit
+from .order_parameters import gp_limit
 from .saddle.head_costs import HeadCosts, head_costs
 from .saddle.solve import solve
 from .specification.architecture import Architecture, require_finite_widths

@@ -13,7 +13,7 @@ import numpy as np
 from sympy import Expr
 
 from ..bpkr import AbstractLayer, Architecture, LayerSymbols
-from ..bpkr.specification.layer_form import LayerForm
+from ..bpkr.specification.layers import LayerForm
 from ..checks import Seed, checked_arguments, counted
 from ..codegen import interpret
 from ..precision import require_float64

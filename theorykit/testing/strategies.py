@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from .. import bpkr
-from ..bpkr.order_parameters.coordinates import from_order_parameters, to_order_parameters
+from ..bpkr.order_parameters import from_order_parameters, to_order_parameters
 from ..checks import checked_arguments
 from ..extras import needed
 from ..saddle import Action

@@ -17,6 +17,7 @@ from jaxtyping import Array, Float
 from sympy import Add, Expr, MatrixSymbol, Symbol, log
 
 from .. import bpkr, saddle
+from ..bpkr.evaluation.problem import as_problem
 from ..bpkr.evaluation.values import prediction_from_kernels
 from ..bpkr.features.implicit import ImplicitFeatures, token_kernel, token_units
 from ..bpkr.specification.activations import Activation, kernel_of_covariance
@@ -78,8 +79,7 @@ def _inputs(base: bpkr.Action) -> MatrixSymbol:
 
 def values(problem: bpkr.Problem) -> dict[Expr, Any]:
     """Return the value of every parameter of `action` for a problem with labels (examples,), by symbol."""
-    problem.require_labels()
-    bound = problem.bound
+    bound = as_problem(problem).bound
     inputs, labels = _tokens(problem.data.features).T, problem.data.labels.reshape(-1, 1)
     found = bound.numbers() | {_inputs(bound.action): inputs, bound.symbols.labels: labels}
     return {symbol: found[symbol] for symbol in action(problem.architecture).parameters}

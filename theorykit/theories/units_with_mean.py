@@ -24,6 +24,7 @@ from sympy import Add, Expr, Inverse, MatrixSymbol, S, Trace, expand
 
 from .. import bpkr, saddle
 from ..bpkr.evaluation.formulas import flat_features
+from ..bpkr.evaluation.problem import as_problem
 from ..bpkr.evaluation.values import prediction_from_kernels
 from ..bpkr.features.implicit import ImplicitFeatures, token_means
 from ..bpkr.features.kernels import kernel_between, kernel_diagonal
@@ -91,8 +92,7 @@ def _symbols(base: bpkr.Action) -> tuple[MatrixSymbol, MatrixSymbol]:
 
 def values(problem: bpkr.Problem) -> dict[Expr, Any]:
     """Return the value of every parameter of `action` for a problem with labels, by symbol."""
-    problem.require_labels()
-    bound, features = problem.bound, problem.data.features
+    bound, features = as_problem(problem).bound, problem.data.features
     means = _means_of_paths(problem.architecture, features)
     # Feature vectors for the centred kernels.
     centred = features.path_kernels() - jnp.einsum("ea,vb->abev", means, means)

@@ -12,11 +12,10 @@ from sympy import Add, simplify
 
 from theorykit import bpkr
 from theorykit.bpkr.evaluation.formulas import bind
-from theorykit.bpkr.evaluation.values import action_terms
 from theorykit.codegen import compile_expressions, interpret
 
 from ..cases import ANY_CASE, CASES, SEEDS, THREE_LAYERS, TWO_LAYERS, assert_close, random_problem
-from ..problems import symbol_values
+from ..problems import action_terms, symbol_values
 
 
 @pytest.fixture(params=CASES, ids=lambda case: str(case.layers))
@@ -82,7 +81,7 @@ def test_the_compiled_symbolic_gradient_is_the_gradient_by_jax(case, seed):
 def test_the_readout_solution_is_positive_and_solves_its_equation(case, seed):
     problem = random_problem(case, seed)
     action, values = bpkr.derive(problem.architecture), symbol_values(problem)
-    solution = interpret(action.readout_solution, values)
+    solution = interpret(action.closed_forms[action.symbols.readout], values)
     residual = interpret(action.saddle_point_equations[action.symbols.readout], {**values, "u": solution})
     assert solution > 0
     assert abs(residual * solution) < 1e-10 * sum(case.widths)

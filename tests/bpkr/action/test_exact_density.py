@@ -49,7 +49,7 @@ def random_overlaps(case, rng):
 
 
 def sizes_outwards(case):
-    return reversed(case.architecture().order_parameter_sizes)
+    return reversed(case.architecture().overlap_sizes[:-1])
 
 
 def wishart(matrix, degrees, scale):

@@ -51,7 +51,7 @@ def test_the_error_of_first_order_falls_as_the_square_of_the_width(case):
 @pytest.mark.parametrize("case", [*CASES, *GRAMMAR, *READOUTS_OF_TOKENS], ids=str)
 def test_closed_forms_solve_their_equations_and_compile(case):
     architecture = case.architecture()
-    action, numbers = bpkr.derive(architecture), architecture.size_values()
+    action, numbers = bpkr.derive(architecture), architecture.layer_numbers()
     data = {symbol: 2 for symbol in action.symbols.labels.shape[0].free_symbols if symbol.name == "P"}
     sizes = {**{s: numbers[s.name] for s in action.symbols.sizes}, action.symbols.input_features: 2, **data}
     for symbol, solution in action.closed_forms.items():

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from theorykit import bpkr
 from theorykit.bpkr.evaluation.formulas import BoundedEnergy, bind
-from theorykit.bpkr.order_parameters.coordinates import from_order_parameters
+from theorykit.bpkr.order_parameters import from_order_parameters
 from theorykit.codegen import interpret
 from theorykit.symbolic import gradient
 

@@ -18,7 +18,7 @@ def test_every_term_of_the_action_is_what_a_step_arrived_at(case):
         assert expand(entropy) in reached
     matrices = {step.after for step in action.derivation.steps if getattr(step.after, "is_Matrix", False)}
     assert action.predictor.mean in matrices
-    assert action.predictor.variance.matrix in matrices
+    assert action.predictor.covariance in matrices
     energies = [step for step in action.derivation.steps if step.section == "Training examples"]
     assert set(action.energy.args) <= set(energies[-1].after.args)
 

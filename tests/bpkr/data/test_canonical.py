@@ -9,12 +9,12 @@ from hypothesis import strategies as st
 
 from theorykit import bpkr
 from theorykit.bpkr.data.canonical import shared_size
-from theorykit.bpkr.evaluation.values import action_terms
 from theorykit.bpkr.features.kernels import is_tabulated
 from theorykit.bpkr.saddle import solve
 
 from ...marks import slow
 from ..cases import assert_close
+from ..problems import action_terms
 
 
 @given(st.integers(1, 10**6))

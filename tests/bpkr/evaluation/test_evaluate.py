@@ -11,8 +11,7 @@ from hypothesis import given, settings
 
 from theorykit import bpkr
 from theorykit.bpkr.evaluation.formulas import bind
-from theorykit.bpkr.evaluation.values import action_terms
-from theorykit.bpkr.order_parameters.coordinates import from_order_parameters, gp_coordinates, to_order_parameters
+from theorykit.bpkr.order_parameters import from_order_parameters, gp_coordinates, to_order_parameters
 from theorykit.codegen import interpret
 
 from ..cases import (
@@ -35,7 +34,7 @@ from ..cases import (
     random_permutation,
     random_problem,
 )
-from ..problems import EXAMPLES, Problem, random_order_parameters, symbol_values
+from ..problems import EXAMPLES, Problem, action_terms, random_order_parameters, symbol_values
 from ..reference import optimal_readout
 
 # Each of these architectures is compiled, so draw few of them; their numbers are cheap.
@@ -91,7 +90,7 @@ def test_rescaling_a_prior_variance_shifts_the_action_by_a_constant(case, seed):
         problem.labels,
         problem.test_features / math.sqrt(of_matrices[0]),
     )
-    shift = -sum(case.widths * np.array([*architecture.order_parameter_sizes, 1]) * np.log(factors))
+    shift = -sum(case.widths * np.array([*architecture.overlap_sizes[:-1], 1]) * np.log(factors))
     assert_close(rescaled.evaluate().energy, problem.evaluate().energy)
     assert_close(rescaled.evaluate().entropy - problem.evaluate().entropy, shift)
     assert_close(rescaled.predict().mean, problem.predict().mean)

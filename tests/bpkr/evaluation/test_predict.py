@@ -58,7 +58,7 @@ def test_generated_predictor_agrees_with_the_interpreter(problem):
     prediction, values = problem.predict(), symbol_values(problem)
     predictor = bpkr.derive(problem.architecture).predictor
     assert_close(prediction.mean, interpret(predictor.mean, values)[:, 0])
-    interpreted = interpret(predictor.variance, values)[:, 0]
+    interpreted = np.diag(interpret(predictor.covariance, values))
     np.testing.assert_allclose(prediction.variance, interpreted, rtol=0, atol=1e-11 * np.max(prior_variance(problem)))
 
 

@@ -9,9 +9,9 @@ import pytest
 
 from theorykit import bpkr
 from theorykit.bpkr.evaluation.formulas import bind
-from theorykit.bpkr.evaluation.values import action_terms
 
 from ..cases import assert_close
+from ..problems import action_terms
 from ..reference import CASES, architecture_of, arrays, order_parameters_of, path_features, stored_features
 
 WIDTHS = (10, 30, 50, 100, 300, 500, 1000)

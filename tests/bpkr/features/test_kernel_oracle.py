@@ -12,7 +12,6 @@ from tests.marks import slow
 from theorykit import bpkr
 from theorykit.bpkr.data.canonical import Examples
 from theorykit.bpkr.evaluation.formulas import Energy, bind
-from theorykit.bpkr.evaluation.values import action_terms
 from theorykit.bpkr.features.kernels import Kernel, kernel_between, kernel_diagonal, kernel_of
 from theorykit.codegen import compile_expressions
 
@@ -27,6 +26,7 @@ from ..cases import (
     problems,
     random_problem,
 )
+from ..problems import action_terms
 
 
 def kernels(problem):

@@ -15,7 +15,7 @@ import pytest
 from tests.marks import slow
 from theorykit import bpkr
 from theorykit.bpkr import Skip
-from theorykit.bpkr.order_parameters.coordinates import from_positive
+from theorykit.bpkr.order_parameters import from_positive
 
 from ..cases import refused
 

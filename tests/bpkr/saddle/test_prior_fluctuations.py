@@ -71,7 +71,7 @@ def test_the_covariance_of_the_order_parameters_is_that_of_the_exact_law(name):
     variances = (*VARIANCES, READOUT_VARIANCE)
     architecture = bpkr.Architecture((kind,), (first, last), variances, temperature=1.0, outputs=outputs)
     rng = np.random.default_rng(1)
-    size = architecture.order_parameter_sizes[0]
+    size = architecture.overlap_sizes[0]
     directions = rng.normal(size=(4, size, size))
     directions = directions + directions.transpose(0, 2, 1)
     means = prior_mean(architecture, readout_overlaps(architecture, 20_000, rng))

@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 
 from theorykit import bpkr
 from theorykit.bpkr.evaluation.formulas import bind
-from theorykit.bpkr.evaluation.values import action_terms
-from theorykit.bpkr.order_parameters.coordinates import from_order_parameters, to_order_parameters
+from theorykit.bpkr.order_parameters import from_order_parameters, to_order_parameters
 from theorykit.codegen import interpret
 
 from ...marks import slow
@@ -30,7 +29,7 @@ from ..cases import (
     problems,
     random_problem,
 )
-from ..problems import random_order_parameters, symbol_values
+from ..problems import action_terms, random_order_parameters, symbol_values
 from ..reference import optimal_readout
 
 SQUARE = Case((2, 2), (40.0, 25.0, 60.0), (0.9, 1.3, 0.6, 1.7))

@@ -43,7 +43,7 @@ def test_sizes_count_branches_and_outputs(case):
     branches = [len(explicit_branches(*layer, 1)) for layer in zip(architecture.layers, attention, strict=True)]
     sizes = [case.outputs * math.prod(branches[layer:]) for layer in range(len(branches))]
     assert list(architecture.branches) == branches and architecture.depth == len(case.heads)
-    assert list(architecture.order_parameter_sizes) == sizes
+    assert list(architecture.overlap_sizes[:-1]) == sizes
 
 
 def test_blocks_through_the_same_heads_are_told_apart():

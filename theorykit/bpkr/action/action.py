@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
+from typing import NamedTuple
 
 from sympy import Add, Expr, Identity, Inverse, MatrixSymbol, Poly, PolynomialError, Symbol, asinh, exp, expand, sqrt
 from sympy.matrices.expressions.matexpr import MatrixExpr
@@ -21,35 +22,28 @@ from ...symbolic.algebra import as_number, expand_products
 from ...symbolic.documents.display import DisplayMixin
 from ...symbolic.documents.document import Block, align_environment
 from ..specification.activations import stable_name
-from ..specification.layer_form import LayerForm, NetworkForm
+from ..specification.layers import LayerForm
 from . import document
 from .prior import FiniteWidthPrior, finite_width_prior
 from .symbols import ActionSymbols
 
 
-@dataclass(frozen=True)
-class Predictor:
+class Predictor(NamedTuple):
     """Mean (test labels x 1) and covariance (test labels x test labels) of the outputs on test examples."""
 
     mean: MatrixExpr
     covariance: MatrixExpr
 
-    @property
-    def variance(self) -> MatrixExpr:
-        """The diagonal of the covariance, as a column."""
-        return Diagonal(self.covariance)
 
-
-@dataclass(frozen=True)
-class Majoriser:
+class Majoriser(NamedTuple):
     """An upper bound on the energy that touches it at U_1 = U_0, and the minima of entropy plus bound.
 
     The log-determinant, with gradient G_+ at U_0, is concave in U_1. The misfit, with gradient -G_-, is in U_1^-1.
 
     - `logdet_gradient`, `weight`: symbols of G_+ and U_0 G_- U_0 (n_1 x n_1).
     - `bound`: tr(G_+ U_1) + tr(weight U_1^-1), the bound up to a constant.
-    - `minima`: the minimum in each order parameter, given the others, from U_1 to the readout. Empty if one has no
-      closed form, as next to a skip connection.
+    - `minima`: the minimum in each order parameter, given the others. Empty if one has no closed form, as next to a
+      skip connection.
     - `steps`: the step that solves the Riccati equation of U_1.
     """
 
@@ -60,13 +54,12 @@ class Majoriser:
     steps: tuple[Step, ...]
 
 
-@dataclass(frozen=True)
-class KernelFormulas:
+class KernelFormulas(NamedTuple):
     """The energy and the predictor as functions of kernels alone.
 
     - `kernel`, `between`: symbols of K among training examples, and between test and training examples.
     - `test_diagonal`: symbol of the diagonal of K among test examples, as a column.
-    - `resolvent`: (K + T I)^-1, the gradient of the energy's log-determinant.
+    - `resolvent`: (K + T I)^-1.
     - `representer`: g^(1/2) (K + T I)^-1 y (labels x 1), where g is the power of the likelihood.
     - `mean`, `variance`: of the outputs on test examples, as columns.
     """
@@ -111,20 +104,14 @@ class Action(DisplayMixin):
     def _view(self) -> Iterator[Block]:
         return document.view(self)
 
-    @property
-    def form(self) -> NetworkForm:
-        """The structure of the network."""
-        return self.symbols.form
-
     @cached_property
     def name_of_program(self) -> str | None:
         """Name of the expressions in names of compiled programs, or None if they contain Python code."""
-        return stable_name(self.form)
+        return stable_name(self.symbols.form)
 
     @property
     def forms(self) -> tuple[LayerForm, ...]:
-        """The symbolic form of each layer."""
-        return self.form.layers
+        return self.symbols.form.layers
 
     @property
     def ansatz(self) -> tuple[str, ...]:
@@ -144,7 +131,7 @@ class Action(DisplayMixin):
 
     @cached_property
     def of_free_order_parameters(self) -> saddle.Action:
-        """`total` as a `saddle.Action`, which all functions of `theorykit.saddle` accept. `bpkr.solve` is faster."""
+        """`total` for the functions of `theorykit.saddle`. `bpkr.solve` is faster."""
         domains = {symbol: PositiveDefinite() if symbol.is_Matrix else Positive() for symbol in self.symbols.free}
         data = self.symbols.features, self.symbols.labels
         parameters = self.symbols.completed((*self.symbols.numbers, *data))
@@ -156,11 +143,6 @@ class Action(DisplayMixin):
         while any(expression.has(symbol) for symbol in self.nested):
             expression = expression.xreplace(self.nested)
         return expression
-
-    @property
-    def order_parameter_shapes(self) -> Mapping[Expr, tuple[Expr, Expr]]:
-        """The shape of each order parameter; (1, 1) for u."""
-        return {symbol: matrix.shape for matrix, symbol in self.symbols.written.items()}
 
     @cached_property
     def saddle_point_equations(self) -> Mapping[Expr, Expr]:
@@ -183,28 +165,19 @@ class Action(DisplayMixin):
                 slopes[container] += slope * gradient(block, container)
         return Slopes(slopes)
 
-    @property
-    def readout_solution(self) -> Expr:
-        """The solution of the saddle-point equation for the readout order parameter u, given U_L."""
-        readout = self.symbols.readout
-        if readout not in self.closed_forms:
-            raise ValueError(f"the saddle-point equation of {readout} has no closed-form solution; use bpkr.solve")
-        return self.closed_forms[readout]
-
     @cached_property
     def closed_forms(self) -> Mapping[Expr, Expr]:
-        """Solutions of saddle-point equations, given neighbouring order parameters, where they have a closed form."""
+        """Solutions of those saddle-point equations that have one in closed form, given the other order parameters."""
         solved = {step.claim.variable: step.after for step in self._riccati_steps}
         for u in (symbol for symbol in self.symbols.free if isinstance(symbol, Symbol)):
             with suppress(PolynomialError):  # u may be inside a trace of an inverse
                 a, b, minus_c = Poly(expand(self.saddle_point_equations[u] * u**2), u).all_coeffs()
-                # Solves a u^2 + b u - c = 0, a, c > 0, without cancellation for any sign of b, like the Riccati form.
+                # The root of a u^2 + b u - c without cancellation for any sign of b, like the Riccati form.
                 solved[u] = sqrt(-minus_c / a) * exp(-asinh(b / (2 * sqrt(-a * minus_c))))
         return solved
 
     @cached_property
     def _riccati_steps(self) -> tuple[Step, ...]:
-        """Solutions for hidden layers without adjacent skip connections."""
         steps = []
         for symbol, equation in self.saddle_point_equations.items():
             if isinstance(symbol, MatrixSymbol) and not self.energy.has(symbol):
@@ -231,7 +204,7 @@ class Action(DisplayMixin):
 
     @property
     def corrections(self) -> Expr:
-        """Terms that the exact prior at finite width adds to the entropy, in the free order parameters."""
+        """Terms that the exact prior at finite width adds to the entropy."""
         return self.substitute_nested(self._with_number(Add(*self.finite_width.corrections)))
 
     @property
@@ -281,24 +254,15 @@ class Action(DisplayMixin):
         covariance = in_kernels(expand_products(symbols.power * self.predictor.covariance))
         alone = Add(*(term for term in Add.make_args(covariance) if term != of_test))
         variance = expand_products((diagonal + Diagonal(alone)) / symbols.power)
-        return KernelFormulas(
-            kernel=kernel,
-            between=between,
-            test_diagonal=diagonal,
-            energy=energy,
-            resolvent=resolvent,
-            representer=representer,
-            mean=in_kernels(self.predictor.mean),
-            variance=variance,
-        )
+        mean = in_kernels(self.predictor.mean)
+        return KernelFormulas(kernel, between, diagonal, energy, resolvent, representer, mean, variance)
 
 
 @checked_arguments
 def render_latex(action: Action) -> str:
     """Write the formulas of an action as one LaTeX `align` environment, for `\\input` in an article with amsmath.
 
-    Every equation has a label, is broken into lines that fit the text width, and cites its number in the paper. The
-    command `theorykit derive --format latex` writes an article, with `--steps` all steps.
+    Every equation has a label, fits the text width, and cites its number in the paper.
     """
     return align_environment(each for part in document.equations(action).values() for each in part)
 

@@ -1,15 +1,12 @@
 """From an architecture to its action: back-propagating kernel renormalisation, with symbolic sizes.
 
-Weights are integrated out block by block, from the readout to the input. At every layer the same steps convert the
-readings R_l = sum over examples of X_l q_l t of the layer's output to the readings of its input:
+Weights are integrated out from the readout to the input. The same steps at every layer convert the readings
+R_l = sum over examples of X_l q_l t of its output to the readings of its input:
 
     tr(M R_l^T R_l)/N_{l+1}  ->  entropy of U_{l+1}  +  tr(M' R_{l-1}^T R_{l-1})/N_l,   M' = covariance (x) U_{l+1}
 
-The steps of a layer contain M as the symbol Lambda_l. Its value is written out in the entropy. Every step is stated as
-(before, after, claim), and `Derivation.verify` proves or checks the claim.
-
-Equation numbers refer to Tiberi et al., arXiv 2405.15926. Actions S stand for integrands exp(-S/2).
-derivations/notation.md lists the symbols.
+The steps contain M as the symbol Lambda_l. Actions S stand for integrands exp(-S/2). derivations/notation.md lists the
+symbols.
 """
 
 from collections.abc import Mapping
@@ -37,16 +34,15 @@ from ...symbolic.algebra import as_number, expand_products, simplify_traces
 from ...symbolic.atoms import SideBySide, Stacked, beside, principal_block
 from ..specification.activations import UNIT, Activation, kernel_of_covariance
 from ..specification.architecture import Architecture, checked_architecture
-from ..specification.layer_form import LayerForm, NetworkForm
-from ..specification.layers import TOKENS
+from ..specification.layers import TOKENS, LayerForm, NetworkForm
 from .action import Action, Predictor
+from .prior import average_rows
 from .symbols import ActionSymbols, size
 
 _LARGE = "width ${width}$ large, the number of partial paths finite, examples proportional to the width"
 _EQUIVALENCE = (
     "an ansatz, not an identity: given the weights above, readings of the ${width}$ nonlinear hidden units are "
-    "Gaussian, for a number of examples proportional to the width. It preserves mean and covariance of the outputs "
-    "under the prior, and is an identity for linear units. At a fixed number of examples it is no more accurate than "
+    "Gaussian, for a number of examples proportional to the width. At a fixed number it is no more accurate than "
     "infinite width"
 )
 _COLD = "the likelihood $\\exp(-{power} |f - y|^2 / (2 T))$, which sharpens with the width: a cold posterior"
@@ -55,8 +51,8 @@ _COLD = "the likelihood $\\exp(-{power} |f - y|^2 / (2 T))$, which sharpens with
 def derive(architecture: Architecture) -> Action:
     """Derive the action of `architecture` step by step; Eqs. (10), (12), (32).
 
-    Widths, prior variances, numbers of heads and parameters of layers are symbols, so that the action depends only on
-    the kinds of layers, and on whether there is more than one output.
+    Widths, prior variances, numbers of heads and parameters of layers are symbols, so that the action depends on the
+    kinds of layers alone, and on whether there is more than one output.
 
     Example:
         >>> from theorykit import bpkr
@@ -125,10 +121,9 @@ def _derive(form: NetworkForm) -> Action:
         kept = Add(*(term for term in Add.make_args(entropy) if term.has(*variables)))
         entropies.append(say("constants dropped", entropy, kept, claims.EqualUpToConstant(variables)))
     if symbols.readout != last:
-        number = ((last, symbols.readout * Identity(1)),)
         for i, entropy in enumerate(entropies):
-            after, claim = as_number(entropy, last, symbols.readout), claims.Equal(number)
-            entropies[i] = say("1 x 1 matrix as a number", entropy, after, claim, definitions=number)
+            after, value = as_number(entropy, last, symbols.readout), symbols.readout * Identity(1)
+            entropies[i] = route.define("1 x 1 matrix as a number", entropy, after, last, value)
     nested = {symbols.written[matrix]: route.nested[matrix] for matrix in symbols.nested}
     return Action(
         symbols=symbols,
@@ -142,16 +137,11 @@ def _derive(form: NetworkForm) -> Action:
 
 
 def _per_width(entropy: Expr, width: Expr) -> Expr:
-    """Write an entropy as its width times a sum."""
     return width * Add(*(expand(term / width) for term in Add.make_args(expand(entropy))))
 
 
 def _sizes_of_trials(symbols: ActionSymbols) -> tuple[Mapping[Expr, int], ...]:
-    """Return sizes at which to test steps: first several heads at width one, then the digits of the number of a layer.
-
-    Any two layers differ in some trial, which reveals a wrong symbol, and every width exceeds one in some trial, which
-    reveals a wrong power of it.
-    """
+    """Return sizes at which to test steps. Any two layers differ in some trial, and every width exceeds one in some."""
     layers, outputs = symbols.form.layers, symbols.outputs
     widths, heads = dict.fromkeys(symbols.widths), [layer.symbols.heads for layer in layers]
     common = {TOKENS: 3, symbols.input_features: 2, size("P_test"): 2, size("D"): 3}
@@ -165,7 +155,7 @@ def _sizes_of_trials(symbols: ActionSymbols) -> tuple[Mapping[Expr, int], ...]:
 
 
 class _Route(Recorder):
-    """The derivation in progress: its steps, and the results so far.
+    """The derivation in progress.
 
     - `values`: the value of each Lambda_l.
     - `entropies`: by the number of their order parameter.
@@ -186,6 +176,14 @@ class _Route(Recorder):
         overlap = self.symbols.overlaps[number - 1]
         return self.symbols.widths[number - 1], overlap, positive_definite(f"Q_{number}", overlap.shape[0])
 
+    def define(self, rule: str, before: Expr, after: Expr, symbol: Expr, value: Expr, **record) -> Expr:
+        defined = ((symbol, value),)
+        return self.say(rule, before, after, claims.Equal(defined), definitions=defined, **record)
+
+    def eliminate(self, before: Expr, after: Expr, symbol: MatrixSymbol, solution: MatrixExpr, **record) -> Expr:
+        claim, defined = claims.Stationary(symbol, solution), ((symbol, solution),)
+        return self.say("eliminated at its saddle point", before, after, claim, definitions=defined, **record)
+
     def readings(self, layer: int) -> MatrixSymbol:
         """Return R_l, the readings of the output of layer l (N_{l+1} x n_{l+1})."""
         return MatrixSymbol(f"R_{layer}", self.symbols.widths[layer], self.symbols.overlaps[layer].shape[0])
@@ -194,16 +192,16 @@ class _Route(Recorder):
         """State the form with which layer l begins, tr(Lambda_l R_l^T R_l)/N_{l+1}, and return Lambda_l."""
         width, inner = self.symbols.widths[layer], positive_definite(f"Lambda_{layer}", readings.shape[1])
         before, after = (Trace(matrix * readings.T * readings) / width for matrix in (value, inner))
-        self.values[inner], defined = value, ((inner, value),)
-        self.say("induction", normal(before), after, claims.Equal(defined), definitions=defined, equations="69")
+        self.values[inner] = value
+        self.define("induction", normal(before), after, inner, value, equations="69")
         return inner
 
 
 def _replace_nonlinear_units(route: _Route, layer: int, activation: Activation) -> None:
     """Replace a nonlinear layer (0 is the embedding) by linear units with the same covariance: an ansatz.
 
-    Source: Pacelli et al., arXiv 2209.04882. Kernels of several layers are nested, as at infinite width: a layer reads
-    the equivalent linear units below it, and the path features Phi are made from the last ones.
+    Source: Pacelli et al., arXiv 2209.04882. A layer reads the equivalent linear units below it, and the path features
+    Phi are made from the last ones.
     """
     # tr(M R^T R)/N of the tokens that are read, R = phi(V X) G.
     symbols, width, tokens = route.symbols, route.symbols.widths[layer], size("D")
@@ -238,14 +236,12 @@ def _integrate_readout(route: _Route, t: MatrixSymbol) -> MatrixSymbol:
 
     before, after = 2 * I * Trace(t.T * output), 2 * I * Trace(weights * hidden * fields) / sqrt(units)
     coupling = say("blocks unstacked", before, after, claims.Equal(), equations="4")
-    after, defined = 2 * I * Trace(weights * read) / sqrt(units), ((read, hidden * fields),)  # Eq. (43)
-    named = say("named", coupling, after, claims.Equal(defined), definitions=defined, equations="43")
-    rows = claims.SumOverRows(((v, weights), (r, read.T)), symbols.outputs, "after")
-    one_row = say("one row at a time", named, 2 * I * Trace(v.T * r) / sqrt(units), rows, equations="43")
-    prior, after = variance * Identity(units), variance * Trace(r.T * r) / units  # Eq. (44)
-    averaged = say("Gaussian integral", one_row, after, claims.Average(v, prior), equations="44")
-    rows = claims.SumOverRows(((r, read.T),), symbols.outputs, "before")
-    total = say("sum over rows", averaged, variance * Trace(read.T * read) / units, rows, equations="45")
+    after = 2 * I * Trace(weights * read) / sqrt(units)  # Eq. (43)
+    named = route.define("named", coupling, after, read, hidden * fields, equations="43")
+    one_row, averaged = 2 * I * Trace(v.T * r) / sqrt(units), variance * Trace(r.T * r) / units  # Eq. (44)
+    total, law = variance * Trace(read.T * read) / units, claims.Average(v, variance * Identity(units))
+    rows = (v, weights), (r, read.T), symbols.outputs
+    average_rows(route, named, (one_row, averaged, total), rows, law, ("43", "44", "45"))
     if tokens != 1:
         stacked = total.xreplace({read: sqrt(tokens) * Stacked(readings, tokens)})
         say("blocks become path indices", stacked, variance * Trace(readings.T * readings) / width, claims.Equal())
@@ -259,9 +255,11 @@ def _integrate_layer(route: _Route, form: LayerForm, inner: MatrixSymbol) -> Mat
     _, overlap, auxiliary = route.names(layer + 1)
     rows = overlap.shape[0]
     q = MatrixSymbol(f"q_{layer}", TOKENS, rows)
-    along_paths = form.weights * Stacked(form.hidden * form.block_reading(q), form.blocks) / sqrt(width)  # Eq. (7)
+    along_paths = (
+        form.weights * Stacked(form.symbols.hidden * form.block_reading(q), form.blocks) / sqrt(width)
+    )  # Eq. (7)
     if form.has_skip:
-        along_paths = form.gain * form.hidden * form.skip_reading(q) + along_paths
+        along_paths = form.gain * form.symbols.hidden * expand_products(form.skip_tokens * q) + along_paths
     say("forward map read along paths", form.forward * q, along_paths, claims.Equal(), equations="7")
 
     # The readings are V Z + gain R, where R is read through the skip connection.
@@ -283,18 +281,18 @@ def _integrate_layer(route: _Route, form: LayerForm, inner: MatrixSymbol) -> Mat
     route.waiting.append((layer + 1, of_order_parameter, inner, form))
     of_paths = BlockDiagMatrix(form.gain**2 * inverse(sum_of([inverse(inner), auxiliary])), of_paths)
     joined = route.readings(layer - 1)
-    after, defined = Trace(of_paths * joined.T * joined) / width, ((joined, beside(skip, through)),)
-    say("branches side by side", of_skip + of_blocks, after, claims.Equal(defined), definitions=defined)
+    after = Trace(of_paths * joined.T * joined) / width
+    route.define("branches side by side", of_skip + of_blocks, after, joined, beside(skip, through))
     return route.state_induction(layer - 1, joined, of_paths)
 
 
 def _integrate_weights(
     route: _Route, number: int, weights, blocks, covariance, inner, equation="", gain=S.Zero, readings=None
 ) -> tuple[Expr, Expr, Expr]:
-    """Average over weights V with i.i.d. rows v ~ N(0, C), and introduce the order parameter U of `number`.
+    """Average tr(M F^T F)/N over weights V with i.i.d. rows v ~ N(0, C), and introduce the order parameter U.
 
-    Start from tr(M F^T F)/N of the readings F = V Z + gain R, where M is `inner`, C is `covariance`, Z is `blocks`, and
-    R is `readings`. Return the terms of U alone, of Z, and of R.
+    F = V Z + gain R, M is `inner`, C is `covariance`, Z is `blocks`, and R is `readings`. Return the terms of U alone,
+    of Z, and of R.
     """
     say, (width, overlap, auxiliary) = route.say, route.names(number)
     v, r = MatrixSymbol("v", weights.shape[1], 1), MatrixSymbol("r", expand(inner.shape[0]), 1)
@@ -332,7 +330,7 @@ def _integrate_weights(
 def _state_entropies(route: _Route, number: int, terms: Expr, inner: MatrixSymbol) -> None:
     """State the entropy of U_l given U_{l+1}, from its `terms` with Q_l and M = `inner`, and those that waited for it.
 
-    With a skip connection the overlap Q_{l+1} occurs linearly, and makes U_{l+1} the leading block of U_l.
+    With a skip connection, the overlap Q_{l+1} occurs linearly and makes U_{l+1} the leading block of U_l.
     """
     assumption = _LARGE.format(width=latex(route.symbols.widths[number - 1]))
     entropy = _eliminate_overlap(route, number, terms, inner, assumptions=(assumption,))
@@ -356,10 +354,8 @@ def _eliminate_overlap(route: _Route, number: int, terms: Expr, inner: MatrixSym
     """Integrate over the overlap Q_l at its saddle point, and return the entropy of U_l."""
     (width, overlap, auxiliary), value = route.names(number), route.values[inner]
     entropy, solution = _entropy(width, overlap, inner), sum_of([inverse(overlap), -inverse(inner)])
-    claim, defined = claims.Stationary(auxiliary, solution), ((auxiliary, solution),)
-    route.say("eliminated at its saddle point", terms, entropy, claim, definitions=defined, **record)
-    after, defined = simplify_traces(_entropy(width, overlap, value)), ((inner, value),)
-    return route.say("written out", entropy, after, claims.Equal(defined), definitions=defined)
+    route.eliminate(terms, entropy, auxiliary, solution, **record)
+    return route.define("written out", entropy, simplify_traces(_entropy(width, overlap, value)), inner, value)
 
 
 def _entropy(width: Expr, overlap: MatrixSymbol, inner: MatrixExpr) -> Expr:
@@ -374,7 +370,7 @@ def _state_meaning(route: _Route, inner: MatrixExpr, weights: MatrixSymbol, bloc
     route.section, say, (width, overlap, auxiliary) = "Meaning of U", route.say, route.names(1)
     r, w = MatrixSymbol("r", overlap.shape[0], 1), MatrixSymbol("w", overlap.shape[0], 1)
     source = positive_definite("J", overlap.shape[0])
-    # Write the form in r as a Gaussian average over path weights w, to which the source J couples.
+    # The form in r is a Gaussian average over path weights w, to which the source J couples.
     form, coupling = normal(Trace(r.T * inner * r) / width), 2 * I * Trace(w.T * r) / sqrt(width)
     say("read backwards as weights", form, coupling, claims.Average(w, inner, of="after"), equations="81")
     # The average over w gives a log-determinant per hidden unit, and a form in r whose matrix depends on J.
@@ -387,9 +383,7 @@ def _state_meaning(route: _Route, inner: MatrixExpr, weights: MatrixSymbol, bloc
     terms, *_ = _integrate_weights(route, 1, weights, blocks, covariance, inverse(precision))
     solution = sum_of([inverse(overlap), -precision])
     after = normal(width * log_det(inner)) + _entropy(width, overlap, inverse(precision)) + width * log_det(precision)
-    claim, defined = claims.Stationary(auxiliary, solution), ((auxiliary, solution),)
-    before, after = normal(terms + width * of_unit), normal(after)
-    of_source = say("eliminated at its saddle point", before, after, claim, definitions=defined)
+    of_source = route.eliminate(normal(terms + width * of_unit), normal(after), auxiliary, solution)
     say("differentiated", of_source, width * overlap, claims.Derivative(source), equations="13")  # Eq. (13)
 
 
@@ -401,8 +395,8 @@ def _with_richness(action: Action, form: NetworkForm) -> Action:
 
         S = S_a + S_1 + ... + S_L + logdet(K + T I) + g y^T (K + T I)^-1 y.
 
-    All terms but the log-determinant grow with the width. Without it, S is the action of infinitely wide networks with
-    learned features. Source: Lauditi, Bordelon and Pehlevan, arXiv 2502.07998. The form for attention paths is ours.
+    At infinite width the log-determinant is negligible. Source: Lauditi, Bordelon and Pehlevan, arXiv 2502.07998. The
+    form for attention paths is ours.
     """
     symbols = ActionSymbols(form)
     power, variables = symbols.power, (*symbols.free, symbols.features, symbols.labels)

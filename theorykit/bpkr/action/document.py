@@ -7,10 +7,11 @@ from sympy import Expr, MatrixSymbol, Symbol
 
 from ...checks import counted
 from ...derivation import Derivation, derivation_blocks, verification_blocks
-from ...symbolic import Block, Definition, Equation, Heading, Text, latex
+from ...symbolic import Block, Definition, Diagonal, Equation, Heading, Text, latex
 from ...symbolic.algebra import fold_asinh
 from ...symbolic.documents.document import Folded, Items
 from ...symbolic.documents.rendering import fold
+from .symbols import size
 
 Action = Any
 """`bpkr.Action`, which imports this module."""
@@ -18,29 +19,27 @@ USUAL = ("title", "action")
 
 
 def blocks(action: Action, *parts: str) -> Iterator[Block]:
-    """Yield parts of the document of an action, in the given order.
-
-    Args:
-        action: the action.
-        parts: "title"; "action", all formulas; "derivation", every step with its check; "finite width", the exact prior
-            by the second route.
-    """
+    """Yield `parts` of the document of an action: "title", "action", "derivation" and "finite width"."""
     writers = {"title": _title, "action": _formulas, "derivation": _derivation, "finite width": _finite_width}
     for part in parts:
         yield from writers[part](action)
 
 
 def _title(action: Action) -> Iterator[Block]:
-    layers, form = len(action.forms), action.form
+    layers, form = len(action.forms), action.symbols.form
     width = " of infinite width" if form.is_infinite else ""
     units = ", in the mean-field parameterisation" if form.has_richness else ""
     yield Heading(f"Action of a network{width} of {counted(layers, 'layer') if layers else 'no layers'}{units}", 1)
 
 
 def _summary(action: Action) -> Iterator[Block]:
-    yield Text(f"Layers, from the input side: {kinds_of_layers(action)}.")
-    sizes = action.order_parameter_shapes.items()
-    yield Items(tuple(f"${latex(symbol)}$ is ${_sides(shape)}$" for symbol, shape in sizes))
+    kinds = (
+        f"{'dense' if form.block_heads is None else 'attention'}{' with skip connection' if form.has_skip else ''}"
+        for form in action.forms
+    )
+    yield Text(f"Layers, from the input side: {', '.join(kinds) or 'none'}.")
+    written = action.symbols.written.items()
+    yield Items(tuple(f"${latex(symbol)}$ is ${_sides(matrix.shape)}$" for matrix, symbol in written))
     for assumption in action.ansatz:
         yield Text(f"The action rests on {assumption}.")
 
@@ -54,21 +53,17 @@ def _formulas(action: Action) -> Iterator[Block]:
 
 def _derivation(action: Action) -> Iterator[Block]:
     yield Heading("Derivation, step by step")
-    yield Text(
-        "Actions $S$ stand for integrands $e^{-S/2}$. Each formula was computed from the previous one by the named "
-        "rule, and then checked numerically at random points without the rule."
-    )
+    yield Text("Actions $S$ stand for integrands $e^{-S/2}$. Each step was checked without the rule that it names.")
     yield from _checked_steps(action.derivation)
 
 
 def _finite_width(action: Action) -> Iterator[Block]:
     prior = action.finite_width
     if any(action.route_differences):
-        raise AssertionError(f"the two routes differ by {action.route_differences}; please report these layers")
+        raise AssertionError(f"the two routes differ by {action.route_differences}")
     yield Heading("Finite width, by a second route")
     yield Text(
-        "These densities are exact, up to constants, if the width is at least the number of partial paths. Their "
-        "leading order is the entropy of the action."
+        "Up to constants, if widths are at least the numbers of partial paths. The leading order is the entropy."
     )
     for layer, (exact, correction) in enumerate(zip(prior.exact, prior.corrections, strict=True), 1):
         given = rf" \mid U_{{{layer + 1}}}" if layer < len(prior.exact) else ""
@@ -85,7 +80,7 @@ def _checked_steps(derivation: Derivation) -> Iterator[Block]:
 
 
 def view(action: Action) -> Iterator[Block]:
-    """Yield the display of an action in a terminal or notebook; terminals leave out folded parts."""
+    """Yield the display of an action; terminals leave out folded parts."""
     yield from _title(action)
     yield from _summary(action)
     for heading, formulas in equations(action).items():
@@ -94,17 +89,7 @@ def view(action: Action) -> Iterator[Block]:
     yield Folded(f"**Derivation** in {counted(len(action.derivation.steps), 'step')}: `action.derivation`", steps)
 
 
-def kinds_of_layers(action: Action) -> str:
-    """Name the kind of each layer."""
-    kinds = (
-        f"{'dense' if form.block_heads is None else 'attention'}{' with skip connection' if form.has_skip else ''}"
-        for form in action.forms
-    )
-    return ", ".join(kinds) or "none"
-
-
 def equations(action: Action) -> Mapping[str, list[Equation]]:
-    """Return the formulas of an action, by heading."""
     kernel = MatrixSymbol("K", *action.kernel.shape)
 
     def equation(name: str, value: Expr, source: str = "") -> Equation:
@@ -127,31 +112,25 @@ def equations(action: Action) -> Mapping[str, list[Equation]]:
         "Closed forms": [equation(latex(symbol), fold_asinh(solution)) for symbol, solution in reversed(solved)],
         "Predictor": [
             equation(r"\langle f \rangle", action.predictor.mean, "9, 29"),
-            equation(r"\operatorname{var} f", action.predictor.variance, "30"),
+            equation(r"\operatorname{var} f", Diagonal(action.predictor.covariance), "30"),
         ],
     }
     return {heading: formulas for heading, formulas in parts.items() if formulas}
 
 
 def definitions(action: Action) -> list[Definition]:
-    """Return the meaning of the symbols of an action."""
+    """Return the meaning of the symbols of an action. The index is the layer, "a" the readout."""
     symbols = action.symbols
     found: dict[str | Expr, str] = {
         "S": "the action: the posterior of the order parameters is proportional to $e^{-S/2}$",
         "E": "the energy, of the labels given the kernel",
-        "S_{a}": "the entropy of the readout's order parameter",
+        **{f"S_{{{i}}}": "entropy of an order parameter" for i in (*range(1, len(action.entropies)), "a")},
         MatrixSymbol("K", *action.kernel.shape): "kernel of the training examples",
-    }
-    layers = [*(f"layer {i}" for i, _ in enumerate(action.forms, 1)), "the readout"]
-    parts = zip(layers, symbols.written.items(), symbols.widths, symbols.variances, strict=True)
-    for i, (layer, overlaps, width, variance) in enumerate(parts, 1):
-        found |= dict.fromkeys(overlaps, f"order parameter of {layer}: overlaps of path weights")
-        found |= {width: f"hidden units before {layer}", variance: f"prior variance of the weights of {layer}"}
-        if i < len(layers):
-            found[f"S_{{{i}}}"] = f"the entropy of the order parameter of {layer}, given the next"
-            found[action.forms[i - 1].symbols.heads] = f"attention heads of {layer}"
-    found |= dict.fromkeys(symbols.parameters, "a parameter of a layer")
-    found |= {
+        **dict.fromkeys(symbols.order_parameters, "order parameter: overlaps of path weights"),
+        **dict.fromkeys(symbols.widths, "hidden units before the layer"),
+        **dict.fromkeys(symbols.variances, "prior variance of the weights"),
+        **dict.fromkeys(symbols.heads, "attention heads"),
+        **dict.fromkeys(symbols.parameters, "a parameter of a layer"),
         symbols.features: "path features of the training examples",
         symbols.labels: "labels of the training examples",
         symbols.test_features: "path features of the test examples",
@@ -159,7 +138,7 @@ def definitions(action: Action) -> list[Definition]:
         Symbol("gamma_0", positive=True): "richness of the mean-field parameterisation",
         symbols.input_features: "features of the input",
         symbols.examples: "training examples",
-        Symbol("C", integer=True, positive=True): "outputs of the network",
+        size("C"): "outputs of the network",
     }
     rows = []
     for symbol, meaning in found.items():

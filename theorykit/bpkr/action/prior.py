@@ -1,11 +1,11 @@
 """The exact prior of the order parameters at finite width: a second route to the entropies.
 
-Given the path weights w^(l+1), the columns of w^(l) are independent Gaussians, so U_l given U_{l+1} has a Wishart
+Given w^(l+1), the columns of the path weights w^(l) are independent Gaussians, so U_l given U_{l+1} has a Wishart
 distribution. If a skip connection makes U_{l+1} a block of U_l, the rest of U_l is a Gaussian overlap and a Wishart
-matrix. Only the last step takes a limit. This route shares only the forward maps with `derivation`.
+matrix. Only the last step takes a limit. The forward maps are all that this route has in common with `derivation`.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from sympy import Add, Expr, I, Identity, MatrixSymbol, Trace, expand, sqrt
@@ -21,7 +21,7 @@ from .symbols import ActionSymbols
 class FiniteWidthPrior:
     """-2 log density of each order parameter given the next, from U_1 to U_{L+1}, up to constants.
 
-    - `exact`: the exact densities, for widths N_l of at least n_l units. At smaller widths U_l has no density.
+    - `exact`: for widths N_l of at least n_l units. At smaller widths U_l has no density.
     - `leading`: the terms that grow with the width, which are the entropies of the action.
     """
 
@@ -54,12 +54,11 @@ def finite_width_prior(symbols: ActionSymbols, sizes: tuple[Mapping[Expr, int], 
         before = 2 * I * Trace(source.T * weights)
         after = 2 * I * Trace(form.weights * stacked * above) / sqrt(next_width)
         coupling = say("blocks unstacked", before, after, claims.Equal(), equations="6")
-        rows = claims.SumOverRows(((v, form.weights), (r, above.T)), next_width, "after")
-        one_row = say("one row at a time", coupling, 2 * I * Trace(v.T * stacked * r) / sqrt(next_width), rows)
-        after = normal(Trace(r.T * of_sources * r) / next_width)
-        averaged = say("Gaussian integral", one_row, after, claims.Average(v, covariance))
-        rows = claims.SumOverRows(((r, above.T),), next_width, "before")
-        total = say("sum over rows", averaged, normal(Trace(above * above.T * of_sources) / next_width), rows)
+        one_row = 2 * I * Trace(v.T * stacked * r) / sqrt(next_width)
+        averaged = normal(Trace(r.T * of_sources * r) / next_width)
+        total = normal(Trace(above * above.T * of_sources) / next_width)
+        rows, law = ((v, form.weights), (r, above.T), next_width), claims.Average(v, covariance)
+        total = average_rows(route, coupling, (one_row, averaged, total), rows, law)
         after, defined = normal(Trace(outer * of_sources)), ((outer, above * above.T / next_width),)
         named = say("named", total, after, claims.Equal(defined), definitions=defined, equations="13")
         inner = kronecker(form.covariance, outer)
@@ -71,16 +70,30 @@ def finite_width_prior(symbols: ActionSymbols, sizes: tuple[Mapping[Expr, int], 
     route.section, overlap, width, variance = "Readout", symbols.overlaps[-1], symbols.widths[-1], symbols.variances[-1]
     weights, source = (MatrixSymbol(name, overlap.shape[0], width) for name in ("A", "G"))
     v, r = MatrixSymbol("v", width, 1), MatrixSymbol("r", width, 1)
-    rows = claims.SumOverRows(((v, weights), (r, source)), overlap.shape[0], "after")
-    one_row = say("one row at a time", 2 * I * Trace(source.T * weights), 2 * I * Trace(v.T * r), rows)
-    prior = claims.Average(v, variance * Identity(width))
-    averaged = say("Gaussian integral", one_row, variance * Trace(r.T * r), prior)
-    rows = claims.SumOverRows(((r, source),), overlap.shape[0], "before")
-    characteristic = say("sum over rows", averaged, variance * Trace(source * source.T), rows)
+    rows, law = ((v, weights), (r, source), overlap.shape[0]), claims.Average(v, variance * Identity(width))
+    sides = 2 * I * Trace(v.T * r), variance * Trace(r.T * r), variance * Trace(source * source.T)
+    characteristic = average_rows(route, 2 * I * Trace(source.T * weights), sides, rows, law)
     inner = variance * Identity(overlap.shape[0])
     priors.append(_density(route, characteristic, inner, source, overlap, None, has_skip=False))
     exact, leading = zip(*priors, strict=True)
     return FiniteWidthPrior(Derivation(tuple(route.steps), sizes), exact, leading)
+
+
+def average_rows(route: Recorder, before: Expr, sides: Sequence[Expr], rows, law, equations=("", "", "")) -> Expr:
+    """State the average over i.i.d. rows of weights, and return its sum over rows.
+
+    `sides` are one row before and after the average, and the sum. `rows` are two pairs of a column and its matrix, the
+    weights first, and the number of rows.
+    """
+    *pairs, count = rows
+    steps = {
+        "one row at a time": claims.SumOverRows(tuple(pairs), count, "after"),
+        "Gaussian integral": law,
+        "sum over rows": claims.SumOverRows(tuple(pairs[1:]), count, "before"),
+    }
+    for (rule, claim), after, number in zip(steps.items(), sides, equations, strict=True):
+        before = route.say(rule, before, after, claim, equations=number)
+    return before
 
 
 def _density(route, characteristic, inner, source, overlap, outer, has_skip) -> tuple[Expr, Expr]:

@@ -4,34 +4,24 @@ from sympy import Expr, Integer, MatrixSymbol, Symbol, expand
 
 from ...codegen.compiled import bound_sizes
 from ...symbolic import positive_definite
-from ..specification.layer_form import NetworkForm
-from ..specification.layers import TOKENS
+from ..specification.layers import TOKENS, NetworkForm
 
 
 def size(name: str) -> Symbol:
-    """Return a symbol for a positive whole number."""
     return Symbol(name, integer=True, positive=True)
 
 
 class ActionSymbols:
     """The symbols of the action of a network, per layer from the input side, with the readout last.
 
-    - `heads`: H_l of each layer with attention.
-    - `widths`, `variances`: hidden units before, and prior variance of, each layer and the readout.
-    - `parameters`: further parameters of layers, such as the gain of a skip connection.
-    - `temperature`: T, the variance of the labels' noise.
-    - `richness`, `power`: gamma_0 and N_1 gamma_0^2, or None and 1 in the standard parameterisation.
+    - `power`: N_1 gamma_0^2, or 1 in the standard parameterisation.
     - `overlaps`: the matrices U_1, ..., U_{L+1}. `nested` ones are blocks of the previous one.
     - `order_parameters`: (U_1, ..., U_L, u), with the number u for U_{L+1} if it has one entry and there are layers.
-    - `first`, `matrices`, `readout`: U_1, (U_1, ..., U_L), and the last order parameter.
     - `written`: the order parameter that each of `overlaps` is written as.
     - `free`: the order parameters that are not nested, on which the action depends.
     - `features`, `test_features`: path features Phi (labels x paths N_0), a row per example and output.
     - `labels`: y (labels x 1).
-    - `input_features`, `examples`: N_0, and P.
-    - `outputs`, `read_tokens`: numbers of outputs and of tokens with separate readout weights, or 1.
-    - `numbers`: widths, variances, temperature, richness, and parameters of layers.
-    - `sizes`: head counts, outputs, and tokens that are read.
+    - `numbers`, `sizes`: all scalars, and those of them that are sizes of arrays.
     """
 
     def __init__(self, form: NetworkForm):

@@ -20,7 +20,7 @@ from ..action.derivation import derive
 from ..action.symbols import ActionSymbols
 from ..data.canonical import Examples
 from ..features.kernels import PathMatrix
-from ..order_parameters.order_parameters import OrderParameters, from_overlaps
+from ..order_parameters import OrderParameters, from_overlaps
 from ..specification.architecture import Architecture
 
 Number = Float[Array, ""]
@@ -44,24 +44,15 @@ class BoundAction(eqx.Module):
 
     @property
     def symbols(self) -> ActionSymbols:
-        """The symbols of the action."""
         return self.action.symbols
 
     def numbers(self) -> dict[Expr, Array | int]:
         """Return the values of numbers and sizes, except sigma_0^2, which is in the features."""
-        architecture, symbols = self.architecture, self.symbols
-        by_name = {
-            **architecture.layer_numbers(),
-            symbols.variances[-1].name: architecture.prior_variances[-1],
-            symbols.temperature.name: architecture.temperature,
-            "gamma_0": architecture.richness,
-        }
-        numbers = {symbol: jnp.asarray(by_name[symbol.name], dtype=jnp.float64) for symbol in symbols.numbers}
-        sizes = architecture.size_values()
-        return {**numbers, **{symbol: sizes[symbol.name] for symbol in symbols.sizes}}
+        values, symbols = self.architecture.layer_numbers(), self.symbols
+        numbers = {symbol: jnp.asarray(values[symbol.name], dtype=jnp.float64) for symbol in symbols.numbers}
+        return numbers | {symbol: values[symbol.name] for symbol in symbols.sizes}
 
     def point(self, order_parameters: OrderParameters) -> dict[Expr, Array]:
-        """Return the values of the order parameters' symbols."""
         matrices = order_parameters.matrices
         # Without layers, the readout is the matrix U_1 even if it has one entry.
         readout = order_parameters.readout if matrices else order_parameters.first
@@ -78,7 +69,6 @@ class BoundAction(eqx.Module):
 
 
 def bind(architecture: Architecture) -> BoundAction:
-    """Derive the action of `architecture`, and bind it to its numbers."""
     return BoundAction(architecture, derive(architecture))
 
 
@@ -94,7 +84,6 @@ def compiled(action: Action, **expressions: Expr) -> CompiledFunction:
 
 @lru_cache
 def compiled_terms(action: Action) -> CompiledFunction:
-    """Compile entropies, energy and S to a function of order parameters, numbers and data."""
     outputs = entropies_by_name(action) | {"energy": action.energy, "total": action.total}  # Eq. (32)
     return compile_expressions("action", outputs, action.symbols.arguments)
 
@@ -106,10 +95,7 @@ def entropies_by_name(action: Action) -> dict[str, Expr]:
 
 
 def generate_source(action: Action) -> str:
-    """Return the source of the terms of the action, a function of arrays that imports nothing but JAX.
-
-    It has one Cholesky factor per matrix, the shapes in the docstring, and the kernel K (Eq. 10) by name.
-    """
+    """Return the source of the terms of the action, a function of arrays that imports nothing but JAX."""
     checked_instance("action", action, Action, "which bpkr.derive makes")
     return compiled_terms(action).source_with({action.kernel: "K"})
 
@@ -186,8 +172,8 @@ class Energy(eqx.Module):
         """Estimate the rounding errors of E per eps that the "kernel" and the "labels" cause.
 
         A Cholesky factorisation rounds A_ij by about eps (A_ii A_jj)^(1/2) (Higham, Accuracy and Stability of Numerical
-        Algorithms, chapter 10). If errors have random signs, that of log det A is about eps |D A^-1 D|, with
-        D = diag(A)^(1/2), and that of b^T A^-1 b about eps sum_i (A^-1 b)_i^2 A_ii.
+        Algorithms, chapter 10). With random signs, the error of log det A is about eps |D A^-1 D|, D = diag(A)^(1/2),
+        and that of b^T A^-1 b about eps sum_i (A^-1 b)_i^2 A_ii.
         """
         resolvent, representer, u1 = point.resolvent, point.representer[:, 0], point.u1
         labels = self.bound.architecture.root_power * self.examples.labels[:, 0]
@@ -214,7 +200,6 @@ class BoundedEnergy(eqx.Module):
     weight: PathMatrix  # W = U_0 G_- U_0
 
     def value(self, u1: PathMatrix) -> Number:
-        """Compute the bound at U_1, up to a constant."""
         return self._evaluated({self.bound.symbols.first: u1}, self.bound.action.majoriser.bound)
 
     def minimise(self, start: OrderParameters, most: int = _PASSES) -> OrderParameters:
@@ -236,8 +221,8 @@ class BoundedEnergy(eqx.Module):
             largest = jnp.max(jnp.stack(jax.tree.leaves(changes)))
             return passes + 1, jnp.where(passes == 0, largest, first), largest, there
 
-        nothing = jnp.array(0.0)
-        return jax.lax.while_loop(goes_on, once_more, (jnp.array(0), nothing, nothing, start))[-1]
+        begin = jnp.array(0), jnp.array(0.0), jnp.array(0.0), start
+        return jax.lax.while_loop(goes_on, once_more, begin)[-1]
 
     def _evaluated(self, values: Mapping[Expr, Array], expression: Expr) -> Array:
         majoriser = self.bound.action.majoriser

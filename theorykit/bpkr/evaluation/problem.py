@@ -12,17 +12,17 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from ...checks import checked_instance, is_traced
+from ...checks import Requirement, array_module, checked_instance, require
 from ...saddle.problem import AbstractSaddleProblem, Coordinates, Expansion, Point
 from ...settings import usual_settings
 from ...symbolic.documents.display import DisplayMixin
 from ...symbolic.documents.document import Table, Text, verbatim
+from .. import order_parameters as manifold
 from ..data.canonical import Examples, canonical
 from ..data.classes import warn_of_class_numbers
 from ..data.data import Data, check_data, check_same_width, checked_features, data_line, data_rows
 from ..features.implicit import Features
-from ..order_parameters import coordinates as manifold
-from ..order_parameters.order_parameters import OrderParameters, PointLike, checked_order_parameters
+from ..order_parameters import OrderParameters, PointLike, checked_order_parameters
 from ..specification.architecture import Architecture, ansatz_of, architecture_line
 from .formulas import EPS, MARGIN, BoundAction, Energy, EnergyPoint, bind, entropy_rounding, has_sweeps
 
@@ -88,12 +88,10 @@ class Problem(DisplayMixin, AbstractSaddleProblem):
 
     @property
     def architecture(self) -> Architecture:
-        """The architecture, with its numbers as arrays."""
         return self.bound.architecture
 
     @property
     def energy(self) -> Energy:
-        """The energy of the training examples as a function of U_1."""
         return Energy(self.bound, self.examples)
 
     @property
@@ -108,17 +106,11 @@ class Problem(DisplayMixin, AbstractSaddleProblem):
 
     @property
     def description(self) -> str:
-        """Sizes and temperature in words."""
         return f"{data_line(self.data)}; {architecture_line(self.architecture)}"
 
     def _view(self):
         yield Text(f"**Problem**: {verbatim(self.description)}")
         yield Table((*data_rows(self.data), *([("ansatz", self.ansatz)] if self.ansatz else [])))
-
-    def require_labels(self) -> None:
-        """Raise `ValueError` for data without labels."""
-        if self.examples is None:
-            raise ValueError("data has no labels, which all functions but bpkr.kernel need")
 
     def point(self, point: PointLike, name: str = "order_parameters", *, singular: bool = False) -> OrderParameters:
         """Return the order parameters of a solution, or given ones after checking them; they may be `singular`."""
@@ -136,13 +128,10 @@ class Problem(DisplayMixin, AbstractSaddleProblem):
 
     def finite(self, results: Any) -> Any:
         """Return computed values after checking that all are finite."""
-        leaves, message = jax.tree.leaves(results), "the kernel K(U) + T I is not positive definite to double precision"
-        if is_traced(results):
-            finite = jnp.all(jnp.array([jnp.all(jnp.isfinite(leaf)) for leaf in leaves]))
-            return jax.tree.map(lambda leaf: eqx.error_if(leaf, ~finite, message), results)
-        if not all([np.all(np.isfinite(leaf)) for leaf in leaves]):
-            raise ValueError(f"{message}, at temperature={self.architecture.temperature}")
-        return results
+        module, message = array_module(results), "the kernel K(U) + T I is not positive definite to double precision"
+        is_finite = module.array([module.all(module.isfinite(leaf)) for leaf in jax.tree.leaves(results)])
+        known = f"{message}, at temperature={self.architecture.temperature}"
+        return require(results, [Requirement(message, is_finite, lambda: known)])
 
     # The protocol of solvers.
 
@@ -155,17 +144,15 @@ class Problem(DisplayMixin, AbstractSaddleProblem):
         return has_sweeps(self.bound.action)
 
     def order_parameters(self, coordinates: Coordinates) -> OrderParameters:
-        """Return the order parameters at `coordinates`."""
         return manifold.to_order_parameters(self.architecture, coordinates)
 
     def coordinates(self, order_parameters: OrderParameters) -> Coordinates:
-        """Return the coordinates of order parameters."""
         return manifold.from_order_parameters(self.architecture, order_parameters)
 
     def moved(self, coordinates, step):
         return manifold.moved(self.architecture, coordinates, step)
 
-    def parts(self, coordinates: Coordinates) -> tuple[Float[Array, ""], Float[Array, ""]]:
+    def parts(self, coordinates: Coordinates) -> tuple[Array, Array]:
         """Return entropy and energy, undivided."""
         order_parameters = self.order_parameters(coordinates)
         return self.bound.entropy(order_parameters), self.energy.value(order_parameters.first)
@@ -248,18 +235,18 @@ class Problem(DisplayMixin, AbstractSaddleProblem):
 
 
 def _add_to_u1(slopes: OrderParameters, slope: Float[Array, "paths paths"]) -> OrderParameters:
-    """Add a gradient in U_1 to gradients in all order parameters."""
-    if not slopes.matrices:
-        return OrderParameters((), slopes.readout + slope.reshape(slopes.readout.shape))
-    u1, *others = slopes.matrices
-    return OrderParameters((u1 + slope, *others), slopes.readout)
+    def u1(of):
+        return of.matrices[0] if slopes.matrices else of.readout
+
+    return eqx.tree_at(u1, slopes, u1(slopes) + slope.reshape(u1(slopes).shape))
 
 
-def as_problem(problem: Problem | Architecture, data: Data | None = None) -> Problem:
-    """Return a given problem, or make one from an architecture and data."""
-    if isinstance(problem, Problem) and data is None:
-        return problem
-    return Problem(*architecture_and_data(problem, data))
+def as_problem(problem: Problem | Architecture, data: Data | None = None, *, needs_labels: bool = True) -> Problem:
+    if not isinstance(problem, Problem) or data is not None:
+        problem = Problem(*architecture_and_data(problem, data))
+    if needs_labels and problem.examples is None:
+        raise ValueError("data has no labels, which all functions but bpkr.kernel need")
+    return problem
 
 
 def architecture_and_data(problem: Problem | Architecture, data: Data | None) -> tuple[Architecture, Data]:

@@ -24,23 +24,25 @@ from ..data.canonical import shared_size, with_zeros
 from ..data.classes import Classes
 from ..features.implicit import Features, ImplicitFeatures
 from ..features.kernels import kernel_between, kernel_diagonal
-from ..order_parameters.order_parameters import OrderParameters, PointLike, checked_order_parameters, gp_limit
+from ..order_parameters import OrderParameters, PointLike, checked_order_parameters, gp_limit
 from ..specification.architecture import Architecture
-from .formulas import BoundAction, compiled_terms, entropies_by_name
+from .formulas import BoundAction, Number, entropies_by_name
 from .problem import Problem, as_problem
 
 
 class ActionTerms(NamedTuple):
-    """The parts of the action and their sum; see `evaluate`."""
+    """The parts of the action; see `evaluate`."""
 
-    entropies: tuple[Float[Array, ""], ...]
-    energy: Float[Array, ""]
-    total: Float[Array, ""]
+    entropies: tuple[Number, ...]
+    energy: Number
 
     @property
-    def entropy(self) -> Float[Array, ""]:
-        """The sum of all entropies."""
+    def entropy(self) -> Number:
         return sum(self.entropies)
+
+    @property
+    def total(self) -> Number:
+        return self.entropy + self.energy  # Eq. (32)
 
 
 @usual_settings()
@@ -56,7 +58,6 @@ def evaluate(problem: Problem, order_parameters: PointLike) -> ActionTerms:
         proportional to exp(-S/2). At infinite width with a richness, all are divided by N_1.
     """
     problem = as_problem(problem)
-    problem.require_labels()
     return problem.finite(_evaluated(problem.canonical, problem.point(order_parameters)))
 
 
@@ -64,15 +65,7 @@ def evaluate(problem: Problem, order_parameters: PointLike) -> ActionTerms:
 def _evaluated(problem: Problem, order_parameters: OrderParameters) -> ActionTerms:
     bound, energy = problem.bound, problem.energy.value(order_parameters.first)
     entropies = bound(bound.point(order_parameters), **entropies_by_name(bound.action))
-    return ActionTerms(tuple(entropies.values()), energy, bound.entropy(order_parameters) + energy)
-
-
-@jit_and_keep
-def action_terms(bound: BoundAction, order_parameters: OrderParameters, features: Array, labels: Array) -> ActionTerms:
-    """Evaluate the generated function of arrays; NaN if the kernel has no Cholesky factor."""
-    given = bound.numbers() | bound.point(order_parameters) | bound.data(features, labels)
-    *entropies, energy, total = compiled_terms(bound.action).call_from(given).values()
-    return ActionTerms(tuple(entropies), energy, total)
+    return ActionTerms(tuple(entropies.values()), energy)
 
 
 def evaluate_infinite_width(problem: Problem) -> tuple[float, float]:
@@ -84,12 +77,11 @@ def evaluate_infinite_width(problem: Problem) -> tuple[float, float]:
 def parameter_values(problem: Problem) -> dict[Expr, Float[Array, "..."] | int]:
     """Return the value of every parameter of `derive(architecture).of_free_order_parameters`, by symbol.
 
-    Use them to minimise the action with `theorykit.saddle`, for example after adding a custom term.
+    Use them with the functions of `theorykit.saddle`.
     """
-    as_problem(problem).require_labels()
-    bound, data = problem.bound, problem.data
+    bound, data = as_problem(problem).bound, problem.data
     if data.replaces or isinstance(data.features, ImplicitFeatures):
-        raise ValueError("problem must have an array of features, not second moments or kernels")
+        raise ValueError("problem must have an array of features")
     values = bound.numbers() | bound.data(data.features, data.labels)
     return {symbol: values[symbol] for symbol in bound.action.of_free_order_parameters.parameters}
 
@@ -125,7 +117,6 @@ def predict(problem: Problem, order_parameters: PointLike, test_features: Featur
         test_features: path features (examples, paths, features), by default those of the problem.
     """
     problem = as_problem(problem)
-    problem.require_labels()
     test_features = problem.test_features(test_features)
     point, examples = problem.point(order_parameters, singular=True), len(test_features)
     pads = problem.examples.adds_zeros and examples <= MANY_ROWS and not is_traced(point, test_features)
@@ -135,7 +126,7 @@ def predict(problem: Problem, order_parameters: PointLike, test_features: Featur
         test_features = jnp.asarray(with_zeros(test_features, size, widens))
     prediction = prediction_at(problem.canonical, point, test_features)
     if pads:
-        # Slice on the host, where it needs no compilation.
+        # On the host, a slice needs no compilation.
         prediction = jax.tree.map(lambda array: jnp.asarray(np.asarray(array)[:examples]), prediction)
     return replace(problem.finite(prediction), ansatz=problem.ansatz, classes=problem.data.classes)
 
@@ -151,17 +142,13 @@ def prediction_at(problem: Problem, order_parameters: OrderParameters, test_feat
 
 
 def prediction_from_kernels(
-    bound: BoundAction, kernel: Array, between: Array, test_diagonal: Array, labels: Float[Array, "rows one"]
+    bound: BoundAction,
+    kernel: Float[Array, "rows rows"],
+    between: Float[Array, "testrows rows"],
+    test_diagonal: Float[Array, " testrows"],
+    labels: Float[Array, "rows one"],
 ) -> Prediction:
-    """Evaluate Eqs. (9), (29), (30) with one row per (example, output).
-
-    Args:
-        bound: the action with the numbers of an architecture.
-        kernel: K among training examples (rows, rows).
-        between: K between test and training examples (test rows, rows).
-        test_diagonal: K of each test example with itself (test rows,).
-        labels: y (rows, 1).
-    """
+    """Evaluate Eqs. (9), (29), (30) with one row per (example, output)."""
     form, symbols, richness = bound.action.of_kernels, bound.symbols, bound.architecture.richness
     given = {form.kernel: kernel, form.between: between, form.test_diagonal: test_diagonal[:, None]}
     given[symbols.labels] = labels
@@ -185,7 +172,7 @@ def kernel(problem: Problem, order_parameters: PointLike, other: Features | None
     Returns:
         One row per training example and output, and one column per other example and output. The output varies fastest.
     """
-    problem = as_problem(problem)
+    problem = as_problem(problem, needs_labels=False)
     if problem.data.replaces:
         raise ValueError("kernel needs training features, not second moments")
     features = problem.data.features
@@ -197,8 +184,6 @@ _kernel = jit_and_keep(kernel_between)
 
 
 class KernelTaskAlignment(NamedTuple):
-    """The result of `kernel_task_alignment`."""
-
     eigenvalues: Float[Array, " examples"]
     cosines: Float[Array, " examples"]
 
@@ -230,8 +215,7 @@ def head_scores(architecture: Architecture, order_parameters: PointLike) -> tupl
     """Score the importance of every head. The most important head of all layers scores 1.
 
     The score is the sum of |U_1^{pi pi'}| over outputs and over pairs of paths with at least one path through the head,
-    divided by the largest such sum. It ignores the size of the features: a head with small features can score high and
-    have little effect.
+    divided by the largest such sum. It ignores the size of the features.
 
     Args:
         architecture: the architecture.

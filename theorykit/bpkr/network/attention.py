@@ -17,8 +17,8 @@ from ...checks import Requirement, array_module, on_host, require, shown
 from ...compilation import jit, jit_and_keep
 from ...settings import usual_settings
 from ..features.implicit import ImplicitFeatures, PathFeatures, rules_for
-from ..specification import layer_functions
 from ..specification.architecture import Architecture, checked_architecture
+from ..specification.layers import layer_reading
 
 Layout = Literal["keys-first", "torch"]
 Mask = Literal["causal"] | ArrayLike
@@ -205,7 +205,7 @@ def unchecked_path_features(inputs, attention: tuple[Array, ...], architecture: 
 
     def of_example(tokens, mixings, reading):
         for form in reversed(architecture.forms):
-            reading = layer_functions.reading(form, numbers, reading, mixings.get(form.symbols.index))
+            reading = layer_reading(form, numbers, reading, mixings.get(form.symbols.index))
         if not architecture.is_linear:
             return reading
         return jnp.sqrt(architecture.prior_variances[0] / inputs.shape[2]) * (reading.T @ tokens)

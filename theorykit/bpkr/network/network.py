@@ -16,11 +16,18 @@ from jaxtyping import Array, Float
 from ...checks import Count, Key, checked_arguments, checked_array, checked_sequence, finite_array, refuse_traced
 from ...precision import require_float64
 from ..data.data import checked_features
-from ..order_parameters.order_parameters import OrderParameters, from_overlaps
-from ..specification import layer_functions
+from ..order_parameters import OrderParameters, from_overlaps
 from ..specification.activations import apply_to
 from ..specification.architecture import Architecture, nonlinear_layers, require_finite_widths
-from ..specification.layers import Attention, Skip, activation_of
+from ..specification.layers import (
+    Attention,
+    Skip,
+    activation_of,
+    all_path_weights,
+    covariance_root,
+    evaluate_form,
+    size_of,
+)
 from .attention import (
     Heads,
     Mask,
@@ -104,7 +111,8 @@ class Network(eqx.Module):
         def of_example(tokens, mixings, read):
             hidden = apply_to(architecture.embedding, self.embedding @ tokens.T / jnp.sqrt(tokens.shape[1]))  # Eq. (1)
             for kind, form, weights in zip(architecture.layers, architecture.forms, self.weights, strict=True):
-                hidden = layer_functions.forward(form, numbers, hidden, weights, mixings.get(form.symbols.index))
+                arrays = {form.symbols.attention: mixings.get(form.symbols.index), form.symbols.hidden: hidden}
+                hidden = evaluate_form(form.forward, numbers, {form.weights: weights, **arrays})
                 hidden = apply_to(activation_of(kind), hidden)
             by_token = self.readout_weights.reshape(read.shape[1], architecture.outputs, -1)
             scale = jnp.sqrt(len(hidden)) * architecture.root_power
@@ -157,7 +165,7 @@ def network_of_whitened(
 def weight_shapes(architecture: Architecture, input_features: int) -> tuple[tuple[int, int], ...]:
     widths, counts = checked_whole_widths(architecture), architecture.head_counts()
     layers = zip(architecture.forms, widths[1:], widths[:-1], strict=True)
-    blocks = [(after, layer_functions.count(form.blocks, counts) * before) for form, after, before in layers]
+    blocks = [(after, size_of(form.blocks, counts) * before) for form, after, before in layers]
     return (widths[0], input_features), *blocks, (architecture.overlap_sizes[-1], widths[-1])
 
 
@@ -165,7 +173,7 @@ def colour_layers(architecture: Architecture, layers: Sequence[Weights]) -> tupl
     """Return V_1, ..., V_L with their prior covariance, given standard normal numbers."""
     numbers, coloured = architecture.layer_numbers(), []
     for form, white in zip(architecture.forms, layers, strict=True):
-        root = layer_functions.covariance_root(form, numbers)
+        root = covariance_root(form, numbers)
         blocks = white.reshape(len(white), len(root), -1)
         coloured.append(jnp.einsum("ab,mbn->man", root, blocks).reshape(white.shape))
     return tuple(coloured)
@@ -190,7 +198,7 @@ def path_weights(network: Network) -> tuple[Weights, ...]:
     if nonlinear_layers(architecture.layers):
         raise ValueError("paths through a nonlinear dense layer have no weights")
     numbers = architecture.layer_numbers()
-    return layer_functions.all_path_weights(architecture.forms, numbers, network.weights, network.readout_weights)
+    return all_path_weights(architecture.forms, numbers, network.weights, network.readout_weights)
 
 
 def read_paths(first: Weights, embedding: Weights, features: Array) -> Float[Array, "examples outputs"]:

@@ -33,8 +33,15 @@ from ..evaluation.formulas import BoundAction
 from ..evaluation.problem import Problem, as_problem
 from ..evaluation.values import Prediction, prediction_at
 from ..features.implicit import ImplicitFeatures
-from ..order_parameters.coordinates import finite_width_law, gp_coordinates, log_volume, log_volume_of_steps
-from ..order_parameters.order_parameters import OrderParameters, gp_limit, order_parameter_rows
+from ..order_parameters import (
+    OrderParameters,
+    finite_width_law,
+    gp_coordinates,
+    gp_limit,
+    log_volume,
+    log_volume_of_steps,
+    order_parameter_rows,
+)
 from ..specification.architecture import require_finite_widths
 from .solve import Saddle, solve
 
@@ -50,7 +57,6 @@ def first_order(problem: Problem) -> OrderParameters:
         ValueError: the widths are infinite.
     """
     problem = as_problem(problem)
-    problem.require_labels()
     architecture = problem.architecture
     require_finite_widths(architecture, "a correction of order 1/N")
     if architecture.richness is None:
@@ -119,7 +125,6 @@ def fluctuations(
             has fewer units than partial paths.
     """
     problem = as_problem(problem)
-    problem.require_labels()
     data, architecture = problem.data, problem.architecture
     if test_features is not None or data.test_features is not None:
         test_features = problem.test_features(test_features)

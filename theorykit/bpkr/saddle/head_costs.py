@@ -21,7 +21,7 @@ from ..evaluation.problem import Problem, as_problem
 from ..evaluation.values import head_scores, predict
 from ..features.implicit import ImplicitFeatures
 from ..network.network import Head
-from ..order_parameters.order_parameters import OrderParameters, gp_limit
+from ..order_parameters import OrderParameters, gp_limit
 from .solve import Saddle, solve
 
 PerHead = tuple[Float[Array | np.ndarray, " _"], ...]

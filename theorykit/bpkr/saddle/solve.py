@@ -32,8 +32,7 @@ from ...symbolic.documents.document import Table, Text, verbatim
 from ...symbolic.documents.values import number
 from ..data.data import Data
 from ..evaluation.problem import Problem, as_problem
-from ..order_parameters.coordinates import gp_coordinates
-from ..order_parameters.order_parameters import OrderParameters, gp_limit, order_parameter_rows
+from ..order_parameters import OrderParameters, gp_coordinates, gp_limit, order_parameter_rows
 from ..specification.architecture import Architecture, ansatz_of, check_fits
 from .solvers import AcceleratedSweeps, Newton, least_curvature
 
@@ -161,7 +160,6 @@ def solve(
         checks.checked_number("tolerance", tolerance, above=0.0)
         if solver is not None and not isinstance(solver, optx.AbstractMinimiser):
             raise ValueError(f"solver must be an optimistix.AbstractMinimiser, got {type(solver).__name__}")
-        problem.require_labels()
         architecture, rows = problem.architecture, problem.rows
         start = gp_coordinates(architecture)
         if initial is not None:

@@ -17,7 +17,7 @@ from ...progress import Progress
 from ...workers import Workers, check_executor
 from ..data.classes import outputs_as_classes
 from ..evaluation.problem import as_problem
-from ..order_parameters.coordinates import finite_width_law
+from ..order_parameters import finite_width_law
 from ..sweeps.datasets import label
 from .sample import Sampler, check_can_be_sampled, entry_estimates, of_posterior_mean, output_estimates, sample
 

@@ -16,10 +16,10 @@ from .. import OrderParameters, Problem
 from ..evaluation.values import prediction_at
 from ..features.implicit import Features, ImplicitFeatures, PathFeatures
 from ..network.network import Weights, colour_layers, overlaps, read_paths
-from ..order_parameters.coordinates import FiniteWidthLaw
-from ..specification import layer_functions
+from ..order_parameters import FiniteWidthLaw
 from ..specification.activations import apply_to
 from ..specification.architecture import Architecture, nonlinear_layers
+from ..specification.layers import all_path_weights
 
 numpyro = Lazy("numpyro", "the No-U-Turn sampler")
 
@@ -85,7 +85,7 @@ class WeightPosterior(eqx.Module):
         blocks = colour_layers(self.architecture, layers)[nonlinear:]
         readout = jnp.sqrt(self.architecture.prior_variances[-1]) * readout
         forms, numbers = self.architecture.forms[nonlinear:], self.architecture.layer_numbers()
-        return layer_functions.all_path_weights(forms, numbers, blocks, readout)
+        return all_path_weights(forms, numbers, blocks, readout)
 
     def outputs(self, white: White, features: Features) -> Array:
         """Return f(x) (examples, outputs), Eq. (5)."""

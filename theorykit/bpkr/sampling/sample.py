@@ -17,7 +17,7 @@ from ...extras import Lazy, needed
 from ...workers import Workers, check_executor
 from ..evaluation.problem import as_problem
 from ..network.network import checked_whole_widths, weight_shapes
-from ..order_parameters.coordinates import finite_width_law
+from ..order_parameters import finite_width_law
 from ..specification.architecture import require_finite_widths
 from ..sweeps.datasets import label
 from .chains import DEFAULT_SCHEDULES, Schedule, run_chains
@@ -95,7 +95,6 @@ def sample(
     check_executor(executor)
     needed("arviz_stats", "sampling")
     problem = as_problem(problem, data)
-    problem.require_labels()
     check_can_be_sampled(sampler, problem.architecture)
     schedule = DEFAULT_SCHEDULES[sampler] if schedule is None else schedule
     numbers = {name: getattr(problem.data, name) for name in ("features", "labels", "test_features")}

@@ -1,7 +1,6 @@
-"""Functions phi of hidden units, and the mean and covariance of their values.
+"""Functions phi of hidden units g, and E[phi(g)] and the kernel E[phi(g) phi(g')] of Gaussian g.
 
-Under the prior, hidden units g of a wide layer are Gaussian. Their kernel after phi is E[phi(g) phi(g')], in closed
-form (Cho and Saul, 2009; Williams, 1998) or an average for quadrature.
+Closed forms are from Cho and Saul (2009) and Williams (1998). Other kernels are averages for quadrature.
 """
 
 import hashlib
@@ -27,15 +26,14 @@ from ...symbolic.numeric import NumericFunction
 
 UNIT = Symbol("h", real=True)
 OWN, BETWEEN, OTHER = Symbol("c_xx", positive=True), Symbol("c_xy", real=True), Symbol("c_yy", positive=True)
-"""Variance of a hidden unit at one token, covariance between two tokens, and variance at the other token."""
+"""Variance of a hidden unit at a token, covariance with another token, and variance there."""
 CORRELATION = Symbol("rho", real=True)
-"""Correlation of a hidden unit's values at two tokens."""
 
 _NORMALS = Symbol("z", real=True), Symbol("z_other", real=True)
 
 
 def stable_name(form: Any) -> str | None:
-    """Return a name of a dataclass of expressions that lasts across processes; None if they contain Python code."""
+    """Name a dataclass of expressions, for any process; None if they contain Python code."""
 
     def parts(value: Any) -> Any:
         if is_dataclass(value):
@@ -63,19 +61,17 @@ class Activation:
 
     @property
     def name_of_program(self) -> str | None:
-        """Return `stable_name`, for `compilation.jit_and_keep`."""
         return stable_name(self)
 
     @property
     def is_linear(self) -> bool:
-        """Whether phi is the identity."""
         return self.function == UNIT
 
     # Equal functions share the cached results below.
     @property
     @lru_cache  # noqa: B019
     def kernel_of_correlation(self) -> Expr | None:
-        """E[phi(g) phi(g')], from `OWN`, `CORRELATION` and `OTHER` without cancellation; None if not in closed form."""
+        """The kernel from `OWN`, `CORRELATION` and `OTHER`, without cancellation; None if not in closed form."""
         kernel = _exact_kernel(self.function)
         if kernel.has(GaussianAverage):
             return None
@@ -92,7 +88,6 @@ class Activation:
 
 
 def apply_to(activation: Activation, hidden: Float[Array, "..."]) -> Float[Array, "..."]:
-    """Apply phi to every entry."""
     if activation.is_linear:
         return hidden
     compiled = _compiled(activation)
@@ -117,10 +112,9 @@ def kernel_of_covariance(activation: Activation, covariance: MatrixExpr) -> Matr
         lambda sine: asin(Max(-1, Min(1, sine.args[0]))),
     )
 
-    def kernel(own: Expr, between: Expr, other: Expr) -> Expr:
-        return cut.xreplace({OWN: own, BETWEEN: between, OTHER: other})
-
-    return kernel_matrix(kernel, covariance)
+    return kernel_matrix(
+        lambda *entries: cut.xreplace(dict(zip((OWN, BETWEEN, OTHER), entries, strict=True))), covariance
+    )
 
 
 def _is_root_of_sum(node: sp.Basic) -> bool:
@@ -138,10 +132,7 @@ def _exact_kernel(function: Expr) -> Expr:
 
 
 def _exponential_terms(function: Expr) -> list[tuple[Expr, int, Expr, Expr]] | None:
-    """Return (c, m, a, b) for each term c h^m exp(a h^2 + b h) of a function; None if it has other terms.
-
-    For sines and cosines, b is imaginary.
-    """
+    """Return (c, m, a, b) for each term c h^m exp(a h^2 + b h), b may be imaginary; None if there are others."""
     kinds, terms = (exp, sp.sin, sp.cos, sp.sinh, sp.cosh), []
     if not function.has(*kinds) or function.atoms(sp.Function) - function.atoms(*kinds):
         return None
@@ -160,8 +151,8 @@ def _exponential_terms(function: Expr) -> list[tuple[Expr, int, Expr, Expr]] | N
 def _kernel_of_exponentials(terms: list[tuple[Expr, int, Expr, Expr]]) -> Expr:
     """Return the kernel of a function with these `_exponential_terms`.
 
-    The mean of exp(b x + d y) is exp((b, d) C (b, d)^T / 2). A factor exp(a x^2 + c y^2) turns the Gaussian pair into
-    another Gaussian pair. Powers of x and y are derivatives with respect to b and d.
+    The mean of exp(b x + d y) is exp((b, d) C (b, d)^T / 2). A factor exp(a x^2 + c y^2) changes C. Powers of x and y
+    are derivatives with respect to b and d.
     """
     (b, d), total = (Symbol("b_x"), Symbol("b_y")), S.Zero
     for (left, m, x_square, x_slope), (right, n, y_square, y_slope) in product(terms, terms):
@@ -202,5 +193,5 @@ def as_activation(value: Any, where: str = "activation") -> Activation:
     if not isinstance(expression, Expr) or expression.is_Matrix or expression.free_symbols != {UNIT}:
         known = ", ".join(map(repr, NAMED))
         raise ValueError(f"{where} must be one of {known}, or a SymPy function of one number, got {shown(value)}")
-    named = (each for each in NAMED.values() if each.function == expression)
-    return next(named, None) or Activation(str(expression), expression)
+    named = [each for each in NAMED.values() if each.function == expression]
+    return named[0] if named else Activation(str(expression), expression)

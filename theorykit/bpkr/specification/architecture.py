@@ -1,4 +1,4 @@
-"""The architecture of a deep network, built from the layers in `layers`. Its action follows from it."""
+"""The architecture of a deep network, from which its action follows."""
 
 from __future__ import annotations
 
@@ -39,9 +39,20 @@ from ...symbolic.documents.display import DisplayMixin
 from ...symbolic.documents.document import Block, Table, Text, verbatim
 from ...symbolic.documents.values import number
 from .activations import IDENTITY, Activation, as_activation
-from .layer_form import LayerForm, NetworkForm, layer_form, width_symbol
-from .layer_functions import branch_heads, count
-from .layers import TOKENS, AbstractLayer, Dense, LayerSymbols, Skip, activation_of, as_layer
+from .layers import (
+    TOKENS,
+    AbstractLayer,
+    Dense,
+    LayerForm,
+    LayerSymbols,
+    NetworkForm,
+    activation_of,
+    as_layer,
+    branch_heads,
+    read_layer,
+    size_of,
+    width_symbol,
+)
 
 # Powers of widths and of the richness outside these ranges overflow or underflow double precision.
 _WIDTHS = {"least": 1e-100, "most": 1e100}
@@ -53,24 +64,20 @@ _TAKEN = frozenset({"H", "N", "Omega", "Q", "R", "U", "V", "X", "Z", "q", "sigma
 class Architecture(DisplayMixin, eqx.Module):
     """Layers, widths, prior variances and temperature of a deep network; Eqs. (1)-(4) and (8).
 
-    A frozen JAX pytree. Its leaves are widths, variances, temperature, richness, and parameters of layers: you can
-    differentiate or vmap over them.
+    A JAX pytree. Its leaves are widths, variances, temperature, richness, and parameters of layers.
 
-    - `layers`: the layers from the input side. A whole number is a layer of that many attention heads. Without layers,
-      the readout reads the embedding.
+    - `layers`: from the input side. A whole number is a layer of that many attention heads. Without layers, the readout
+      reads the embedding.
     - `widths`: (N_1, ..., N_L, N_a), or one number for all. `math.inf` is the limit of infinite width with a richness.
     - `prior_variances`: (sigma_0^2, sigma_1^2, ..., sigma_L^2, sigma_a^2), or one number for all.
-    - `temperature`: variance T of the labels' noise in Eq. (8). T = 0 (interpolation) needs an invertible kernel.
+    - `temperature`: variance T of the labels' noise, Eq. (8). T = 0 (interpolation) needs an invertible kernel.
     - `outputs`: number of outputs C per example.
     - `read_tokens`: number of tokens with separate readout weights. With 1, the readout reads one token, or the mean.
     - `richness`: gamma_0 of the mean-field parameterisation (mu-P); None for the standard one. It divides sigma_a^2 and
-      T by N_1 gamma_0^2, so that the likelihood sharpens with the width (a cold posterior).
+      T by N_1 gamma_0^2 (a cold posterior).
     - `width_ratios`: ratios of infinite widths, by default one. The attribute contains N_l / N_1, or None.
     - `embedding`: the function phi of the embedded tokens, phi(V_0 x): "identity", "erf", "relu", "quadratic", or your
       own, such as `sympy.tanh`. If it is nonlinear, the theory is an ansatz; see `Action.ansatz`.
-
-    Derived attributes:
-
     - `heads`: (H_1, ..., H_L); 0 for a layer without attention.
     - `branches`: the number of weight blocks and skip connections of each layer.
     - `overlap_sizes`: (n_1, ..., n_{L+1}): partial paths from each layer, times outputs and tokens that are read.
@@ -117,8 +124,7 @@ class Architecture(DisplayMixin, eqx.Module):
             if not isinstance(layer, Dense):
                 raise ValueError(f"layers[{i}] must be Dense below a nonlinear layer, got {type(layer).__name__}")
         forms, depth = _forms(jax.tree.structure(layers)), len(layers)
-        variances = enumerate(_entries("prior_variances", prior_variances, depth + 2))
-        self.prior_variances = tuple(_number(f"prior_variances[{i}]", each, above=0.0) for i, each in variances)
+        self.prior_variances = tuple(_numbers("prior_variances", prior_variances, depth + 2, above=0.0))
         self.layers = tuple(map(_checked_layer, layers, forms, self.prior_variances[1:-1]))
         self.embedding = as_activation(embedding, "embedding")
         self.temperature = _number("temperature", temperature, least=0.0)
@@ -137,20 +143,20 @@ class Architecture(DisplayMixin, eqx.Module):
         self.richness = None
         if richness is not None:
             if not self.is_linear:
-                raise ValueError("richness must be None for nonlinear hidden units, whose mean-field limit is unknown")
+                raise ValueError("richness must be None for nonlinear hidden units")
             # At infinite width, a richness of zero is the Gaussian process.
             least = {"least": 0.0} if is_infinite else {"above": 0.0}
             self.richness = _number("richness", richness, **least, most=_MOST_RICHNESS)
 
         self.heads = tuple(layer.heads for layer in layers)
         counts = self.head_counts()
-        self.branches = tuple(count(form.branches, counts) for form in forms)
+        self.branches = tuple(size_of(form.branches, counts) for form in forms)
         self.paths = math.prod(self.branches) * self.read_tokens
         read = self.outputs * self.read_tokens
         self.overlap_sizes = tuple(read * math.prod(self.branches[layer:]) for layer in range(depth + 1))
 
     def with_arrays(self) -> Architecture:
-        """Convert every number to a float64 array, so that functions are compiled once per structure."""
+        """Convert every number to a float64 array."""
         require_float64()
         return jax.tree.map(lambda leaf: array_module(leaf).asarray(leaf, dtype=np.float64), self)
 
@@ -207,30 +213,25 @@ class Architecture(DisplayMixin, eqx.Module):
         return 0.0 if self.is_infinite else self.temperature / self.root_power**2
 
     def at_infinite_width(self) -> Architecture:
-        """Return this architecture, which has a richness, at infinite width with the same ratios of widths."""
+        """Return the limit of infinite width with the same richness and ratios of widths."""
         return replace(self, widths=math.inf, width_ratios=self.relative_widths)
 
-    @property
-    def order_parameter_sizes(self) -> tuple[int, ...]:
-        """(n_1, ..., n_L): `overlap_sizes` without the readout."""
-        return self.overlap_sizes[:-1]
-
     def path_branches(self) -> tuple[tuple[int, ...], ...]:
-        """Return the branches (one per layer, from 1, a skip connection first) of each path, repeated for each token.
+        """Return the branches (one per layer, from 1, a skip connection first) of each path, in the order of features.
 
-        The branch of the first layer varies slowest, as on the path axis of features.
+        Paths to each token that is read are repeated.
         """
         check_fits(self, "the list of them", 8 * self.paths)
         paths = itertools.product(*(range(1, branches + 1) for branches in self.branches))
         return tuple(path for path in paths for _ in range(self.read_tokens))
 
     def branch_heads(self, layer: int) -> np.ndarray:
-        """Return which heads each branch of a layer, from 1, passes, as booleans (branches, heads)."""
+        """Return which heads each branch of layer l, from 1, passes, as booleans (branches, heads)."""
         layer = checked_whole_number("layer", layer, least=1, most=self.depth) - 1
         return branch_heads(self.forms[layer], self.heads[layer])
 
     def path_labels(self, first_layer: int = 1) -> tuple[str, ...]:
-        """Return a name for each partial path from `first_layer`: "201" passes head 2, a skip connection, and head 1.
+        """Name each partial path from `first_layer`: "201" passes head 2, a skip connection, and head 1.
 
         "-" is a layer without attention, "1+2" a block of two heads, and ":3" a path to the third token.
         """
@@ -254,8 +255,11 @@ class Architecture(DisplayMixin, eqx.Module):
         yield Text(f"**Architecture**: {architecture_line(self)}")
         rows = (
             ("functions of units", ", ".join(verbatim(activation.name) for activation in self.activations)),
-            ("layers", ", ".join(map(_kind, self.layers)) or "none"),
-            ("widths", widths_in_words(self)),
+            ("layers", ", ".join(verbatim(f"{type(each).__name__}({each.heads or ''})") for each in self.layers)),
+            (
+                "ratios of infinite widths" if self.is_infinite else "widths",
+                ", ".join(map(number, self.relative_widths)),
+            ),
             ("prior variances", ", ".join(map(number, self.prior_variances))),
             ("read tokens", number(self.read_tokens)),
         )
@@ -265,14 +269,14 @@ class Architecture(DisplayMixin, eqx.Module):
         """Return the values of H_l by name, for every layer that has heads."""
         return {form.symbols.heads.name: each for form, each in zip(self.forms, self.heads, strict=True) if each}
 
-    def size_values(self) -> Mapping[str, int]:
-        """Return the value of every size of the action by name: head counts, outputs, and tokens read."""
-        return {**self.head_counts(), "C": self.outputs, TOKENS.name: self.read_tokens}
-
     def layer_numbers(self) -> Mapping[str, Any]:
-        """Return the value of every symbol of the layers by name, except arrays of weights or data."""
+        """Return the value of every number and size of the action, and of every parameter of a layer, by name."""
         widths = zip(self.form.widths, self.relative_widths, strict=True)
         numbers = {symbol.name: width for symbol, width in widths} | self.head_counts()
+        numbers |= {"C": self.outputs, TOKENS.name: self.read_tokens, "T": self.temperature}
+        numbers["sigma2_a"] = self.prior_variances[-1]
+        if self.richness is not None:
+            numbers["gamma_0"] = self.richness
         for layer, form, variance in zip(self.layers, self.forms, self.prior_variances[1:-1], strict=True):
             numbers[form.symbols.variance.name] = variance
             for symbol, value in layer.parameters(form.symbols).items():
@@ -280,24 +284,16 @@ class Architecture(DisplayMixin, eqx.Module):
         return numbers
 
 
-def _kind(layer: AbstractLayer) -> str:
-    inner = _kind(layer.layer) if isinstance(layer, Skip) else layer.heads or ""
-    return verbatim(f"{type(layer).__name__}({inner})")
-
-
 def checked_architecture(value: Any) -> Architecture:
-    """Return `value` after checking that it is an architecture."""
     return checked_instance("architecture", value, Architecture)
 
 
 def require_finite_widths(architecture: Architecture, what: str) -> None:
-    """Raise `ValueError` if the widths are infinite."""
     if architecture.is_infinite:
         raise ValueError(f"{what} needs finite widths, got widths=inf")
 
 
 def architecture_line(architecture: Architecture) -> str:
-    """Describe layers, paths, temperature and outputs in words."""
     richness = "" if architecture.richness is None else f", richness {number(architecture.richness)}"
     return (
         f"{counted(architecture.depth, 'layer')}, {counted(architecture.paths, 'path')}, "
@@ -305,40 +301,26 @@ def architecture_line(architecture: Architecture) -> str:
     )
 
 
-def widths_in_words(architecture: Architecture) -> str:
-    """List the widths, or the ratios of infinite widths."""
-    widths = ", ".join(map(number, architecture.relative_widths))
-    return f"infinite, in the ratios {widths}" if architecture.is_infinite else widths
-
-
 def ansatz_of(architecture: Architecture) -> str:
     """Describe the ansatz for nonlinear units, or the parameterisation with a richness; else return ""."""
     if architecture.richness is not None:
         if not is_traced(architecture.richness) and architecture.richness == 0:
-            return "Richness 0 at infinite width: the Gaussian process; action and log evidence are per width N_1"
-        per_width = "; at infinite width they are multiplied by N_1, and action and log evidence are per N_1"
+            return "Richness 0 at infinite width: the Gaussian process; action and log evidence are per N_1"
+        per_width = "; variances are multiplied by N_1, action and log evidence divided" * architecture.is_infinite
         return (
             "Mean-field parameterisation: the likelihood exp(-N_1 gamma_0^2 |f - y|^2 / (2 T)) sharpens with the width "
-            "N_1 (a cold posterior), so variances of outputs are of order 1/N_1"
-        ) + per_width * architecture.is_infinite
+            f"(a cold posterior){per_width}"
+        )
     if architecture.is_linear:
         return ""
     functions = ", ".join(activation.name for activation in architecture.activations)
-    return (
-        f"Gaussian equivalence: hidden units after {functions} are replaced by linear units of the same covariance, "
-        "which is accurate if the number of labels is proportional to the widths"
-    )
-
-
-def counted_paths(architecture: Architecture) -> str:
-    """Explain the number of paths, for error messages."""
-    tokens = f" and {architecture.read_tokens} tokens that are read" if architecture.read_tokens > 1 else ""
-    return f"layers of {architecture.branches} branches{tokens} make {architecture.paths:,}"
+    return f"Gaussian equivalence: linear units of the same covariance replace hidden units after {functions}"
 
 
 def check_fits(architecture: Architecture, what: str, numbers: int) -> None:
     """Raise an error if `what`, so many float64 numbers, does not fit in memory."""
-    memory.check_fits(f"the architecture is too large: {counted_paths(architecture)} paths, and {what},", 8 * numbers)
+    paths = f"layers of {architecture.branches} branches make {architecture.paths:,} paths"
+    memory.check_fits(f"the architecture is too large: {paths}, and {what},", 8 * numbers)
 
 
 def nonlinear_layers(layers: tuple[AbstractLayer, ...]) -> int:
@@ -347,13 +329,8 @@ def nonlinear_layers(layers: tuple[AbstractLayer, ...]) -> int:
 
 
 class _Placeholder:
-    """Stands for the value of a parameter, in place of which expressions must use a symbol."""
-
     def _sympy_(self):
-        raise ValueError(
-            "`forward` or `prior` contains the value of a parameter of the layer; use the symbol layer.number(name) or "
-            "layer.covariance(name, size) instead, and return the value from `parameters`"
-        )
+        raise ValueError("`forward` or `prior` contains the value of a parameter, not its symbol layer.number(name)")
 
 
 @lru_cache
@@ -363,10 +340,10 @@ def _forms(structure: jax.tree_util.PyTreeDef) -> tuple[LayerForm, ...]:
     width, forms = width_symbol("1"), []
     for index, layer in enumerate(layers, 1):
         # A skip connection needs equal widths, so try them first.
-        form = layer_form(layer, LayerSymbols(index, width, width))
+        form = read_layer(layer, LayerSymbols(index, width, width))
         if not form.has_skip:
             width, before = width_symbol(str(index + 1) if index < len(layers) else "a"), width
-            form = layer_form(layer, LayerSymbols(index, before, width))
+            form = read_layer(layer, LayerSymbols(index, before, width))
         forms.append(form)
     return tuple(forms)
 
@@ -384,10 +361,12 @@ def _entries(name: str, values: Any, length: int) -> tuple:
     return checked_sequence(name, values, "numbers, or be one number", length)
 
 
+def _numbers(name: str, values: Any, length: int, **bounds: float) -> list:
+    return [_number(f"{name}[{i}]", each, **bounds) for i, each in enumerate(_entries(name, values, length))]
+
+
 def _widths(name: str, widths: Any, forms: Sequence[LayerForm]) -> tuple:
-    """Return (N_1, ..., N_a), which must be equal before and after skip connections."""
-    widths = enumerate(_entries(name, widths, len(forms) + 1))
-    checked = [_number(f"{name}[{i}]", width, **_WIDTHS) for i, width in widths]
+    checked = _numbers(name, widths, len(forms) + 1, **_WIDTHS)
     for i, form in enumerate(forms):
         before, after = checked[i : i + 2]
         if form.has_skip and after is not before:
@@ -399,17 +378,16 @@ def _widths(name: str, widths: Any, forms: Sequence[LayerForm]) -> tuple:
 
 
 def _checked_layer(kind: AbstractLayer, form: LayerForm, variance: Any) -> AbstractLayer:
-    """Return `kind` after checking parameters and prior; traced parameters when the compiled function runs."""
     symbols, layer = form.symbols, f"layer {form.symbols.index} ({type(kind).__name__})"
     counts, values = {symbols.heads.name: kind.heads} if kind.heads else {}, kind.parameters(symbols)
     if missing := sorted(symbol.name for symbol in form.parameters - set(values)):
-        raise ValueError(f"`parameters` of {layer} must name every symbol, but has no value for {', '.join(missing)}")
+        raise ValueError(f"`parameters` of {layer} has no value for {', '.join(missing)}")
     requirements = []
     for symbol, value in values.items():
         name = f"parameter {symbol.name} of {layer}"
         if symbol.name.removesuffix(f"_{symbols.index}") in _TAKEN:
-            raise ValueError(f"{layer} has a parameter called {symbol.name}, which has another meaning; rename it")
-        array, shape = numeric_array(name, value), tuple(count(side, counts) for side in getattr(symbol, "shape", ()))
+            raise ValueError(f"{layer} has a parameter called {symbol.name}, which has another meaning")
+        array, shape = numeric_array(name, value), tuple(size_of(side, counts) for side in getattr(symbol, "shape", ()))
         if array.shape != shape:
             raise ValueError(f"{name} must have shape {shape}, got {array.shape}")
         requirements += _is_positive(name, array)

@@ -1,33 +1,45 @@
-"""Kinds of layers, each defined by two expressions: a forward map, and the prior of its weights.
+"""Layers, and their forms: each forward map, read along attention paths from readout to input; Eqs. (5)-(7).
 
-They determine how attention paths read activations, the prior of the order parameters, the action and the network.
+A layer is two expressions: a forward map, and the prior of its weights. Numbers of a layer come from functions that are
+generated from its form.
 """
 
 import abc
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import lru_cache, partial
+from itertools import pairwise
+from typing import Any
 
 import equinox as eqx
+import jax.numpy as jnp
+import numpy as np
 from jax.typing import ArrayLike
-from sympy import Expr, Identity, KroneckerProduct, MatrixSymbol, Symbol, expand, sqrt
+from jaxtyping import Array, Float
+from sympy import Expr, Identity, KroneckerProduct, MatrixSymbol, S, Symbol, Transpose, expand, sqrt
+from sympy.matrices.expressions.blockmatrix import BlockDiagMatrix
 from sympy.matrices.expressions.matexpr import MatrixExpr
 
-from ...checks import checked_whole_number
-from ...symbolic import positive_definite
-from ...symbolic.atoms import PositiveDefiniteSymbol
+from ...checks import checked_whole_number, is_traced
+from ...codegen import CompiledFunction, compile_expressions, interpret
+from ...symbolic import kronecker, positive_definite
+from ...symbolic.algebra import expand_products, from_terms, matrix_terms
+from ...symbolic.atoms import PositiveDefiniteSymbol, SideBySide, Stacked, below, beside, split_coefficient
 from .activations import IDENTITY, Activation, as_activation
 
+Numbers = Mapping[str, Any]
+"""The value of every size, width, variance and parameter symbol of a network's layers, by name."""
+# Number of partial paths after a layer.
+_OUTER = Symbol("n", integer=True, positive=True)
 TOKENS = Symbol("N_tokens", integer=True, positive=True)
-"""Number of tokens, of which the readout can read one or all."""
+"""Number of tokens."""
 
 
 @dataclass(frozen=True)
 class LayerSymbols:
-    """The symbols with which a layer writes its forward map and prior.
+    """The symbols with which layer l = `index` writes its forward map and prior.
 
-    - `index`: the number l of the layer, from 1.
-    - `width`, `next_width`: N_l and N_{l+1}, the hidden units before and after the layer.
+    - `width`, `next_width`: N_l and N_{l+1}, the hidden units before and after.
     """
 
     index: int
@@ -41,7 +53,7 @@ class LayerSymbols:
 
     @property
     def tokens(self) -> Symbol:
-        """The number of tokens, the same for all layers."""
+        """The number of tokens."""
         return TOKENS
 
     @property
@@ -73,9 +85,9 @@ class LayerSymbols:
 
 
 class AbstractLayer(eqx.Module):
-    """A kind of layer. Subclass it to add a kind, and check the kind with `theorykit.testing.check_layer`.
+    """A kind of layer, with `heads` attention heads; 0 without attention.
 
-    - `heads`: the number of attention heads; 0 without attention.
+    Subclass it to add a kind, and check the kind with `theorykit.testing.check_layer`.
     """
 
     heads: eqx.AbstractVar[int]
@@ -109,21 +121,14 @@ class Attention(AbstractLayer):
 class Dense(AbstractLayer):
     """A layer that acts on each token separately.
 
-    - `activation`: the function phi of its hidden units, as in `Architecture.embedding`. It can be
-      nonlinear only if all layers below are dense.
-
-    Example:
-        >>> from theorykit import bpkr
-        >>> arch = bpkr.Architecture(layers=(bpkr.Dense(), 2), widths=10, temperature=0.1)
-        >>> arch.heads, arch.paths
-        ((0, 2), 2)
+    - `activation`: the function phi of its hidden units, as in
+      `Architecture.embedding`. A nonlinear one needs dense layers below.
     """
 
     activation: Activation = eqx.field(static=True, kw_only=True, default=IDENTITY, converter=as_activation)
 
     @property
     def heads(self):
-        """Zero: the layer has no attention."""
         return 0
 
     def forward(self, layer):
@@ -142,7 +147,7 @@ class Skip(AbstractLayer):
     """A skip connection around a layer: x^l = gain x^{l-1} + layer(x^{l-1}), for equal widths.
 
     - `layer`: the layer inside, or its number of heads.
-    - `gain`: strength of the skip connection, positive.
+    - `gain`: positive.
 
     Example:
         >>> from theorykit import bpkr
@@ -156,11 +161,10 @@ class Skip(AbstractLayer):
 
     def __check_init__(self):
         if isinstance(self.layer, Skip):
-            raise ValueError("layer is a Skip already: use one skip connection, with the sum of the gains")
+            raise ValueError("layer is a Skip already")
 
     @property
     def heads(self):
-        """The number of heads of the layer inside."""
         return self.layer.heads
 
     def forward(self, layer):
@@ -174,5 +178,242 @@ class Skip(AbstractLayer):
 
 
 def activation_of(layer: AbstractLayer) -> Activation:
-    """Return the function of the hidden units of `layer`."""
     return layer.activation if isinstance(layer, Dense) else IDENTITY
+
+
+@dataclass(frozen=True)
+class LayerForm:
+    """Expressions that follow from the forward map and the prior of one layer.
+
+    Partial paths branch at the layer: first the skip connection, then the weight blocks.
+
+    - `forward`: X_l in terms of `weights` V_l and of X_{l-1}.
+    - `blocks`: number of weight blocks k.
+    - `covariance`: prior covariance of the blocks (k x k).
+    - `gain`: strength of the skip connection, or zero.
+    - `skip_tokens`, `block_tokens`: mixing of tokens by the skip connection
+      (tokens x tokens), and by the blocks (k tokens x tokens).
+    - `block_heads`: the heads that each block passes (k x H_l), if any.
+    """
+
+    symbols: LayerSymbols
+    forward: MatrixExpr
+    weights: MatrixSymbol
+    blocks: Expr
+    covariance: MatrixExpr
+    gain: Expr
+    skip_tokens: MatrixExpr
+    block_tokens: MatrixExpr
+    block_heads: MatrixExpr | None
+
+    @property
+    def has_skip(self) -> bool:
+        return self.gain != 0
+
+    @property
+    def parameters(self) -> frozenset[Expr]:
+        """The symbols that `LayerSymbols.number` and `LayerSymbols.covariance` made."""
+        of = self.symbols
+        known = {of.width, of.next_width, of.heads, TOKENS, of.variance, of.hidden, of.attention, self.weights}
+        return frozenset(_symbols(self.forward) | _symbols(self.covariance)) - known
+
+    @property
+    def branches(self) -> Expr:
+        return self.blocks + int(self.has_skip)
+
+    def block_reading(self, reading: MatrixExpr) -> MatrixExpr:
+        """Return how the blocks read tokens (tokens x k n), given the `reading` after the layer."""
+        return SideBySide(expand_products(self.block_tokens * reading), self.blocks)  # Eq. (7), one layer
+
+    def prior_mean(self, outer: MatrixExpr) -> MatrixExpr:
+        """Return the prior mean of U_l = w^(l) w^(l)T / N_l, given U_{l+1}."""
+        of_blocks = kronecker(self.covariance, outer)
+        return BlockDiagMatrix(self.gain**2 * outer, of_blocks) if self.has_skip else of_blocks
+
+
+@dataclass(frozen=True)
+class NetworkForm:
+    """The forms of all layers, and the structure of outputs and hidden units.
+
+    - `activations`: the functions phi of the embedding and of the dense layers
+      up to the last nonlinear one; empty if all are linear.
+    - `has_richness`: whether the parameterisation is mean-field.
+    - `is_infinite`: whether the widths are infinite, in that parameterisation.
+    """
+
+    layers: tuple[LayerForm, ...]
+    several_outputs: bool
+    every_token: bool
+    activations: tuple[Activation, ...]
+    has_richness: bool
+    is_infinite: bool
+
+    @property
+    def widths(self) -> tuple[Expr, ...]:
+        if not self.layers:
+            return (width_symbol("a"),)
+        return (*(form.symbols.width for form in self.layers), self.layers[-1].symbols.next_width)
+
+
+def width_symbol(name: str) -> Symbol:
+    """Return N_name, the hidden units before the layer with this number; "a" is the readout."""
+    return Symbol(f"N_{name}", positive=True)
+
+
+def read_layer(kind: AbstractLayer, symbols: LayerSymbols) -> LayerForm:
+    """Read the forward map of a layer; raise `ValueError` with the part that the theory does not cover."""
+    try:
+        return _read(kind, symbols)
+    except ValueError as error:
+        name = type(kind).__name__
+        raise ValueError(f"the theory does not cover the forward map of {name}: {error}") from None
+
+
+def _read(kind: AbstractLayer, symbols: LayerSymbols) -> LayerForm:
+    forward, covariance, hidden = kind.forward(symbols), kind.prior(symbols), symbols.hidden
+    if not getattr(covariance, "is_Matrix", False) or covariance.shape[0] != covariance.shape[1]:
+        raise ValueError(f"its prior {covariance} is not a square matrix with one row per weight block")
+    size, given = (symbols.next_width, TOKENS), getattr(forward, "shape", "a scalar")
+    if given != size:
+        raise ValueError(f"it has shape {given}, not {size}")
+    # Path weights are Gaussian given the next layer only if the prior does not depend on sizes that diverge.
+    if diverging := {symbols.width, symbols.next_width, TOKENS} & covariance.atoms(Symbol):
+        raise ValueError(f"its `prior` must not depend on {', '.join(sorted(map(str, diverging)))}")
+    blocks = covariance.shape[0]
+    weights = symbols.weights(blocks)
+    # Compare sizes at the layer's number of heads, because one head needs no KroneckerProduct.
+    heads = {symbols.heads: kind.heads} if kind.heads else {}
+    gain, skip_tokens, mixings, block_heads = S.Zero, Identity(TOKENS), [], None
+    for coefficient, factors in matrix_terms(forward):
+        _check_is_linear(factors, weights, hidden)
+        for before, after in pairwise((Identity(symbols.next_width), *factors, Identity(TOKENS))):
+            # SymPy allows products of different sizes if they are symbols.
+            if expand(before.shape[1] - after.shape[0]).subs(heads) != 0:
+                raise ValueError(f"it multiplies {before} by {after}, whose sizes do not match")
+        first, *others = factors
+        if first == hidden:
+            if gain != 0:
+                raise ValueError("it has more than one skip connection")
+            # Factors that depend on the number of tokens mix tokens.
+            gain, of_tokens = coefficient.as_independent(TOKENS, as_Add=False)
+            skip_tokens = from_terms([(of_tokens, tuple(others))], (TOKENS, TOKENS))
+            continue
+        if first != weights or not others:
+            raise ValueError(
+                f"a term starts with {first}, so it starts neither with {hidden} nor with weights of shape "
+                f"{weights.shape}, which have one block per row of the prior"
+            )
+        # V (M (x) X) Omega mixes tokens by c (M (x) I) Omega, where M states the heads that each block passes.
+        acted_on, *rest = others
+        if acted_on == hidden and expand(blocks).subs(heads) == 1:
+            spread = Identity(blocks)
+        elif isinstance(acted_on, KroneckerProduct) and acted_on.args[1:] == (hidden,):
+            spread = acted_on.args[0]
+        else:
+            raise ValueError(f"its weights act on {acted_on}, not on KroneckerProduct(matrix, {hidden})")
+        chain = from_terms([(coefficient * sqrt(symbols.width), tuple(rest))], (spread.shape[1] * TOKENS, TOKENS))
+        mixings.append(expand_products(kronecker(spread, Identity(TOKENS)) * chain))
+        if block_heads is None and rest and rest[0] == symbols.attention:
+            block_heads = spread
+    if not mixings:
+        raise ValueError(f"it does not contain the weights {weights}, which have one block per row of the prior")
+    if (attends := forward.has(symbols.attention)) != (checked_whole_number("heads", kind.heads, least=0) > 0):
+        raise ValueError(f"it has heads={kind.heads}, but {'' if attends else 'no '}attention in its forward map")
+    block_tokens = expand_products(sum(mixings[1:], start=mixings[0]))
+    return LayerForm(symbols, forward, weights, blocks, covariance, gain, skip_tokens, block_tokens, block_heads)
+
+
+def _check_is_linear(factors: Sequence[MatrixExpr], weights: MatrixSymbol, hidden: MatrixSymbol) -> None:
+    for factor in factors:
+        if factor.has(weights, hidden) and factor.func not in (MatrixSymbol, Transpose, KroneckerProduct):
+            raise ValueError(f"it is nonlinear: {weights} or {hidden} is inside a function")
+    of_hidden, of_weights = (sum(factor.count(symbol) for factor in factors) for symbol in (hidden, weights))
+    if of_hidden == 0:
+        raise ValueError(f"a term does not contain {hidden}: biases are not covered")
+    if of_hidden > 1:
+        raise ValueError(f"it is not linear in {hidden}, as with attention on hidden activations")
+    if of_weights > 1:
+        raise ValueError(f"{weights} occurs more than once in a product")
+
+
+def size_of(size: Expr, head_counts: Mapping[str, int]) -> int:
+    if unknown := sorted({symbol.name for symbol in size.free_symbols} - set(head_counts)):
+        raise ValueError(f"blocks and sizes must depend on the number of heads alone, got {', '.join(unknown)}")
+    return int(interpret(size, head_counts))
+
+
+def branch_heads(form: LayerForm, heads: int) -> np.ndarray:
+    """Return which heads each branch passes, as booleans (branches x heads); none for the skip connection."""
+    counts = {form.symbols.heads.name: heads}
+    if form.block_heads is None:
+        passed = np.zeros((size_of(form.blocks, counts), heads))
+    else:
+        # Replace parameters by ones, because only the zero entries matter.
+        for each in _symbols(form.block_heads) - {form.symbols.heads}:
+            counts[each.name] = np.ones([size_of(side, counts) for side in getattr(each, "shape", ())])
+        passed = interpret(form.block_heads, counts)
+    return np.concatenate([np.zeros((int(form.has_skip), heads)), passed]) != 0
+
+
+def layer_reading(form: LayerForm, numbers: Numbers, outer: Float[Array, "tokens n"], attention: Array | None) -> Array:
+    """Return how each partial path reads the tokens before the layer, given q_l after it; Eq. (7)."""
+    after = MatrixSymbol(f"q_{form.symbols.index}", TOKENS, _OUTER)
+    skip = [expand_products(form.skip_tokens * after)] if form.has_skip else []
+    mixed = beside(*skip, form.block_reading(after))
+    return evaluate_form(mixed, numbers, {after: outer, form.symbols.attention: attention})
+
+
+def all_path_weights(
+    forms: Sequence[LayerForm], numbers: Numbers, layers: Sequence[Array], readout: Float[Array, "outputs width"]
+) -> tuple[Float[Array, "_ _"], ...]:
+    """Return (w^(1), ..., w^(L+1)), given V_1, ..., V_L and the readout weights; Eq. (6)."""
+    found = [readout]
+    for form, blocks in zip(reversed(forms), reversed(layers), strict=True):
+        width = form.symbols.next_width
+        outer = MatrixSymbol(f"w_{form.symbols.index}", _OUTER, width)
+        skip = [form.gain * outer] if form.has_skip else []
+        weights = below(*skip, Stacked(outer * form.weights, form.blocks) / sqrt(width))  # Eq. (6)
+        found.append(evaluate_form(weights, numbers, {outer: found[-1], form.weights: blocks}))
+    return tuple(reversed(found))
+
+
+def prior_means(forms: Sequence[LayerForm], numbers: Numbers, outer: Array | np.ndarray) -> list[Array | np.ndarray]:
+    """Return the prior mean of (U_1, ..., U_L) given U_{L+1}, in NumPy if all values are known."""
+    means, symbol = [], MatrixSymbol("U", _OUTER, _OUTER)
+    for form in reversed(forms):
+        mean = form.prior_mean(symbol)
+        values = {each.name: numbers[each.name] for each in _symbols(mean) - {symbol, _OUTER}}
+        if is_traced(values, outer):
+            outer = evaluate_form(mean, values, {symbol: jnp.asarray(outer)})
+        else:  # A compilation takes longer than the evaluation.
+            values = {name: value if isinstance(value, int) else np.asarray(value) for name, value in values.items()}
+            outer = np.asarray(interpret(mean, values | {symbol.name: np.asarray(outer), _OUTER.name: len(outer)}))
+        means.insert(0, outer)
+    return means
+
+
+def covariance_root(form: LayerForm, numbers: Numbers) -> Float[Array, "blocks blocks"]:
+    """Return the lower Cholesky factor of the prior covariance of the layer's weight blocks."""
+    variance, matrix = split_coefficient(form.covariance)
+    if isinstance(matrix, Identity):
+        return evaluate_form(sqrt(variance) * matrix, numbers)
+    return jnp.linalg.cholesky(evaluate_form(form.covariance, numbers))
+
+
+def evaluate_form(expression: Expr, numbers: Numbers, arrays: Mapping[MatrixSymbol, Array | None] | None = None) -> Any:
+    """Evaluate an expression of a layer. Each array that is not None is the value of its symbol."""
+    given = {symbol: array for symbol, array in (arrays or {}).items() if array is not None}
+    function = _compile(expression, tuple(given))
+    return function.call_from({**numbers, **{symbol.name: array for symbol, array in given.items()}})["value"]
+
+
+@lru_cache
+def _compile(expression: Expr, arrays: tuple[MatrixSymbol, ...]) -> CompiledFunction:
+    """Compile a function of `arrays` and of every other symbol, except sizes that the arrays determine."""
+    others = _symbols(expression) - {*arrays, _OUTER, TOKENS}
+    arguments = (*arrays, *sorted(others, key=lambda symbol: symbol.name))
+    return compile_expressions("layer", {"value": expression}, arguments)
+
+
+def _symbols(expression: Expr) -> set[Expr]:
+    return expression.atoms(Symbol, MatrixSymbol)

@@ -14,7 +14,7 @@ from ...checks import checked_arguments, checked_choice, refuse_traced
 from ...summaries import OF_EXAMPLES, TITLES, best_place, evidence_name
 from ..data.classes import outputs_as_classes, r_squared
 from ..evaluation.values import evaluate_infinite_width
-from ..order_parameters.order_parameters import checked_order_parameters
+from ..order_parameters import checked_order_parameters
 
 
 @checked_arguments

@@ -1,26 +1,25 @@
-"""Bartlett coordinates of the order parameters, their affine-invariant metric, and their law at finite width.
+"""Order parameters, which are overlaps of path weights: their coordinates, metric and law at finite width.
 
-Every order parameter is U_l = C_l C_l^T. Given C_{l+1}, the weight blocks of layer l have the prior covariance
-W_l W_l^T = covariance (x) U_{l+1}, with W_l = chol(covariance) (x) C_{l+1}. The factors are
+Every order parameter is U_l = C_l C_l^T. Weight blocks of layer l have the prior covariance W_l W_l^T, with
+W_l = chol(covariance) (x) C_{l+1}. The factors are
 
     readout             C_{L+1} = sigma_a B
     layer               C_l = W_l B_l
     skip connection     C_l = [gain C_{l+1}, 0; W_l R_l, W_l B_l]
 
-with a rectangular R and a lower trapezoidal B, whose diagonal is positive. Coordinates are, from the readout to U_1,
-the triangle of B with the logarithm of its diagonal, the rows of B below the triangle, and R.
+with a lower trapezoidal B, whose diagonal is positive. Coordinates are, from the readout to U_1, the triangle of B with
+the logarithm of its diagonal, the rows of B below the triangle, and R.
 
 Solvers use square B. Every real vector is then a point, and zero is the Gaussian-process limit. A step multiplies,
 B -> B T and R -> R + B r, so that its metric is of order one about every point.
 
 Under the prior of the weights, N_l^(1/2) R and the entries of N_l^(1/2) B below the diagonal are standard normal, and
-N_l B_ii^2 is chi^2 distributed: B is an LQ factor of normal numbers (Bartlett). If a layer has fewer units than partial
-paths, B has fewer columns than rows, and U_l is singular.
+N_l B_ii^2 is chi^2 distributed (Bartlett). If a layer has fewer units than partial paths, B has fewer columns than
+rows, and U_l is singular.
 """
 
 import math
-from collections.abc import Iterable, Sequence
-from functools import lru_cache
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -28,28 +27,146 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.scipy.linalg import solve_triangular
+from jax.typing import ArrayLike
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from ...checks import checked_key, is_traced
-from ...precision import require_float64
-from ...saddle.domains import entries_of_factor, filled_factor
-from ...saddle.problem import Coordinates, Tangent
-from ...settings import usual_settings
-from ..specification import layer_functions
-from ..specification.architecture import Architecture, check_fits, checked_architecture, require_finite_widths
-from ..specification.layer_form import LayerForm
-from .order_parameters import OrderParameters, from_overlaps, to_overlaps
+from ..checks import (
+    Requirement,
+    checked_instance,
+    checked_key,
+    checked_positive_definite,
+    checked_sequence,
+    float64_array,
+    is_traced,
+    on_host,
+    require,
+)
+from ..precision import require_float64
+from ..saddle.diagnosis import AbstractOutcome, warn_of_failures
+from ..saddle.domains import entries_of_factor, filled_factor
+from ..saddle.problem import Coordinates, Tangent
+from ..settings import usual_settings
+from ..symbolic.documents.display import DisplayMixin
+from ..symbolic.documents.document import Table
+from ..symbolic.documents.values import brief
+from .specification.architecture import Architecture, check_fits, checked_architecture, require_finite_widths
+from .specification.layers import covariance_root, evaluate_form, prior_means
 
 Number = Float[Array, ""]
 Matrix = Float[Array, "_ _"]
+# A block across a skip connection may differ by this fraction, because of rounding.
+_CONSISTENCY = 1e-8
+
+
+def _matrices(values: Iterable[ArrayLike]) -> tuple[Array, ...]:
+    matrices = checked_sequence("matrices", values, "matrices U_1, ..., U_L")
+    return tuple(float64_array(f"matrices[{i}]", matrix, axes=2) for i, matrix in enumerate(matrices))
+
+
+def _readout(value: ArrayLike) -> Array:
+    array = float64_array("readout", value)
+    if array.ndim not in (0, 2):
+        raise ValueError(f"readout must be a number or a matrix, got shape {array.shape}")
+    return array
+
+
+class OrderParameters(DisplayMixin, eqx.Module):
+    """The order parameters (U_1, ..., U_L) and u = U_{L+1}.
+
+    Functions that take order parameters also take the `Saddle` that a solve returns.
+
+    - `matrices`: U_l (n_l, n_l) from the input side, positive definite. Rows are (path, output), and the output varies
+      fastest. If layer l has a skip connection of strength s, U_l begins with the block s^2 U_{l+1}.
+    - `readout`: the number u > 0, or a positive definite matrix (C, C) for C > 1 outputs. If the readout has separate
+      weights per token, rows are (token, output). Without layers, it is U_1.
+    """
+
+    matrices: tuple[Float[Array, "_ _"], ...] = eqx.field(converter=_matrices)
+    readout: Float[Array, "..."] = eqx.field(converter=_readout)
+
+    def _view(self):
+        yield Table(tuple(order_parameter_rows(self)))
+
+    @property
+    def first(self) -> Float[Array, "n n"]:
+        """U_1, which determines the kernel. Without layers it is the readout."""
+        return to_overlaps(self)[0]
+
+
+def order_parameter_rows(point: OrderParameters) -> Iterator[tuple[str, str]]:
+    """Yield the name of each order parameter, and its entries or their range."""
+    names = *(f"$U_{layer}$" for layer in range(1, len(point.matrices) + 1)), "$u$"
+    yield from zip(names, map(brief, jax.tree.leaves(point)), strict=True)
+
+
+PointLike = OrderParameters | AbstractOutcome
+"""Order parameters, or the result of a solve."""
+
+
+def to_overlaps(order_parameters: OrderParameters) -> list[Float[Array, "_ _"]]:
+    """Return [U_1, ..., U_{L+1}], all as matrices."""
+    readout = order_parameters.readout
+    return [*order_parameters.matrices, readout.reshape(1, 1) if readout.ndim == 0 else readout]
+
+
+def from_overlaps(overlaps: Iterable[Float[Array | np.ndarray, "_ _"]]) -> OrderParameters:
+    """Return the order parameters of [U_1, ..., U_{L+1}]; a last matrix of one row becomes a number."""
+    *matrices, readout = overlaps
+    return OrderParameters(tuple(matrices), readout[0, 0] if len(readout) == 1 else readout)
+
+
+def gp_limit(architecture: Architecture) -> OrderParameters:
+    """Return the prior means of the order parameters, which are their values at infinite width.
+
+    If all layers are attention, U_l = sigma_a^2 sigma_L^2 ... sigma_l^2 I.
+    """
+    require_float64()
+    size = checked_architecture(architecture).overlap_sizes[0]
+    # Three copies of U_1 are in memory while it is made, measured.
+    check_fits(architecture, f"making the order parameter U_1, {size:,} x {size:,}", 3 * size**2)
+    readout = on_host(architecture.prior_variances[-1]) * np.eye(architecture.overlap_sizes[-1])
+    matrices = prior_means(architecture.forms, architecture.layer_numbers(), readout)
+    return from_overlaps((*matrices, readout))
+
+
+def checked_order_parameters(
+    architecture: Architecture, point: Any, name: str = "order_parameters", *, singular: bool = False
+) -> OrderParameters:
+    """Return order parameters that fit and are positive definite, or semidefinite if `singular`.
+
+    The result of a solve is not checked again. If it failed, there is a warning.
+    """
+    is_solution = isinstance(point, AbstractOutcome)
+    given = point.order_parameters if is_solution else point
+    checked_instance(name, given, OrderParameters, "such as bpkr.gp_limit(architecture), or the result of bpkr.solve")
+    if is_solution:
+        if not is_traced(point):
+            warn_of_failures(point, stacklevel=4)
+        return given
+    sizes = checked_architecture(architecture).overlap_sizes
+    if len(point.matrices) != len(sizes) - 1:
+        raise ValueError(f"{name} must have {len(sizes) - 1} matrices, one per layer, got {len(point.matrices)}")
+    names = [*(f"{name}: U_{layer}" for layer in range(1, len(sizes))), f"{name}: u"]
+    overlaps = [
+        checked_positive_definite(called, matrix, size, singular=singular)
+        for called, matrix, size in zip(names, to_overlaps(jax.tree.map(on_host, point)), sizes, strict=True)
+    ]
+    numbers = architecture.layer_numbers()
+    for i, form in enumerate(architecture.forms):
+        if form.has_skip:
+            expected, size = evaluate_form(form.gain, numbers) ** 2 * overlaps[i + 1], sizes[i + 1]
+            difference = jnp.max(jnp.abs(overlaps[i][:size, :size] - expected))
+            is_block = on_host(difference <= _CONSISTENCY * jnp.max(jnp.abs(expected)))
+            message = f"{names[i]} must begin with U_{i + 2} times the squared gain of the skip connection"
+            overlaps[i] = require(overlaps[i], [Requirement(message, is_block)])
+    return from_overlaps(overlaps)
+
+
+# Coordinates.
 
 
 class Level(NamedTuple):
-    """Sizes of the Bartlett factors of one order parameter.
-
-    B has `rows` and `columns`. R has as many rows, and `crossing` columns, the rank of the next order parameter; none
-    without a skip connection.
-    """
+    """Sizes of the Bartlett factors of one order parameter: B is `rows` x `columns`, and R `rows` x `crossing`."""
 
     rows: int
     columns: int
@@ -57,17 +174,14 @@ class Level(NamedTuple):
 
     @property
     def rank(self) -> int:
-        """Number of columns of C_l."""
         return self.crossing + self.columns
 
     @property
     def triangle(self) -> int:
-        """Number of entries of the triangle of B."""
         return self.columns * (self.columns + 1) // 2
 
     @property
     def coordinates(self) -> int:
-        """Number of coordinates."""
         return self.triangle + (self.rows - self.columns) * self.columns + self.rows * self.crossing
 
     @property
@@ -85,29 +199,19 @@ class Level(NamedTuple):
 
 def levels_of(architecture: Architecture, widths: tuple[float, ...] | None = None) -> tuple[Level, ...]:
     """Return the sizes for the readout and layers L, ..., 1: of square B, or of those at `widths`."""
-    return _levels(architecture.forms, architecture.branches, architecture.overlap_sizes[-1], widths)
-
-
-# Functions of arrays need the sizes at every call.
-@lru_cache
-def _levels(forms: tuple[LayerForm, ...], branches: tuple[int, ...], outer: int, widths: Any) -> tuple[Level, ...]:
-    *widths, last = widths or (math.inf,) * (len(forms) + 1)
+    *widths, last = widths or (math.inf,) * (architecture.depth + 1)
+    outer, layers = architecture.overlap_sizes[-1], zip(architecture.forms, architecture.branches, widths, strict=True)
     levels = [Level(outer, int(min(outer, last)), 0)]
-    for form, each, width in zip(reversed(forms), reversed(branches), reversed(widths), strict=True):
+    for form, branches, width in reversed(list(layers)):
         rank = levels[-1].rank
-        rows, crossing = (each - form.has_skip) * rank, form.has_skip * rank
+        rows, crossing = (branches - form.has_skip) * rank, form.has_skip * rank
         levels.append(Level(rows, int(min(rows, width - crossing)), crossing))
     return tuple(levels)
 
 
-@lru_cache
-def _count(levels: tuple[Level, ...]) -> int:
-    return sum(level.coordinates for level in levels)
-
-
 def dimension(architecture: Architecture) -> int:
     """Return the number of coordinates, which is also the number of components of a tangent."""
-    return _count(levels_of(architecture))
+    return sum(level.coordinates for level in levels_of(architecture))
 
 
 def gp_coordinates(architecture: Architecture) -> Coordinates:
@@ -115,8 +219,11 @@ def gp_coordinates(architecture: Architecture) -> Coordinates:
     return jnp.zeros(dimension(architecture))
 
 
-def _parts_of(levels: Iterable[Level], coordinates: Coordinates) -> list[tuple[Matrix, Matrix]]:
-    """Return (B, R) of the readout and of layers L, ..., 1."""
+def _parts(levels: Iterable[Level], coordinates: Coordinates, step: Coordinates | None = None) -> list:
+    """Return (B, R) of the readout and of layers L, ..., 1, at `coordinates` or after a `step` from there."""
+    if step is not None:
+        pairs = zip(_parts(levels, coordinates), _parts(levels, step), strict=True)
+        return [(blocks @ turn, crossing + blocks @ shift) for (blocks, crossing), (turn, shift) in pairs]
     parts = []
     for level in levels:
         below = (level.rows - level.columns) * level.columns
@@ -129,25 +236,15 @@ def _parts_of(levels: Iterable[Level], coordinates: Coordinates) -> list[tuple[M
     return parts
 
 
-def _parts(architecture: Architecture, coordinates: Coordinates, step: Coordinates | None = None) -> list:
-    """Return (B, R) at `coordinates`, or after a `step` from there."""
-    levels = levels_of(architecture)
-    parts = _parts_of(levels, coordinates)
-    if step is None:
-        return parts
-    pairs = zip(parts, _parts_of(levels, step), strict=True)
-    return [(blocks @ turn, crossing + blocks @ shift) for (blocks, crossing), (turn, shift) in pairs]
-
-
 def _factors_of(architecture: Architecture, parts: Sequence[tuple[Matrix, Matrix]]) -> list[Matrix]:
     numbers, ((readout, _), *layers) = architecture.layer_numbers(), parts
     factors = [jnp.sqrt(architecture.prior_variances[-1]) * readout]
     for form, (blocks, crossing) in zip(reversed(architecture.forms), layers, strict=True):
         outer = factors[0]
-        whitening = jnp.kron(layer_functions.covariance_root(form, numbers), outer)
+        whitening = jnp.kron(covariance_root(form, numbers), outer)
         factor = whitening @ blocks
         if form.has_skip:
-            above = jnp.pad(layer_functions.gain(form, numbers) * outer, ((0, 0), (0, blocks.shape[1])))
+            above = jnp.pad(evaluate_form(form.gain, numbers) * outer, ((0, 0), (0, blocks.shape[1])))
             factor = jnp.concatenate([above, jnp.hstack([whitening @ crossing, factor])])
         factors.insert(0, factor)
     return factors
@@ -155,12 +252,12 @@ def _factors_of(architecture: Architecture, parts: Sequence[tuple[Matrix, Matrix
 
 def factors_at(architecture: Architecture, coordinates: Coordinates, step: Coordinates | None = None) -> list[Matrix]:
     """Return the Cholesky factors [C_1, ..., C_{L+1}] at `coordinates`, or after a `step` from there."""
-    return _factors_of(architecture, _parts(architecture, coordinates, step))
+    return _factors_of(architecture, _parts(levels_of(architecture), coordinates, step))
 
 
 def moved(architecture: Architecture, coordinates: Coordinates, step: Coordinates) -> Coordinates:
     """Return the coordinates after a step, which holds T and r in the places of B and R. Zero is no step."""
-    parts = _parts(architecture, coordinates, step)
+    parts = _parts(levels_of(architecture), coordinates, step)
     return jnp.concatenate([piece for blocks, r in parts for piece in (entries_of_factor(blocks), r.ravel())])
 
 
@@ -170,7 +267,6 @@ def of_factors(factors: Iterable[Matrix]) -> OrderParameters:
 
 
 def to_order_parameters(architecture: Architecture, coordinates: Coordinates) -> OrderParameters:
-    """Return the order parameters at `coordinates`."""
     return of_factors(factors_at(architecture, coordinates))
 
 
@@ -182,7 +278,7 @@ def from_order_parameters(architecture: Architecture, order_parameters: OrderPar
     pieces = [entries_of_factor(outer / jnp.sqrt(architecture.prior_variances[-1]))]
     for form, matrix in zip(reversed(architecture.forms), reversed(matrices), strict=True):
         factor, skip = jnp.linalg.cholesky(matrix), len(outer) if form.has_skip else 0
-        whitening = jnp.kron(layer_functions.covariance_root(form, numbers), outer)
+        whitening = jnp.kron(covariance_root(form, numbers), outer)
         white = solve_triangular(whitening, factor[skip:], lower=True)
         pieces += [entries_of_factor(white[:, skip:]), white[:, :skip].ravel()]
         outer = factor
@@ -191,7 +287,7 @@ def from_order_parameters(architecture: Architecture, order_parameters: OrderPar
 
 def log_volume(architecture: Architecture, coordinates: Coordinates) -> Number:
     """Return log |dU/dtheta| of the free entries, on and above the diagonals, up to a constant."""
-    parts, total = _parts(architecture, coordinates), jnp.zeros(())
+    parts, total = _parts(levels_of(architecture), coordinates), jnp.zeros(())
     for (blocks, crossing), factor in zip(parts, reversed(_factors_of(architecture, parts)), strict=True):
         rows, nested = crossing.shape
         of_factor, of_blocks = jnp.log(jnp.diagonal(factor)), jnp.log(jnp.diagonal(blocks))
@@ -205,7 +301,7 @@ def log_volume(architecture: Architecture, coordinates: Coordinates) -> Number:
 def log_volume_of_steps(architecture: Architecture, coordinates: Coordinates) -> Number:
     """Return log |dtheta/dstep| at a zero step: each free entry in row i of B T, B r has a factor B_ii."""
     total = jnp.zeros(())
-    for blocks, crossing in _parts(architecture, coordinates):
+    for blocks, crossing in _parts(levels_of(architecture), coordinates):
         rows, nested = crossing.shape
         total += jnp.sum((np.arange(rows) + nested) * jnp.log(jnp.diagonal(blocks)))
     return total
@@ -256,7 +352,7 @@ def displaced(architecture: Architecture, order_parameters: OrderParameters, tan
 class FiniteWidthLaw(eqx.Module):
     """The law of (U_1, ..., U_L, u) under the prior of the weights; `finite_width_law` makes it.
 
-    Its coordinates are those of N_l^(1/2) B and N_l^(1/2) R, but log(1 + exp(t)) is the diagonal.
+    Its coordinates are those of N_l^(1/2) B and N_l^(1/2) R, with the diagonal log(1 + exp(t)).
     """
 
     architecture: Architecture
@@ -264,8 +360,7 @@ class FiniteWidthLaw(eqx.Module):
 
     @property
     def dimension(self) -> int:
-        """Number of coordinates."""
-        return _count(self.levels)
+        return sum(level.coordinates for level in self.levels)
 
     @property
     def is_regular(self) -> bool:
@@ -314,7 +409,7 @@ class FiniteWidthLaw(eqx.Module):
         """Return the order parameters at `coordinates`, singular if a layer is too narrow."""
         coordinates = self._checked(coordinates)
         logarithms = jnp.log(jax.nn.softplus(coordinates[self.diagonal]))
-        parts = _parts_of(self.levels, coordinates.at[self.diagonal].set(logarithms))
+        parts = _parts(self.levels, coordinates.at[self.diagonal].set(logarithms))
         pairs = zip(parts, map(jnp.sqrt, reversed(self.architecture.widths)), strict=True)
         return of_factors(_factors_of(self.architecture, [(b / root, r / root) for (b, r), root in pairs]))
 
@@ -328,10 +423,8 @@ class FiniteWidthLaw(eqx.Module):
 def finite_width_law(architecture: Architecture) -> FiniteWidthLaw:
     """Return the exact law of the order parameters at the widths of `architecture`.
 
-    A layer can have any real width of at least its number of partial paths. Smaller widths must be whole numbers.
-
     Raises:
-        ValueError: a width is smaller than the number of partial paths and not a whole number, or is traced.
+        ValueError: a width is traced, or below the number of partial paths and not a whole number.
     """
     require_finite_widths(checked_architecture(architecture), "the law of the order parameters")
     if is_traced(architecture.widths):
