@@ -26,6 +26,8 @@ class System(eqx.Module):
 
     axes: ClassVar[Mapping[str, tuple[str, ...]]] = {}
     """Names of the axes of arrays in `seen`."""
+    singular: ClassVar[tuple[str, ...]] = ()
+    """Names of tests that change their sign where the equations are singular, and where the curve ends."""
     can_stand: ClassVar[bool] = False
     """Whether the curve may go on while the parameter is constant. Otherwise, another unknown goes to infinity."""
 

@@ -181,7 +181,8 @@ class Tracer:
                 continue
             # The ends of the step are on two branches, or the equations are singular where the curve ends.
             ends = bool(self.system.ends(kind, place.u))
-            if (ends or kind in (FOLD, BRANCH_POINT)) and length > _SHORT * self.largest:
+            may_jump = kind in self.system.singular or not (ends or kind in (FOLD, BRANCH_POINT))
+            if not may_jump and length > _SHORT * self.largest:
                 return None
             if ends:
                 events.append((place.u, kind))

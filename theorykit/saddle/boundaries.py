@@ -59,6 +59,7 @@ class Boundary(System):
     """
 
     can_stand: ClassVar[bool] = True
+    singular: ClassVar[tuple[str, ...]] = (MERGED,)
     axes: ClassVar = {"action": ("solution",), "negative": ("of_point",), "normal_form": ("order",)}
     bound: BoundAction
     free: Float[Array, "points coordinates"]
