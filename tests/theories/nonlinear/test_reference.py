@@ -101,7 +101,7 @@ def test_nested_order_parameters_and_predictor_are_those_of_the_program(name):
     ours = np.array([float(value) for value in found.order_parameters.values()])
     assert_close(ours, INDEPENDENT[name], 1e-6)
     test = features(name, "Xt")
-    theirs = dict(zip(found.order_parameters, arrays(name)["Q"], strict=True))
+    theirs = dict(zip(found.of.order_parameters, arrays(name)["Q"], strict=True))
     for at, tolerance in ((theirs, 1e-6), (found, 1e-5)):
         prediction = nested_kernels.predict(problem, at, test)
         assert_close(prediction.mean, arrays(name)["mean"], tolerance)

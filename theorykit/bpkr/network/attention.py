@@ -158,7 +158,7 @@ def path_features(
     inputs: ArrayLike,
     attention: Sequence[ArrayLike],
     architecture: Architecture,
-    readout: Readout | None = None,
+    readout: Readout | ArrayLike | None = None,
     *,
     real_tokens: ArrayLike | None = None,
     layout: Layout | None = None,
@@ -173,8 +173,8 @@ def path_features(
         inputs: (examples, tokens, features).
         attention: any fixed numbers, such as recorded maps: (examples, heads, keys,
             queries), or (heads, keys, queries) for all examples, per layer with heads.
-        readout: the token that is read, by default "last", or "all" if the
-            architecture has several `read_tokens`.
+        readout: the token that is read, or its position in each example (examples,).
+            By default "last", or "all" if the architecture has several `read_tokens`.
         real_tokens: as in `bpkr.attention`. No others are read.
         layout: "torch" if attention ends with the axes (queries, keys). Only
             "keys-first" accepts a softmax in the other order.
@@ -184,18 +184,25 @@ def path_features(
     checks.check_aligned(inputs=inputs, **maps, real_tokens=real_tokens)
     inputs = checks.finite_array("inputs", inputs, "examples tokens features")
     checked_architecture(architecture)
-    real = checked_real_tokens(real_tokens, *inputs.shape[:2])
-    read = readout_weights(chosen_readout(architecture, readout, inputs.shape[1]), inputs.shape[1], real)
+    examples, tokens, _ = inputs.shape
+    real = checked_real_tokens(real_tokens, examples, tokens)
+    if readout is None or isinstance(readout, str):
+        read = readout_weights(chosen_readout(architecture, readout, tokens), tokens, real)
+    else:
+        is_read = checks.finite_array("readout", readout, "examples")[:, None] == np.arange(tokens)
+        if len(is_read) != examples or not np.all(np.any(is_read if real is None else is_read & real, axis=1)):
+            raise ValueError(f"readout must be the position of a real token in each of {examples} examples")
+        read = jnp.asarray(is_read, dtype=float)[..., None]
     layers = _checked_attention(attention, inputs.shape, architecture, layout, real)
     # Numbers are arrays, so that one compilation serves all values.
     found = unchecked_path_features(inputs, layers, architecture.with_arrays(), read)
     if architecture.is_linear:
         return found
-    tokens = jnp.sqrt(architecture.prior_variances[0] / inputs.shape[2]) * inputs
+    embedded = jnp.sqrt(architecture.prior_variances[0] / inputs.shape[2]) * inputs
     above = architecture.prior_variances[1 : len(architecture.activations)]
     variances = jnp.asarray(above, dtype=jnp.float64).reshape(-1)
-    rules = rules_for(architecture.activations, variances, tokens)
-    return ImplicitFeatures(tokens, found, variances, architecture.activations, rules)
+    rules = rules_for(architecture.activations, variances, embedded)
+    return ImplicitFeatures(embedded, found, variances, architecture.activations, rules)
 
 
 @jit_and_keep
