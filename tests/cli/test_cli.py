@@ -124,4 +124,4 @@ def test_classes_need_no_outputs(folder, monkeypatch):
     with pytest.raises(pytest.fail.Exception, match="outputs=3"):
         run(monkeypatch, "solve", "mine.toml")
     (folder / "mine.toml").write_text(text.replace("[data]", "outputs = 2\n[data]"))
-    assert "labels have shape (14, 3), for 14 examples and outputs=2" in refused(monkeypatch, "solve", "mine.toml")
+    assert "labels must have shape (14, 2) for outputs=2, got (14, 3)" in refused(monkeypatch, "solve", "mine.toml")
