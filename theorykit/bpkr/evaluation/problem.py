@@ -57,6 +57,7 @@ class Problem(DisplayMixin, AbstractSaddleProblem):
     - `data`: the checked data.
     - `examples`: the training examples in canonical form; None without labels.
     - `ansatz`: the assumption beyond large widths, or the parameterisation, in words; else empty.
+    - `dimension`: number of coordinates of the order parameters.
     - `forms_curvature`: whether solvers form the Hessian.
     """
 
@@ -64,6 +65,7 @@ class Problem(DisplayMixin, AbstractSaddleProblem):
     data: Data | None
     examples: Examples | None
     ansatz: str = eqx.field(static=True)
+    dimension: int = eqx.field(static=True)
     forms_curvature: bool = eqx.field(static=True)
 
     @usual_settings()
@@ -73,13 +75,14 @@ class Problem(DisplayMixin, AbstractSaddleProblem):
             warn_of_class_numbers(self.data.labels, stacklevel=4)
         self.bound = bind(architecture.with_arrays())
         self.ansatz = ansatz_of(architecture)
+        self.dimension = manifold.dimension(architecture)
         self.examples, self.forms_curvature = None, False
         if self.data.labels is not None:
             self.examples = canonical(architecture, self.data)
-            kernel, size = self.examples.kernel, manifold.dimension(architecture)
+            kernel = self.examples.kernel
             of_curvature, memory = kernel.curvature_cost()
             evaluation = _OVERHEAD + kernel.operations() + float(self.rows) ** 3
-            evaluations = (of_curvature + _DIAGONALISATION * size**3) / evaluation
+            evaluations = (of_curvature + _DIAGONALISATION * self.dimension**3) / evaluation
             self.forms_curvature = bool(evaluations <= _CURVATURE_EVALUATIONS and memory <= _CURVATURE_BYTES)
 
     def __reduce__(self):
@@ -195,7 +198,7 @@ class Problem(DisplayMixin, AbstractSaddleProblem):
         return self.coordinates(bounded.minimise(point.details.order_parameters))
 
     def action_on_tangent(self, point):
-        return self._on_tangent(point, self.energy.value), manifold.dimension(self.architecture)
+        return self._on_tangent(point, self.energy.value), self.dimension
 
     def model_on_tangent(self, point):
         bounded = self.energy.bounded(point.details.energy, _MODEL_SHARE)

@@ -32,7 +32,7 @@ from ...symbolic.documents.document import Table, Text, verbatim
 from ...symbolic.documents.values import number
 from ..data.data import Data
 from ..evaluation.problem import Problem, as_problem
-from ..order_parameters import OrderParameters, gp_coordinates, gp_limit, order_parameter_rows
+from ..order_parameters import OrderParameters, gp_limit, order_parameter_rows
 from ..specification.architecture import Architecture, ansatz_of, check_fits
 from .solvers import AcceleratedSweeps, Newton, least_curvature
 
@@ -161,7 +161,8 @@ def solve(
         if solver is not None and not isinstance(solver, optx.AbstractMinimiser):
             raise ValueError(f"solver must be an optimistix.AbstractMinimiser, got {type(solver).__name__}")
         architecture, rows = problem.architecture, problem.rows
-        start = gp_coordinates(architecture)
+        # The coordinates of the Gaussian-process limit are zero.
+        start = jnp.zeros(problem.dimension)
         if initial is not None:
             start = problem.coordinates(problem.point(initial, "initial"))
         if is_traced(problem, start):
@@ -311,7 +312,7 @@ def search(
     """
     checks.refuse_traced("search", problem, data, key)
     problem = as_problem(problem, data)
-    shape = starts, len(gp_coordinates(problem.architecture))
+    shape = starts, problem.dimension
     draws = map(problem.order_parameters, jax.random.normal(key, shape, dtype=jnp.float64))
     found = [solve(problem, initial=draw, **options) for draw in (None, *draws)]
     found = [saddle for saddle in found if saddle.converged]
