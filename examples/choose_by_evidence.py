@@ -85,7 +85,7 @@ def accuracy(architecture: bpkr.Architecture, saddle: bpkr.Saddle) -> float:
     prediction = bpkr.predict(
         bpkr.Problem(architecture, bpkr.Data(training_features, labels)), saddle.order_parameters, test_features
     )
-    return float(jnp.mean(jnp.sign(prediction.mean) == test.labels))
+    return float(jnp.mean(jnp.sign(prediction.mean) == test.labels, dtype=float))
 
 
 def readout_alone(log_variance: jax.Array) -> jax.Array:

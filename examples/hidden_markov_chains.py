@@ -74,7 +74,7 @@ for layer, scores in enumerate(bpkr.head_scores(narrow, saddle.order_parameters)
 points = {"N = 10": saddle.order_parameters, "N = infinity": bpkr.gp_limit(narrow)}
 for name, point in points.items():
     prediction = bpkr.predict(bpkr.Problem(narrow, bpkr.Data(training_features, training.labels)), point, test_features)
-    accuracy = jnp.mean(jnp.sign(prediction.mean) == test.labels)
+    accuracy = jnp.mean(jnp.sign(prediction.mean) == test.labels, dtype=float)
     print(f"{name:13} accuracy {accuracy:.3f}, mean predictive variance {prediction.variance.mean():.3f}")
 
 # %% [markdown]

@@ -212,7 +212,7 @@ def _step(network, moments, training, rate, batch: int, key):
 def _validate(network, examples: Examples):
     outputs = _outputs(network, examples.inputs)
     error = jnp.mean((outputs - examples.labels) ** 2)
-    return error, jnp.mean(jnp.sign(outputs) == examples.labels)
+    return error, jnp.mean(jnp.sign(outputs) == examples.labels, dtype=float)
 
 
 def _trained_part(network: bpkr.Network) -> bpkr.Network:
