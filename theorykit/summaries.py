@@ -69,6 +69,10 @@ def summary(result: Any) -> View:
         width  T=0.1   T=1
         10     -91.02  -36.47
         1000   -94.37  -39.25
+        log evidence to next order in the widths
+        width  T=0.1   T=1
+        10     -90.26  -35.79
+        1000   -94.36  -39.24
         Highest evidence: width 10, T = 1.
     """
     if isinstance(result, DisplayMixin):
