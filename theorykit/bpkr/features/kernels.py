@@ -59,11 +59,13 @@ class Kernel(eqx.Module):
         """Compute K, Eq. (10)."""
         if self.pairs is None:
             return kernel_between(u1, self.features, self.features)
-        # The pairs below the diagonal give the transpose of those above.
-        paths = self.features.shape[1]
+        # The pairs below the diagonal give the transpose of those above. XLA is slow
+        # at products of arrays with more than two axes.
+        count, paths = len(self.pairs), self.features.shape[1]
         rows, columns = np.triu_indices(paths)
-        weights = _by_output(u1, paths)[rows, :, columns]
-        half = jnp.tensordot(weights, self.pairs, axes=(0, 0))
+        weights = _by_output(u1, paths)[rows, :, columns].reshape(count, -1)
+        half = weights.T @ self.pairs.reshape(count, -1)
+        half = half.reshape(self.outputs, self.outputs, *self.pairs.shape[1:])
         half = half.transpose(2, 0, 3, 1).reshape(self.rows, self.rows)
         return half + half.T
 
