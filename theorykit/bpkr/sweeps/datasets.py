@@ -59,9 +59,12 @@ def label(
     own = {f"U_{layer}": axes(layer) for layer in layers}
     own["u"] = ("token", "other_token") if architecture.read_tokens > 1 else ("output", "other_output")
     for name, value in numbers.items():
-        if not isinstance(value, tuple):
-            dims = (*along, *own.get(name, ("test_example", "output")))
-            numbers[name] = dims[: np.ndim(value)], np.asarray(value)
+        if isinstance(value, tuple):
+            dims, value = value
+        else:
+            dims = (*along, *own.get(name, ("test_example", "output")))[: np.ndim(value)]
+        # xarray selects points with labels from arrays of NumPy only.
+        numbers[name] = dims, np.asarray(value)
     found = xr.Dataset(numbers)
     names = {axis: path_names(architecture, layer) for layer in layers for axis in axes(layer) if axis in found.dims}
     return found.assign_coords(names)
