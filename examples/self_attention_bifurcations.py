@@ -183,7 +183,7 @@ def mark(axes: plt.Axes, event: xr.Dataset, height: float) -> None:
 
 def size(points: xr.DataArray | jax.Array) -> np.ndarray:
     """Compute the root mean square of A_1 over all tokens of cycles, (..., turns, state)."""
-    attention = np.reshape(points, (*points.shape[:-1], CONTEXT, network.patterns))[..., 0]
+    attention = np.reshape(np.asarray(points), (*points.shape[:-1], CONTEXT, network.patterns))[..., 0]
     return np.sqrt(np.mean(attention**2, axis=(-2, -1)))
 
 
