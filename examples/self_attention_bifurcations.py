@@ -233,7 +233,7 @@ def draw_tori(axes: plt.Axes) -> None:
     """Draw orbits once per period of the positions, at growing distance from the bifurcation."""
     for beta, color in zip((1.2445, 1.2485, 1.258), (LIMITS[2], LIMITS[1], THEORY), strict=True):
         orbit = np.argmin(np.abs(betas - beta))
-        axes.scatter(*once_a_turn[:2, orbit], s=1, linewidths=0, color=color)
+        axes.scatter(*once_a_turn[orbit, :, :2].T, s=1, linewidths=0, color=color)
         axes.scatter([], [], s=14, color=color, label=rf"$\beta = {betas[orbit]:.4f}$")
     axes.set(xlabel="attention $A_1$", ylabel="attention $A_2$", title="the torus, once per period")
     axes.legend(loc="upper left", handletextpad=0.1)
