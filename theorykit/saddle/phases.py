@@ -465,10 +465,11 @@ class _Diagram:
         return line
 
     def minimum(self, values: Mapping[str, float], start: Mapping[str, Any], other: Mapping) -> Solution | None:
-        """Return the minimum near a start, or None if the solve fails.
+        """Return the minimum near a start, or the end of a solve that did not converge; None if S is not finite there.
 
         The start may be a saddle point, or on the edge of a domain. Then the solve starts a little closer to `other`.
         """
+        found = None
         for share in (0.0, 0.1):
             begin = {name: (1 - share) * each + share * other[name] for name, each in start.items()}
             try:
@@ -478,8 +479,8 @@ class _Diagram:
             except ValueError:
                 continue
             if found.converged:
-                return found
-        return None
+                break
+        return found
 
     def compare(self, options: dict) -> None:
         """Compare the minima of every coexistence line with all others, and follow lines from triple points."""
@@ -531,8 +532,11 @@ class _Diagram:
                 continue
             tried.append(start)
             found = self.minimum(line.values(point), start, tried[0])
-            failed = failed or found is None
-            if found is not None and float(found.action) < own - _ROUNDED * (1 + abs(own)):
+            if found is None or not found.converged:
+                # Next to a critical point, minima of the line itself are too flat to be certified.
+                is_own = found is not None and min(_apart(found.order_parameters, at) for at in tried[:2]) < _SAME_PHASE
+                failed = failed or not is_own
+            elif float(found.action) < own - _ROUNDED * (1 + abs(own)):
                 lowest, own = found, float(found.action)
         return lowest, failed
 
@@ -549,7 +553,8 @@ class _Diagram:
 
         def off(share: float) -> float:
             seen, found = at(share)
-            return np.nan if found is None else float(found.action) - float(seen["action"][0])
+            is_known = found is not None and found.converged
+            return float(found.action) - float(seen["action"][0]) if is_known else np.nan
 
         sides = np.array([off(0.0), off(1.0)])
         if sides[0] * sides[1] < 0:
