@@ -124,6 +124,18 @@ def corrected(system: System, guess: Unknowns, across: Unknowns, units: Unknowns
     return Place(u, units, tangent, slope(u), last, led, tests)
 
 
+@jit
+def slope_at(system: System, u: Unknowns) -> Float[Array, "equations unknowns"]:
+    """Return the derivatives of the residual."""
+    return jax.jacfwd(system.residual)(u)
+
+
+@jit
+def seen_at(system: System, u: Unknowns) -> Mapping[str, Array]:
+    """Return what the system records at a point."""
+    return system.seen(u)
+
+
 def tangent_of(slope: Float[Array, "equations unknowns"], across: Unknowns) -> Unknowns:
     """Return the null vector of `slope`, of length one and with a positive product with `across`."""
     matrix = jnp.concatenate([slope, across[None]])

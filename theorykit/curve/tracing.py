@@ -16,11 +16,10 @@ import xarray as xr
 from scipy.optimize import brentq
 
 from ..checks import Count, Positive, checked_arguments, checked_number, refuse_traced
-from ..compilation import jit
 from ..precision import require_float64
 from ..progress import Progress
 from .events import BRANCH_POINT, FOLD, refined
-from .system import Place, System, Unknowns, corrected
+from .system import Place, System, Unknowns, corrected, seen_at, slope_at
 
 # Refuse a step if the cosine between the tangents at its ends is below the first value; lengthen the next step if it
 # is above the second.
@@ -43,8 +42,6 @@ _BESIDE = 0.05
 _FAR = 1e8
 # A curve ends after this many steps in which the parameter does not change.
 _STANDING = 3
-
-_seen = jit(lambda system, u: system.seen(u))
 
 
 @checked_arguments
@@ -194,7 +191,7 @@ class Tracer:
         self.system = self.system.framed(start)
         axis = np.append(np.zeros(len(start) - 1), float(direction))
         units = np.asarray(self.system.units(start))
-        slope = np.asarray(_slope(self.system, start)) * units
+        slope = np.asarray(slope_at(self.system, start)) * units
         if np.isfinite(slope).all() and np.linalg.cond(slope[:, :-1]) > 1 / _ON:
             _, sizes, directions = np.linalg.svd(slope)
             null = directions[np.append(sizes, 0) <= _ON * sizes[0]]
@@ -322,7 +319,7 @@ class Tracer:
 
     def dataset(self) -> xr.Dataset:
         """Label the points."""
-        rows = [jax.device_get(_seen(self.system, u)) for u, _ in self.points]
+        rows = [jax.device_get(seen_at(self.system, u)) for u, _ in self.points]
         variables: dict[str, Any] = {
             "event": ("point", np.array([kind for _, kind in self.points], dtype=str)),
             "unknowns": (("point", "unknown"), np.stack([u for u, _ in self.points])),
@@ -332,9 +329,6 @@ class Tracer:
             variables[name] = (("point", *axes), np.stack([row[name] for row in rows]))
         data = xr.Dataset(variables, attrs={"parameter": self.name(-1), "ended": self.ended})
         return data.set_coords(self.name(-1)) if self.name(-1) in data else data
-
-
-_slope = jit(lambda system, u: jax.jacfwd(system.residual)(u))
 
 
 def _kinds(found: Sequence[_Found]) -> list[_Found]:

@@ -19,8 +19,8 @@ from jaxtyping import Array, Float
 from sympy import Expr, Symbol
 
 from ..checks import Count, checked_arguments, checked_number, refuse_traced, shown
-from ..compilation import jit
 from ..curve import System, trace
+from ..curve.system import slope_at
 from ..curve.tracing import checked_bounds
 from .action import Action
 from .bound_action import BoundAction, Values, bind, place_of
@@ -205,7 +205,7 @@ def _lengths(system: StationaryPoints, start: np.ndarray, width: float, largest:
     coordinates are relative changes, with unit one.
     """
     units = np.append(np.ones(len(start) - 1), largest / _LARGEST)
-    slope = np.asarray(_slope(system, start))
+    slope = np.asarray(slope_at(system, start))
     with np.errstate(all="ignore"):
         try:
             moves = np.abs(np.linalg.solve(slope[:, :-1], slope[:, -1])) * width
@@ -214,11 +214,6 @@ def _lengths(system: StationaryPoints, start: np.ndarray, width: float, largest:
     real = np.maximum(np.abs(start[:-1]), np.where(np.isfinite(moves), moves, 0.0))
     units[:-1] = np.where(system.bound.is_real & (real > 0), real, 1.0)
     return units
-
-
-@jit
-def _slope(system: StationaryPoints, u: Array) -> Array:
-    return jax.jacfwd(system.residual)(u)
 
 
 def near(branch: xr.Dataset, value: float | int) -> tuple[dict[str, Any], ...]:

@@ -17,7 +17,7 @@ from sympy import Expr
 from ..checks import Count, Index, by_name, checked_arguments, counted, refuse_traced
 from ..compilation import jit
 from ..curve import BRANCH_POINT, FOLD, trace
-from ..curve.system import Place, corrected
+from ..curve.system import Place, corrected, seen_at, slope_at
 from ..curve.tracing import checked_bounds
 from ..progress import Progress
 from .action import Action
@@ -137,13 +137,10 @@ def transition(solution: Solution, other: Solution, parameter: Expr | str, bound
     place = jax.device_get(corrected(system, unknowns, axis, system.lengths))
     if not place.is_near(np.inf):
         raise ValueError(f"the solutions coexist next to {name} = {value:.6g}, but Newton's method failed there")
-    found = jax.device_get(_seen(system, place.u))
+    found = jax.device_get(seen_at(system, place.u))
     both = {key: (("solution", *_axes(key, found[key])), found[key]) for key in solution.order_parameters}
     data = {"kind": label, name: found[name], "error": found["error"] * system.lengths[-2], **both}
     return xr.Dataset({**data, "action": ("solution", found["action"])}, attrs={"transition": name})
-
-
-_seen = jit(lambda system, u: system.seen(u))
 
 
 def _axes(name: str, values: np.ndarray) -> list[str]:
@@ -406,7 +403,7 @@ class _Diagram:
         spread = [np.linalg.norm(np.ptp(system.points(np.asarray(at)), axis=0)) for at in (unknowns, place.u)]
         if system.kind == COEXISTENCE and spread[1] < spread[0] / 2:
             return
-        seen = jax.device_get(_seen(system, place.u))
+        seen = jax.device_get(seen_at(system, place.u))
         # The curvature that vanishes on other lines has either sign next to them.
         allowed = [self.index] if system.kind == COEXISTENCE else [self.index, self.index - 1]
         if not np.isin(seen["negative"], allowed).all() or self.is_known(system, place, seen):
@@ -546,7 +543,7 @@ class _Diagram:
 
         def at(share: float) -> tuple[dict, Solution | None]:
             place = _nearest(line.system, begin + share * (end - begin))
-            seen = jax.device_get(_seen(line.system, place.u))
+            seen = jax.device_get(seen_at(line.system, place.u))
             here = {name: float(seen[name]) for name in self.ranges}
             own = {name: seen[name][0] for name in third}
             return {**seen, "unknowns": np.asarray(place.u)}, self.minimum(here, third, own)
@@ -618,7 +615,7 @@ class _Diagram:
 @jit
 def _nearest(system: Boundary, unknowns: np.ndarray) -> Place:
     """Solve near approximate unknowns, with corrections in all directions in which the equations change."""
-    slope = jax.jacfwd(system.residual)(unknowns) * system.lengths
+    slope = slope_at(system, unknowns) * system.lengths
     return corrected(system, unknowns, jax.numpy.linalg.svd(slope)[2][-1], system.lengths)
 
 
