@@ -116,7 +116,7 @@ class Cycles(System):
         return jax.vmap(of_point, (0, None))(self.points(u), u[-1])
 
     def multipliers(self, u: Unknowns) -> Complex[Array, " state"]:
-        """Return the eigenvalues of the product of the Jacobians."""
+        """Return the eigenvalues of the product of the Jacobians, by decreasing modulus."""
 
         def multiply(product, jacobian):
             return jacobian @ product, None
@@ -124,7 +124,8 @@ class Cycles(System):
         jacobians = self.jacobians(u)
         product, _ = jax.lax.scan(multiply, jnp.eye(jacobians.shape[1]), jacobians)
         # Second derivatives of events need derivatives of eigenvectors.
-        return jax.lax.linalg.eig(product, compute_left_eigenvectors=False, enable_eigvec_derivs=True)[0]
+        found = jax.lax.linalg.eig(product, compute_left_eigenvectors=False, enable_eigvec_derivs=True)[0]
+        return found[jnp.lexsort((-found.imag, -jnp.abs(found)))]
 
     def tests(self, u, tangent):
         multipliers = self.multipliers(u)
@@ -142,13 +143,12 @@ class Cycles(System):
 
     def seen(self, u):
         multipliers = self.multipliers(u)
-        order = jnp.lexsort((-multipliers.imag, -jnp.abs(multipliers)))
-        moduli = jnp.abs(multipliers)[order]
+        moduli = jnp.abs(multipliers)
         return {
             "parameter": u[-1],
             "points": self.points(u),
             "multiplier_modulus": moduli,
-            "multiplier_angle": jnp.angle(multipliers)[order],
+            "multiplier_angle": jnp.angle(multipliers),
             "stable": moduli[0] < 1 - _ON_CIRCLE,
         }
 
@@ -198,11 +198,10 @@ def _cycle(system: Cycles, u: Unknowns) -> Cycle:
         raise NoCycleError(
             f"the cycle found from the guess has period {shortest}, of which {system.period} is a multiple"
         )
-    multipliers = np.asarray(_multipliers(system, u))
+    multipliers = _multipliers(system, u)
     if not np.isfinite(multipliers).all():
         raise NoCycleError(f"the derivatives of the map are not finite on the orbit at parameter {float(u[-1]):.12g}")
-    order = np.lexsort((-multipliers.imag, -np.abs(multipliers)))
-    return Cycle(points, u[-1], jnp.asarray(multipliers[order]))
+    return Cycle(points, u[-1], multipliers)
 
 
 @jit
