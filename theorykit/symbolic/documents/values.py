@@ -1,16 +1,12 @@
 """Write numbers, array sizes, matrices and curves in a few characters, for views of objects."""
 
-import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-from jaxtyping import Float
 
-from .document import Table, Text, verbatim
+from .document import Text, verbatim
 
-# Maximum number of rows of a matrix whose entries are shown.
-_ROWS = 8
 # Number of values that a sketch of a curve shows.
 _BARS = 60
 _LEVELS = "▁▂▃▄▅▆▇█"
@@ -38,23 +34,6 @@ def brief(values: Any, most: int = 6) -> str:
     flat = array.ravel()
     more = f", ... ({flat.size} in all)" if flat.size > most else ""
     return ", ".join(f"{value:.4g}" for value in flat[:most]) + more
-
-
-def data_size(size: float | int) -> str:
-    """Write a number of bytes in a suitable unit."""
-    power = min(int(math.log(max(size, 1), 1000)), 4)
-    return f"{size / 1000**power:.3g} {('bytes', 'kB', 'MB', 'GB', 'TB')[power]}"
-
-
-def matrix_table(name: str, matrix: Float[np.ndarray, "rows columns"], labels: Sequence[str] = ()) -> Table:
-    """Write the entries of a small symmetric matrix, or the ranges of entries of a large one."""
-    rows = len(matrix)
-    if rows <= _ROWS:
-        labels = [*map(verbatim, labels)] or [str(row) for row in range(1, rows + 1)]
-        entries = ((label, *(f"{entry:.4g}" for entry in row)) for label, row in zip(labels, matrix, strict=True))
-        return Table(tuple(entries), (name, *labels))
-    off = number(matrix[~np.eye(rows, dtype=bool)], 4)
-    return Table(((name, f"{rows:,} x {rows:,}, diagonal {number(np.diagonal(matrix), 4)}, off the diagonal {off}"),))
 
 
 def sketch(values: Any, caption: str) -> Text:
