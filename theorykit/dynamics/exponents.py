@@ -142,8 +142,8 @@ def spectrum_of(growth: Float[Array, "blocks exponents"]) -> LyapunovSpectrum:
 def growth_of(step, start, parameter, tangents, length, blocks, coordinates):
     """Return the mean growth (blocks, exponents) of perturbations, minus infinity for unresolved ones.
 
-    A short part of the orbit is run again, without and with noise above rounding. What the noise changes is not
-    resolved.
+    A short part of the orbit is run again, without and with noise above rounding. Exponents that the noise
+    changes are not resolved.
     """
     rng = np.random.default_rng(_SEED)
     drawn = jax.tree.map(lambda leaf: rng.standard_normal(leaf.shape), tangents)

@@ -174,7 +174,7 @@ def kernel(problem: Problem, order_parameters: PointLike, other: Features | None
     """
     problem = as_problem(problem, needs_labels=False)
     if problem.data.replaces:
-        raise ValueError("kernel needs training features, not second moments")
+        raise ValueError("kernel needs training features, but data has the rows that replace batches")
     features = problem.data.features
     other = features if other is None else problem.test_features(other, "other features")
     return _kernel(problem.point(order_parameters, singular=True).first, features, other)

@@ -124,7 +124,7 @@ class Kernel(eqx.Module):
         return weight[:, None] * curvature * weight
 
     def operations(self) -> float:
-        """Count the operations of K and its gradient, in those of products of matrices."""
+        """Count the operations of K and its gradient, in units of operations in products of matrices."""
         if self.pairs is not None:
             return _TRAFFIC * 4 * self.pairs.size * self.outputs**2
         return 3.0 * self.rows**2 * math.prod(self.features.shape[1:])
