@@ -147,8 +147,8 @@ def _rotated(features, labels, decomposes: bool):
 
 
 def shared_size(size: int) -> int:
-    """Round a size up to 8, ..., 15 times a power of two."""
-    step = 2 ** max(0, (size - 1).bit_length() - 4)
+    """Round a size up to 16, ..., 31 times a power of two."""
+    step = 2 ** max(0, (size - 1).bit_length() - 5)
     return step * -(-size // step)
 
 
