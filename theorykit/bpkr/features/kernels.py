@@ -8,6 +8,7 @@ Entries of U_1 on and above the diagonal are in the order of `numpy.triu_indices
 from __future__ import annotations
 
 import math
+from itertools import pairwise
 
 import equinox as eqx
 import jax
@@ -75,7 +76,7 @@ class Kernel(eqx.Module):
         # Compute the blocks on and below the diagonal.
         bounds = np.linspace(0, len(self.features), _BLOCKS + 1).astype(int)
         blocks = []
-        for start, end in zip(bounds[:-1], bounds[1:], strict=True):
+        for start, end in pairwise(bounds):
             block = kernel_between(u1, self.features[start:end], self.features[:end])
             blocks.append(jnp.pad(block, ((0, 0), (0, self.rows - block.shape[1]))))
         lower = jnp.concatenate(blocks)
