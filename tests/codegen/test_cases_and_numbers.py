@@ -28,7 +28,7 @@ from theorykit.symbolic import (
     sum_of_entries,
     trace,
 )
-from theorykit.symbolic.documents.mathml import mathml
+from theorykit.symbolic.documents.page import mathml
 
 X, Y = sp.Symbol("x", real=True), sp.Symbol("y", real=True)
 HUBER = sp.Piecewise((X**2 / 2, sp.And(X < 1, X > -1)), (abs(X) - sp.Rational(1, 2), True))

@@ -30,7 +30,7 @@ from sympy import (
 from tests.expressions import assert_close
 from theorykit.codegen import average_errors, compile_expressions, interpret
 from theorykit.symbolic import GaussianAverage, gradient, latex, moreau, proximal
-from theorykit.symbolic.documents.mathml import mathml
+from theorykit.symbolic.documents.page import mathml
 from theorykit.symbolic.envelopes import MoreauEnvelope, derivative
 
 X, OMEGA, Y = symbols("x omega y", real=True)

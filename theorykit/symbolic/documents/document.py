@@ -1,43 +1,34 @@
-"""Documents of headings, text, equations and lists, written as Markdown, as LaTeX or as text for a terminal.
+"""Documents of headings, text, equations and lists, written as Markdown, LaTeX or text for a terminal.
 
-As in Markdown, text may contain inline mathematics between dollar signs, `code` in backquotes, and **bold** words. A
-backslash before a punctuation mark makes it an ordinary character. Names that a user chose go through `verbatim`.
+Text may contain inline mathematics between dollar signs, `code` in backquotes, and **bold** words. A backslash before a
+punctuation mark makes it an ordinary character. Names that a user chose go through `verbatim`.
 """
 
 import html
 import re
 import textwrap
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import partial
-from typing import Annotated, Any, get_args
 
-from ...checks import check_fields, checked_instance, checked_sequence, checked_whole_number
+from ...checks import checked_sequence, shown
 from ..notation import escaped
 from .lines import NUMBER, TEXT_WIDTH, broken, width
 
-# In Markdown, break an equation before its relation if its left side is longer than this, in characters of LaTeX.
+# In Markdown, break an equation before its relation if its left side has more characters of LaTeX.
 _LONG_LEFT = 60
 # Width of text in a terminal, in characters.
 _COLUMNS = 100
 # An escaped character, code, a formula, bold words, or other text. Stars after a word or a bracket denote a power.
 _MARKUP = re.compile(
-    r"\\([!-/:-@[-`{-~])|`([^`]+)`|\$((?:\\.|[^\\$])+)\$|(?<![\w)\]])\*\*(.+?)\*\*(?!\w)|([^\\`$*]+|.)", re.DOTALL
+    r"\\([!-/:-@[-`{-~])|`([^`]+)`|\$((?:\\.|[^\\$])+)\$|(?<![\w)\]])\*\*(.+?)\*\*(?!\w)|([^\\`$*]+|.)",
+    re.DOTALL,
 )
-_Level = Annotated[int, partial(checked_whole_number, least=1, most=6)]
-
-
-class Part:
-    """Part of a document. Its fields are checked."""
-
-    def __post_init__(self):
-        check_fields(self)
 
 
 @dataclass(frozen=True)
-class Heading(Part):
-    """Heading. Level 1 is the title of the document.
+class Heading:
+    """Heading of a level from 1 to 6. Level 1 is the title of the document.
 
     Example:
         >>> from theorykit.symbolic import Heading, Text, as_markdown
@@ -46,18 +37,18 @@ class Heading(Part):
     """
 
     text: str
-    level: "_Level" = 2
+    level: int = 2
 
 
 @dataclass(frozen=True)
-class Text(Part):
+class Text:
     """Paragraph."""
 
     text: str
 
 
 @dataclass(frozen=True)
-class Equation(Part):
+class Equation:
     """Displayed equation.
 
     - `left`, `right`: both sides, in LaTeX.
@@ -76,19 +67,20 @@ class Equation(Part):
 
     @property
     def numbered(self) -> str:
-        """Return the relation and the right side, with the equation number of the source."""
-        return rf"{self.relation} {self.right}" + (rf" \qquad ({self.source})" if self.source else "")
+        """Return the relation and the right side, with the number in the paper."""
+        source = rf" \qquad ({self.source})" if self.source else ""
+        return f"{self.relation} {self.right}{source}"
 
 
 @dataclass(frozen=True)
-class Items(Part):
+class Items:
     """List of short texts."""
 
     items: tuple[str, ...]
 
 
 @dataclass(frozen=True)
-class Folded(Part):
+class Folded:
     """Parts that a page or a notebook hides under one line of text. A terminal always hides them.
 
     - `summary`: the line of text.
@@ -104,15 +96,15 @@ class Folded(Part):
 
 
 @dataclass(frozen=True)
-class Table(Part):
-    """Rows of short texts under a `header`. Without a header, the first column contains the names of the rows."""
+class Table:
+    """Rows of short texts. Without a `header`, the first column contains the names of the rows."""
 
     rows: tuple[tuple[str, ...], ...]
     header: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
-class Code(Part):
+class Code:
     """Source code, shown verbatim."""
 
     text: str
@@ -122,17 +114,10 @@ Block = Heading | Text | Equation | Items | Folded | Table | Code
 """Union of all parts of a document."""
 
 
-def checked_blocks(blocks: Iterable[Block]) -> list[Block]:
-    """Return a list of blocks after checking that it is a non-empty sequence of parts."""
-    found = checked_sequence("blocks", blocks, "parts of a document")
-    if not found:
-        raise ValueError("blocks must not be empty")
-    return [checked_instance(f"blocks[{i}]", value, get_args(Block)) for i, value in enumerate(found)]
-
-
 def verbatim(text: object) -> str:
-    """Return text that is shown as it is: no character of a user's name or message is read as markup."""
-    return re.sub(r"[\\`*_$<>|\[\]#~&]", r"\\\g<0>", re.sub(r"\s*[\r\n]\s*", " ", str(text)))
+    """Return text that is shown as it is: no character is read as markup."""
+    one_line = re.sub(r"\s*[\r\n]\s*", " ", str(text))
+    return re.sub(r"[\\`*_$<>|\[\]#~&]", r"\\\g<0>", one_line)
 
 
 def code(text: str) -> str:
@@ -140,121 +125,127 @@ def code(text: str) -> str:
     return verbatim(text) if set(text) & set("`\n") else f"`{text}`"
 
 
-def inline(
-    text: str,
-    plain: Callable[[str], str],
-    code: Callable[[str], str],
-    formula: Callable[[str], str],
-    bold: str,
-    literal: Callable[[str], str] | None = None,
-) -> str:
-    """Write text with a function for each kind of markup. `bold` has a place {} for the words."""
+class Format:
+    """A format: one method per kind of part and per kind of markup. By default, markup is removed."""
 
-    def bold_words(words: str) -> str:
-        return bold.format(inline(words, plain, code, formula, bold, literal))
+    between, bold = "\n", "{}"
 
-    kinds = (literal or plain, code, formula, bold_words, plain)
-    return _MARKUP.sub(lambda found: kinds[found.lastindex - 1](found[found.lastindex]), text)
+    def plain(self, text: str) -> str:
+        """Write ordinary text."""
+        return text
+
+    def literal(self, character: str) -> str:
+        """Write an escaped character."""
+        return self.plain(character)
+
+    code = formula = plain
+
+    def inline(self, text: str) -> str:
+        """Write text with markup."""
+        kinds = self.literal, self.code, self.formula, self._bold, self.plain
+        return _MARKUP.sub(lambda found: kinds[found.lastindex - 1](found[found.lastindex]), text)
+
+    def _bold(self, words):
+        return self.bold.format(self.inline(words))
+
+    def write(self, blocks: Iterable[Block]) -> str:
+        """Write parts of a document."""
+        blocks = checked_sequence("blocks", blocks, "parts of a document")
+        for each in blocks:
+            if not isinstance(each, Block):
+                raise TypeError(f"blocks must be parts of a document, got {shown(each)}")
+        return self.between.join(getattr(self, type(each).__name__)(each) for each in blocks)
+
+    def Text(self, block):
+        return self.inline(block.text)
+
+    def Folded(self, block):
+        return self.write((Text(block.summary), *block.parts))
 
 
-def write(blocks: Iterable[Block], form: Mapping[type, Callable[[Any], str]]) -> Iterator[str]:
-    """Yield the written parts of a document. `form` has a function for each kind of part.
+class _Summary(Format):
+    """The line of an element of HTML, in which Markdown is not read."""
 
-    Without a function for folded parts, these are written in full.
-    """
-    for block in blocks:
-        if isinstance(block, Folded) and Folded not in form:
-            yield from write((Text(block.summary), *block.parts), form)
-        else:
-            yield form[type(block)](block)
+    bold = "<b>{}</b>"
+    plain = staticmethod(html.escape)
+    code = staticmethod(lambda text: f"<code>{html.escape(text)}</code>")
+    formula = staticmethod(lambda latex: f"${html.escape(latex)}$")
 
 
-def as_markdown(blocks: "Iterable[Block]", fold: bool = False) -> str:
-    """Write the document as Markdown, with equations between double dollar signs.
+class _Markdown(Format):
+    between, bold = "\n\n", "**{}**"
+    code = staticmethod("`{}`".format)
+    formula = staticmethod("${}$".format)
 
-    Set `fold` to hide folded parts, as a notebook can.
-    """
-
-    def written(text: str) -> str:
+    def literal(self, character):
         # A dollar sign inside an element cannot begin a formula, in notebooks and on GitHub.
-        literal = lambda each: "<span>$</span>" if each == "$" else f"\\{each}"  # noqa: E731
-        return inline(text, str, "`{}`".format, "${}$".format, "**{}**", literal)
+        return "<span>$</span>" if character == "$" else f"\\{character}"
 
-    def equation(block: Equation) -> str:
+    def Heading(self, block):
+        return f"{'#' * block.level} {self.inline(block.text)}"
+
+    def Items(self, block):
+        return "\n".join(f"- {self.inline(item)}" for item in block.items)
+
+    def Equation(self, block):
         if len(block.left) <= _LONG_LEFT:
             return f"$${block.left} {block.numbered}$$"
         return rf"$$\begin{{aligned}}& {block.left} \\ &\quad {block.numbered}\end{{aligned}}$$"
 
-    def table(block: Table) -> str:
+    def Table(self, block):
         columns = len(block.rows[0])
         rows = [block.header or ("",) * columns, ("---",) * columns, *block.rows]
-        return "\n".join(f"| {' | '.join(map(written, row))} |" for row in rows)
+        return "\n".join(f"| {' | '.join(map(self.inline, row))} |" for row in rows)
 
-    def folded(block: Folded) -> str:
-        # Markdown is not read within the line of the summary.
-        code = lambda text: f"<code>{html.escape(text)}</code>"  # noqa: E731
-        summary = inline(block.summary, html.escape, code, lambda latex: f"${html.escape(latex)}$", "<b>{}</b>")
-        parts = "\n\n".join(write(block.parts, form))
-        return f"<details{' open' if block.is_open else ''}><summary>{summary}</summary>\n\n{parts}\n\n</details>"
-
-    form = {
-        Heading: lambda block: f"{'#' * block.level} {written(block.text)}",
-        Text: lambda block: written(block.text),
-        Items: lambda block: "\n".join(f"- {written(item)}" for item in block.items),
-        Equation: equation,
-        Table: table,
-        Code: lambda block: f"```python\n{block.text}```",
-    }
-    if checked_instance("fold", fold, bool):
-        form[Folded] = folded
-    return "\n\n".join(write(checked_blocks(blocks), form)) + "\n"
+    def Code(self, block):
+        return f"```python\n{block.text}```"
 
 
-def as_latex(blocks: "Iterable[Block]", fragment: bool = False) -> str:
-    """Write the document as a LaTeX article that needs only amsmath. Each equation has a label.
+class _Notebook(_Markdown):
+    def Folded(self, block):
+        is_open = " open" if block.is_open else ""
+        summary = f"<summary>{_Summary().inline(block.summary)}</summary>"
+        return f"<details{is_open}>{summary}\n\n{self.write(block.parts)}\n\n</details>"
 
-    Equations are broken into lines that fit the text width of an article. Set `fragment` to get only the body of the
-    document, for `\\input`.
-    """
 
-    def formula(latex: str) -> str:
+def as_markdown(blocks: Iterable[Block], fold: bool = False) -> str:
+    """Write the document as Markdown. Set `fold` to hide folded parts, as a notebook can."""
+    return (_Notebook() if fold else _Markdown()).write(blocks) + "\n"
+
+
+class _Latex(Format):
+    between, bold = "", r"\textbf{{{}}}"
+    plain = staticmethod(escaped)
+
+    def code(self, text):
+        return rf"\texttt{{{escaped(text)}}}"
+
+    def formula(self, latex):
         # Use plain brackets, because LaTeX does not break lines between \left and \right.
         return "${}$".format(re.sub(r"\\(left|right)(?=[()\[\]])", "", latex))
 
-    def written(text: str) -> str:
-        return inline(text, escaped, lambda code: rf"\texttt{{{escaped(code)}}}", formula, r"\textbf{{{}}}")
-
-    def heading(block: Heading) -> str:
+    def Heading(self, block):
         command = {1: "section*", 2: "subsection*"}.get(block.level, "subsubsection*")
-        return f"\n\\{command}{{{written(block.text)}}}\n"
+        return f"\n\\{command}{{{self.inline(block.text)}}}\n"
 
-    def items(block: Items) -> str:
-        lines = "\n".join(rf"\item {written(text)}" for text in block.items)
+    def Text(self, block):
+        return f"\n{self.inline(block.text)}\n"
+
+    def Items(self, block):
+        lines = "\n".join(rf"\item {self.inline(text)}" for text in block.items)
         return f"\n\\begin{{itemize}}\n{lines}\n\\end{{itemize}}\n"
 
-    def table(block: Table) -> str:
+    def Equation(self, block):
+        # No empty line before, so that no page break separates the equation from its paragraph.
+        return align_environment([block])
+
+    def Table(self, block):
         rows = [block.header, *block.rows] if block.header else block.rows
-        lines = " \\\\\n".join(" & ".join(map(written, row)) for row in rows)
+        lines = " \\\\\n".join(" & ".join(map(self.inline, row)) for row in rows)
         return f"\n\\begin{{tabular}}{{{'l' * len(rows[0])}}}\n{lines}\n\\end{{tabular}}\n"
 
-    form = {
-        Heading: heading,
-        Text: lambda block: f"\n{written(block.text)}\n",
-        Items: items,
-        # Write an equation in the preceding paragraph, so that no page break separates the two.
-        Equation: lambda block: align_environment([block]),
-        Table: table,
-        Code: lambda block: f"\\begin{{verbatim}}\n{block.text}\\end{{verbatim}}\n",
-    }
-    met: Counter[str] = Counter()
-
-    def unique(label: re.Match[str]) -> str:
-        met[label[1]] += 1
-        return label[0] if met[label[1]] == 1 else rf"\label{{{label[1]}:{met[label[1]]}}}"
-
-    body = "".join(write(checked_blocks(blocks), form))
-    body = re.sub(r"\\label\{([^}]*)\}", unique, body)
-    return body.lstrip() if checked_instance("fragment", fragment, bool) else f"{_PREAMBLE}{body}\\end{{document}}\n"
+    def Code(self, block):
+        return f"\\begin{{verbatim}}\n{block.text}\\end{{verbatim}}\n"
 
 
 _PREAMBLE = r"""\documentclass{article}
@@ -267,16 +258,33 @@ _PREAMBLE = r"""\documentclass{article}
 """
 
 
+def as_latex(blocks: Iterable[Block], fragment: bool = False) -> str:
+    """Write the document as a LaTeX article that needs only amsmath, with labels and lines that fit its width.
+
+    Set `fragment` to get only the body of the document, for `\\input`.
+    """
+    met: Counter[str] = Counter()
+
+    def unique(label: re.Match[str]) -> str:
+        met[label[1]] += 1
+        return label[0] if met[label[1]] == 1 else rf"\label{{{label[1]}:{met[label[1]]}}}"
+
+    body = re.sub(r"\\label\{([^}]*)\}", unique, _Latex().write(blocks))
+    return body.lstrip() if fragment else f"{_PREAMBLE}{body}\\end{{document}}\n"
+
+
 def align_environment(equations: Iterable[Equation]) -> str:
-    """Write all equations, with labels, as one LaTeX `align` environment that fits the text width of an article."""
+    """Write equations, with labels, as one LaTeX `align` environment that fits the text width of an article."""
     equations = list(equations)
     aligned = max((left for each in equations if (left := width(each.left)) <= TEXT_WIDTH / 3), default=0.0)
     found = [_lines(each, aligned) for each in equations]
     if any(width(line.partition("&")[2]) > TEXT_WIDTH - aligned for lines in found for line in lines):
-        # Do not align. An equation that is wide and cannot break leaves no space next to the left sides.
+        # An equation that is wide and cannot break leaves no space next to the left sides.
         found = [_lines(each, 0.0) for each in equations]
-    labels = (rf" \label{{eq:{each.label or _label(each.left)}}}" for each in equations)
-    rows = [" \\notag \\\\\n  &\\quad ".join(lines) + label for lines, label in zip(found, labels, strict=True)]
+    rows = [
+        " \\notag \\\\\n  &\\quad ".join(lines) + rf" \label{{eq:{each.label or _label(each.left)}}}"
+        for lines, each in zip(found, equations, strict=True)
+    ]
     return "\\begin{align}\n  " + " \\\\\n  ".join(rows) + "\n\\end{align}\n"
 
 
@@ -291,38 +299,47 @@ def _lines(equation: Equation, aligned: float) -> list[str]:
 
 
 def _label(left: str) -> str:
-    words = re.findall(r"[A-Za-z0-9]+", re.sub(r"\\(frac|left|right|operatorname|[lr]angle|log)\b", " ", left))
+    left = re.sub(r"\\(frac|left|right|operatorname|[lr]angle|log)\b", " ", left)
+    words = re.findall(r"[A-Za-z0-9]+", left)
     return "-".join(words) if 0 < len(words) < 9 else "equation"
 
 
-def as_terminal_text(blocks: Iterable[Block]) -> str:
-    """Write the document as plain text for a terminal, with tables in columns, formulas in LaTeX, and no markup."""
-
-    def formula(latex: str) -> str:
+class _Terminal(Format):
+    def formula(self, latex):
         # Remove the braces and commands of LaTeX, for example in N_1 x N_2.
         for command, text in ((r"\times", "x"), (r"\mathbb", ""), (r"\succeq", ">="), (r"\succ", ">")):
             latex = latex.replace(command, text)
         return re.sub(r"\\(?:left|right)|[{}\\]", "", latex)
 
-    def plain(text: str) -> str:
-        return inline(text, str, str, formula, "{}")
-
-    def wrapped(text: str, indent: str = "") -> str:
+    def wrapped(self, text, indent=""):
         unbroken = {"break_long_words": False, "break_on_hyphens": False}
-        return textwrap.fill(plain(text), _COLUMNS, subsequent_indent=indent, **unbroken)
+        return textwrap.fill(self.inline(text), _COLUMNS, subsequent_indent=indent, **unbroken)
 
-    def table(block: Table) -> str:
-        rows = [tuple(map(plain, row)) for row in ((block.header, *block.rows) if block.header else block.rows)]
+    def Heading(self, block):
+        return self.inline(block.text)
+
+    def Text(self, block):
+        return self.wrapped(block.text)
+
+    def Items(self, block):
+        return "\n".join(self.wrapped(f"- {item}", "  ") for item in block.items)
+
+    def Equation(self, block):
+        return block.plain or f"{block.left} {block.relation} {block.right}"
+
+    def Table(self, block):
+        rows = [block.header, *block.rows] if block.header else block.rows
+        rows = [tuple(map(self.inline, row)) for row in rows]
         widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
         return "\n".join("  ".join(map(str.ljust, row, widths)).rstrip() for row in rows)
 
-    form = {
-        Heading: lambda block: plain(block.text),
-        Text: lambda block: wrapped(block.text),
-        Items: lambda block: "\n".join(wrapped(f"- {item}", "  ") for item in block.items),
-        Equation: lambda block: block.plain or f"{block.left} {block.relation} {block.right}",
-        Table: table,
-        Code: lambda block: block.text,
-        Folded: lambda block: plain(block.summary),
-    }
-    return "\n".join(write(checked_blocks(blocks), form))
+    def Code(self, block):
+        return block.text
+
+    def Folded(self, block):
+        return self.inline(block.summary)
+
+
+def as_terminal_text(blocks: Iterable[Block]) -> str:
+    """Write the document as plain text: tables in columns, formulas in LaTeX, no markup."""
+    return _Terminal().write(blocks)
