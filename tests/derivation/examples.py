@@ -186,9 +186,9 @@ _PARTS = {
     ),
     "gaussian_density": (
         "density",
-        Trace(j.T * M * j) / scale,
+        Trace(j.T * M * j) / scale - Trace(j.T * j) + 2 * I * Trace(j.T * w),
         LogDet(M) - n * log(scale) + scale * Trace(w.T * inverse(M) * w),
-        claims.GaussianDensity(j, w),
+        claims.Average(j, Identity(n)),
     ),
     "gram_volume": (
         "volume",

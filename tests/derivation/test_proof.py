@@ -30,7 +30,7 @@ NUMERIC = {
     "gaussian_average of a linear form": "an average",
     "gaussian_equivalence": "an average",
     RELU: "an average",
-    "gaussian_density": "a density",
+    "gaussian_density": "an average",
     "gram_volume": "a volume",
     "gram_volume with given rows": "a volume",
     "riccati": "which of several solutions is positive definite",

@@ -13,10 +13,9 @@ Numbers are residues modulo p^3, which are Python integers in NumPy object array
   modulo p^2. If they do not cancel identically, they vanish by chance as rarely as their derivative
   c_1 f_1'/f_1 + ..., because a random point has random second digits.
 
-The value of a matrix symbol is a random matrix, which is symmetric if the symbol is. An identity of rational functions
-that holds for all positive definite matrices holds for all symmetric matrices. The value of a scalar symbol is the
-square of a random residue, so that its square root is also a residue. The constant pi is treated as a symbol, because
-it is transcendental.
+Symmetric symbols have symmetric values: an identity that holds for all positive definite matrices holds for all
+symmetric ones. Scalar symbols have squares as values, so that their roots are residues. The constant pi is
+transcendental, and is treated as a symbol.
 """
 
 from __future__ import annotations
@@ -61,9 +60,7 @@ class SingularPoint(ArithmeticError):
 class Residues:
     """A number or an array of numbers modulo the cube of the prime, P/q with the same denominator q for all entries.
 
-    - `entries`: the residues.
-    - `above`: bound on the degree of P in the randomly drawn numbers.
-    - `below`: bound on the degree of q.
+    - `above`, `below`: bounds on the degrees of P and q in the randomly drawn numbers.
     - `marks`: whether the value contains a logarithm or any function.
     """
 
@@ -74,7 +71,6 @@ class Residues:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Return the shape of the array."""
         return np.shape(self.entries)
 
     def __add__(self, other):
@@ -107,7 +103,6 @@ class Residues:
         return self * _residues(other) ** -1
 
     def __pow__(self, exponent):
-        """Return an integer power of every entry."""
         if exponent >= 0:
             return reduce(operator.mul, [self] * exponent, Residues(1))
         if LOGARITHM in self.marks:
@@ -122,19 +117,15 @@ class Residues:
 
     @property
     def T(self):
-        """Return the transpose."""
         return self.linear(np.transpose)
 
     def trace(self):
-        """Return the trace."""
         return self.linear(np.trace)
 
     def linear(self, function: Callable) -> Residues:
-        """Apply a function that is linear in the entries and has integer coefficients."""
         return Residues(function(self.entries) % MODULUS, self.above, self.below, self.marks)
 
     def bilinear(self, function: Callable, other: Residues) -> Residues:
-        """Apply a product."""
         if LOGARITHM in self.marks & other.marks:
             raise NotRational("a product of logarithms")
         entries = function(self.entries, other.entries) % MODULUS
@@ -153,7 +144,6 @@ class Residues:
 
     @property
     def is_zero(self) -> bool:
-        """Return whether every entry is zero."""
         return not np.any(self.entries % PRIME**2 != 0)
 
 
@@ -212,11 +202,9 @@ class Point(At):
     """Random values of symbols and expressions.
 
     - `sizes`: values of symbolic sizes.
-    - `generator`: source of random numbers.
     - `results`: values of functions that are not rational, by function and arguments.
     - `degrees`: bounds on the degrees of these arguments.
-    - `origin`, `changed`: a point that differs only in symbols with these names. `values` are their values, if they are
-      not random.
+    - `origin`, `changed`: a point that differs only in symbols with these names. `values` are theirs, if not random.
     """
 
     def __init__(self, sizes: Mapping[Expr, int], seed: str):
@@ -228,11 +216,9 @@ class Point(At):
 
     @property
     def xp(self):
-        """Functions of arrays of residues."""
         return _Arrays(self)
 
     def __call__(self, node: Basic) -> Residues:
-        """Evaluate an expression. Raises `NotRational`, which names a part that is not a rational function."""
         if node not in self.known:
             same = self.origin is not None and self.changed.isdisjoint(_names(node))
             self.known[node] = self.origin(node) if same else Field.rule(type(node))(node, self)
@@ -248,7 +234,6 @@ class Point(At):
         return point
 
     def draw(self, symbol: Symbol | MatrixSymbol) -> Point:
-        """Return a point with another random value for a symbol."""
         if symbol in self.sizes:
             raise NotRational(f"another value of the size {symbol}")
         return self.where({symbol: None})
@@ -264,7 +249,6 @@ class Point(At):
         return Residues(entries, 1)
 
     def assignment(self, symbol: MatrixSymbol) -> Residues:
-        """Raise `NotRational`: a matrix of signs has no random point of the field."""
         raise NotRational("an odd or even function of entries")
 
     def slope(self, function: Callable[[Point], Residues], variable: Expr, direction: Residues) -> Residues:
@@ -278,7 +262,6 @@ class Point(At):
         return Residues(change.entries // PRIME * _reciprocal(2), change.above, change.below, change.marks)
 
     def size(self, side: Expr) -> int:
-        """Return the value of a size."""
         number = self(side).entries
         if number > _LARGEST_SIZE:
             raise NotRational(f"the size {side}, which has no whole number as its value")
@@ -333,7 +316,7 @@ def _names(node: Basic) -> frozenset[str]:
 
 @dataclass(frozen=True)
 class _Arrays:
-    """The functions of arrays of residues that rules use. Those of NumPy are linear."""
+    """Functions of arrays of residues. Those of NumPy are linear."""
 
     point: Point
 
@@ -353,12 +336,10 @@ class _Arrays:
         return apply
 
     def exp(self, exponents: Residues) -> Residues:
-        """Exponentials may be any function."""
         return self.point.of_any_function("exp", exponents)
 
     def max(self, exponents: Residues, **options: Any) -> int:
-        """Exponentials of residues do not overflow."""
-        return 0
+        return 0  # exponentials of residues do not overflow
 
 
 def _symbol(node, at):
@@ -415,46 +396,38 @@ class Field(Algebra):
 
     @staticmethod
     def number(number):
-        """Convert a rational number."""
         if not number.is_Rational:
             raise NotRational(type(number).__name__)
         return Residues(int(number.p) * _reciprocal(int(number.q)) % MODULUS)
 
     @staticmethod
     def function(row, node, at):
-        """Raise `NotRational`."""
         _refuse(node, at)
 
     @staticmethod
     def entrywise(function, *matrices):
-        """Apply a function of entries."""
         return function(*matrices)
 
     @staticmethod
     def inverse(matrix, at):
-        """Invert a matrix."""
         value = at(matrix)
         return eliminate(value, np.eye(len(value.entries), dtype=object))[0]
 
     @staticmethod
     def log_det(matrix, at):
-        """Return the logarithm of a determinant."""
         value = at(matrix)
         return eliminate(value, np.empty((len(value.entries), 0), dtype=object))[1].logarithm()
 
     @staticmethod
     def trace(matrix, at):
-        """Return the trace."""
         return at(matrix).trace()
 
     @staticmethod
     def kron(left, right):
-        """Return the Kronecker product."""
         return left.bilinear(np.kron, right)
 
     @staticmethod
     def joined(blocks, axis):
-        """Concatenate matrices. The product of all denominators is their common denominator."""
         below = sum(block.below for block in blocks)
         above = max(block.above + below - block.below for block in blocks)
         entries = np.concatenate([block.entries for block in blocks], axis)

@@ -37,11 +37,9 @@ def solve_for(equation: Expr, variable: Symbol | MatrixSymbol, ranges: Ranges = 
     """Solve `equation` = 0 for a variable.
 
     Args:
-        equation: an equation for a number, or a matrix in which a matrix variable occurs once, either alone between
-            factors or in an inverse.
+        equation: an equation for a number, or a matrix in which a matrix variable occurs once, alone or in an inverse.
         variable: the variable.
-        ranges: ranges of numbers. A number must have one solution in its range. Of several solutions, those outside it
-            for random values of all other symbols are discarded.
+        ranges: ranges of numbers. Solutions outside them, for random values of all other symbols, are discarded.
 
     Raises:
         RuleError: if there is no solution of this form, or more than one.

@@ -1,7 +1,4 @@
-"""Record of a derivation: steps with their claims, and the evidence that the claims hold.
-
-A derivation states its steps one by one: the expressions before and after, and the claim that relates them.
-"""
+"""Record of a derivation: steps with their claims, and the evidence that the claims hold."""
 
 from __future__ import annotations
 
@@ -16,14 +13,13 @@ from types import MappingProxyType
 import numpy as np
 from sympy import Expr
 
-from ..checks import check_fields, checked_arguments, checked_whole_number, counted
+from ..checks import checked_instance, checked_whole_number, counted
 from ..symbolic import Block, Heading, Text, latex
 from ..symbolic.documents.display import DisplayMixin
 from ..symbolic.documents.document import Folded, Items, Table
 from ..threads import threads_for
-from .claims import Claim, Equal, EqualUpToConstant, Show
+from .claims import Claim, Equal, EqualUpToConstant, Show, random_values
 from .field import FUNCTION, PRIME, NotRational, Point, SingularPoint
-from .sampling import random_values
 
 # Number of points to try. At some, a denominator may vanish.
 _ATTEMPTS = 3
@@ -36,10 +32,8 @@ class Step(DisplayMixin):
     """One step of a derivation, from `before` to `after`.
 
     - `rule`: name of the step.
-    - `before`: the expression from which the step starts.
-    - `after`: the expression at which it arrives.
     - `claim`: the relation between `before` and `after`.
-    - `equations`: the number of the corresponding equation in the paper.
+    - `equations`: number of the equation in the paper.
     - `assumptions`: limits that were taken and the conditions for them, in words.
     - `definitions`: symbols that the step introduces, with their values.
     - `section`: the part of the derivation to which the step belongs.
@@ -55,16 +49,12 @@ class Step(DisplayMixin):
     section: str = ""
 
     def __post_init__(self):
-        check_fields(self)
+        for name, kind in (("before", Expr), ("after", Expr), ("claim", Claim)):
+            checked_instance(name, getattr(self, name), kind)
 
     def _view(self):
-        yield replace(_step_block(self, None), is_open=True)
+        yield replace(_step_block(self), is_open=True)
 
-    def _repr_latex_(self) -> str:
-        formula = self.claim.statement(latex(self.before), latex(self.after), latex)
-        return rf"$\displaystyle {formula.left} {formula.relation} {formula.right}$"
-
-    @checked_arguments
     def error(self, sizes: Mapping[Expr, int], rng: np.random.Generator) -> float:
         """Return the error of the claim at random values of its symbols, in units of its tolerance.
 
@@ -72,9 +62,6 @@ class Step(DisplayMixin):
             sizes: a whole number for every symbolic size.
             rng: random number generator.
         """
-        return self._error(sizes, rng)
-
-    def _error(self, sizes, rng):
         for _ in range(_DRAWS):
             values = random_values(self.claim.expressions(self.before, self.after), sizes, rng)
             with np.errstate(invalid="ignore", divide="ignore"):
@@ -86,31 +73,17 @@ class Step(DisplayMixin):
 
 @dataclass
 class Recorder:
-    """A derivation in progress.
-
-    - `steps`: the steps so far.
-    - `section`, `equations`, `assumptions`: fields of `Step` for the next steps.
-    """
+    """A derivation in progress: its `steps` so far, and fields of `Step` for the next ones."""
 
     steps: list[Step] = field(default_factory=list)
     section: str = ""
     equations: str = ""
     assumptions: tuple[str, ...] = ()
 
-    def __post_init__(self):
-        check_fields(self)
-
     def say(self, rule: str, before: Expr, after: Expr, claim: Claim, **record) -> Expr:
-        """State that `claim` holds between `before` and `after`, append this step, and return `after`.
+        """Append the step from `before` to `after`, and return `after`.
 
-        Equal sides of a claim of equality are no step, and are not recorded.
-
-        Args:
-            rule: name of the step.
-            before: the expression from which the step starts.
-            after: the expression at which it arrives.
-            claim: the relation between the two.
-            **record: fields of `Step` that replace the recorder's fields.
+        Equal sides of a claim of equality are no step. The arguments, and others in `record`, are fields of `Step`.
         """
         if not (isinstance(claim, (Equal, EqualUpToConstant)) and before == after):
             kept = {"section": self.section, "equations": self.equations, "assumptions": self.assumptions}
@@ -118,16 +91,14 @@ class Recorder:
         return after
 
 
-@dataclass(frozen=True, repr=False)
-class Evidence(DisplayMixin):
-    """The result of the check of one step's claim.
+@dataclass(frozen=True)
+class Evidence:
+    """Result of the check of a step.
 
-    - `step`: the step.
-    - `error`: largest error over the trials up to the first failure, in units of the claim's tolerance.
-    - `reason`: why the claim could not be evaluated, or is false despite its small error. The error is then infinite.
-    - `chance`: bound on the probability that a false claim would have passed, if the claim was checked in exact
-      arithmetic at random points. None for checks that are only numeric.
-    - `numeric`: why the check was only numeric.
+    - `error`: largest error over the trials, in units of the claim's tolerance.
+    - `reason`: why the error is infinite: the claim could not be evaluated, or is false despite a small error.
+    - `chance`: bound on the probability that a false claim would have passed in exact arithmetic at random points.
+    - `numeric`: why the check was only numeric. Then `chance` is None.
     """
 
     step: Step
@@ -143,12 +114,8 @@ class Evidence(DisplayMixin):
 
     @property
     def proved(self) -> bool:
-        """True if the claim passed in exact arithmetic, so it holds at the sizes of the trials, up to `chance`."""
+        """True if the claim holds in exact arithmetic at the sizes of the trials, up to `chance`."""
         return self.holds and self.chance is not None
-
-    def _view(self):
-        yield replace(_step_block(self.step, None, evidence=self), is_open=True)
-        yield Text(_remark(self))
 
     def __str__(self):
         verdict = "holds" if self.holds else "FAILS"
@@ -160,7 +127,7 @@ class Evidence(DisplayMixin):
 
 
 @dataclass(frozen=True, repr=False)
-class Verification(DisplayMixin):
+class Verification:
     """Evidence for every step of a derivation."""
 
     evidence: tuple[Evidence, ...]
@@ -185,42 +152,29 @@ class Verification(DisplayMixin):
         """Largest bound on the probability that a false step among those in `proved` would have passed."""
         return max((item.chance for item in self.proved), default=0.0)
 
-    def _view(self):
-        yield from verification_blocks(self)
-        yield from (_step_block(item.step, None, evidence=item) for item in self.failures)
-
-    def __str__(self):
+    def __repr__(self):
         lines = [f"{number:3d}  {item}" for number, item in enumerate(self.evidence, 1)]
         failed, proved = len(self.failures), len(self.proved)
         verdict = f"{counted(len(lines), 'step')}, {failed or 'none'} failed"
         if proved and not failed:
-            verdict += f", {proved} of them proved at the sizes tried, with an error probability of at most "
-            verdict += written(self.chance)
+            verdict += f", {proved} of them proved at the sizes tried, {_chance(self.chance)}"
         return "\n".join([*lines, verdict])
 
 
 @dataclass(frozen=True, repr=False)
 class Derivation(DisplayMixin):
-    """The steps of a derivation.
-
-    - `steps`: the steps in order.
-    - `sizes`: for each trial of `verify`, a whole number for every symbolic size.
-    """
+    """The steps of a derivation, and `sizes`: for each trial of `verify`, a whole number for every symbolic size."""
 
     steps: tuple[Step, ...]
     sizes: tuple[Mapping[Expr, int], ...]
 
-    def __post_init__(self):
-        check_fields(self)
-
     def verify(self, seed: int = 0) -> Verification:
-        """Check every step's claim at random numbers for every set of sizes. Identities are also checked exactly."""
+        """Check every claim at random numbers for all sizes. Identities are also checked exactly."""
         return Verification(tuple(self.evidence(seed)))
 
     def evidence(self, seed: int = 0) -> Iterator[Evidence]:
-        """Yield the results of `verify` step by step. Each step is checked on demand."""
-        seed = checked_whole_number("seed", seed, least=0)
-        points = random_points(self.sizes, seed)
+        """Yield the results of `verify`, step by step."""
+        points = random_points(self.sizes, checked_whole_number("seed", seed, least=0))
         return (self._evidence(step, seed, points) for step in self.steps)
 
     @threads_for(0)  # The matrices of a check have few rows.
@@ -228,7 +182,7 @@ class Derivation(DisplayMixin):
         largest = 0.0
         for trial, sizes in enumerate(self.sizes):
             try:
-                error = step._error(sizes, np.random.default_rng([seed, trial]))
+                error = step.error(sizes, np.random.default_rng([seed, trial]))
             except ValueError as mistake:  # a determinant or factor does not exist, or shapes do not fit
                 return Evidence(step, float("inf"), str(mistake))
             if np.isnan(error):
@@ -241,8 +195,7 @@ class Derivation(DisplayMixin):
         except NotRational as found:
             return Evidence(step, largest, numeric=str(found))
         if chance is None:
-            told = f"false in exact arithmetic, though its error on numbers is {largest:.1e} of what is tolerated"
-            return Evidence(step, float("inf"), told)
+            return Evidence(step, float("inf"), f"false in exact arithmetic; error on numbers {largest:.1e} tolerances")
         return Evidence(step, largest, chance=chance)
 
     def _view(self):
@@ -259,16 +212,12 @@ class Derivation(DisplayMixin):
 
 
 def random_points(sizes: Sequence[Mapping[Expr, int]], seed: int) -> list[list[Point]]:
-    """Return random points for several sets of sizes, which all steps of a derivation share."""
-    attempts = range(_ATTEMPTS)
-    return [[Point(each, f"{seed}, {trial}, {attempt}") for attempt in attempts] for trial, each in enumerate(sizes)]
+    """Return random points for each set of sizes, which all steps of a derivation share."""
+    return [[Point(each, f"{seed}, {trial}, {i}") for i in range(_ATTEMPTS)] for trial, each in enumerate(sizes)]
 
 
 def chance_of_mistake(step: Step, points: Sequence[Sequence[Point]]) -> float | None:
-    """Bound the probability that a false claim holds at these points, or return None if the claim does not hold.
-
-    Raises `NotRational` with the reason if the claim cannot be checked exactly.
-    """
+    """Bound the probability that a false claim holds at these points. Return None if the claim does not hold."""
     degree = 0
     for attempts in points:
         for point in attempts:
@@ -298,7 +247,10 @@ def written(chance: float) -> str:
     return f"{text:.0e}".replace("e-0", "e-")
 
 
-@checked_arguments
+def _chance(chance: float) -> str:
+    return f"with an error probability of at most {written(chance)}"
+
+
 def derivation_blocks(
     derivation: Derivation,
     names: Mapping[Expr, str] = MappingProxyType({}),
@@ -310,25 +262,24 @@ def derivation_blocks(
     Args:
         derivation: the derivation.
         names: LaTeX names of symbols, as in `symbolic.latex`.
-        level: level of the headings of sections, 1 to 6.
-        verification: result of `derivation.verify()`. Each step then also has the method and error of its check.
+        level: level of the headings of sections.
+        verification: result of `derivation.verify()`, to show the method and error of each check.
 
     Raises:
         ValueError: `verification` belongs to another derivation.
     """
     if verification is not None and [item.step for item in verification.evidence] != list(derivation.steps):
         raise ValueError("verification must belong to derivation, but their steps differ")
-    checked_whole_number("level", level, least=1, most=6)
+    evidence = {} if verification is None else {id(item.step): item for item in verification.evidence}
     show, numbers = partial(latex, symbol_names=names), itertools.count(1)
     for section, steps in derivation.sections():
         if section:
             yield Heading(section, level)
         for step in steps:
-            found = () if verification is None else (item for item in verification.evidence if item.step is step)
-            yield _step_block(step, next(numbers), show, next(iter(found), None))
+            yield _step_block(step, next(numbers), show, evidence.get(id(step)))
 
 
-def _step_block(step: Step, number: int | None, show: Show = latex, evidence: Evidence | None = None) -> Folded:
+def _step_block(step: Step, number: int | None = None, show: Show = latex, evidence: Evidence | None = None) -> Folded:
     word = "Eqs." if {",", "-"} & set(step.equations) else "Eq."
     equations = f", {word} ({step.equations})" if step.equations else ""
     assumptions = f" Assumes: {'; '.join(step.assumptions)}." if step.assumptions else ""
@@ -349,11 +300,10 @@ def _remark(evidence: Evidence) -> str:
     error = evidence.error * evidence.step.claim.tolerance
     checked = f"{verdict}: error {error:.1e}, by {_how_checked(evidence.step.claim)}."
     if evidence.proved:
-        return f"{checked} Proved at these sizes, with an error probability of at most {written(evidence.chance)}."
+        return f"{checked} Proved at these sizes, {_chance(evidence.chance)}."
     return f"{checked} On numbers only: {evidence.numeric}." if evidence.numeric else checked
 
 
-@checked_arguments
 def verification_blocks(verification: Verification) -> Iterator[Block]:
     """Summarise the checks in one line per kind of claim, with the number of claims that passed exactly."""
     kinds = Counter(_how_checked(item.step.claim) for item in verification.evidence)
@@ -367,8 +317,7 @@ def verification_blocks(verification: Verification) -> Iterator[Block]:
     if verification.proved:
         exact = (
             f" {len(verification.proved)} of them are identities and are proved at the sizes tried, by exact "
-            "arithmetic at random points of a prime field. A false identity would have passed with a probability of "
-            f"at most {written(verification.chance)}."
+            f"arithmetic at random points of a prime field, {_chance(verification.chance)}."
         )
     yield Text(f"{len(verification.evidence)} steps were checked on random numbers, and {verdict}.{exact} By kind:")
     yield Items(tuple(lines))

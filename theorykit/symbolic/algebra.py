@@ -12,7 +12,6 @@ import sympy as sp
 from sympy.matrices.expressions.blockmatrix import BlockDiagMatrix
 from sympy.matrices.expressions.matexpr import MatrixExpr
 
-from ..checks import checked_matrices, checked_matrix, checked_scalar
 from .atoms import (
     LogDet,
     PartialTrace,
@@ -20,6 +19,9 @@ from .atoms import (
     SideBySide,
     SquareRoot,
     Stacked,
+    checked_matrices,
+    checked_matrix,
+    checked_scalar,
     hold,
     matrix_scalars,
     principal_block,

@@ -1,36 +1,82 @@
 """Atoms: the few expressions that a theory of random weights needs and that SymPy lacks.
 
-All atoms are ordinary SymPy expressions: immutable, hashable, and open to substitution. SymPy's own nodes (`MatMul`,
-`Inverse`, `KroneckerProduct`, `BlockMatrix`, ...) are used where they exist.
+All atoms are SymPy expressions: immutable, hashable, and open to substitution. An atom has the methods `value(at)`, its
+value in the algebra of `at`; `pullback(cotangent)`, pairs of an argument and its part of the gradient; `is_definite`, a
+proof that it is positive definite if the matrices are for which `proof` succeeds; and `_latex(printer)`.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from itertools import chain, count
 from operator import add, mul
+from typing import Any
 
 import sympy as sp
 from sympy.matrices.expressions.blockmatrix import BlockDiagMatrix, BlockMatrix
 from sympy.matrices.expressions.diagonal import DiagMatrix
 from sympy.matrices.expressions.matexpr import MatrixExpr
 
-from ..checks import (
-    Column,
-    Size,
-    SquareMatrix,
-    are_equal_sizes,
-    checked_arguments,
-    checked_column,
-    checked_expression,
-    checked_matrix,
-    checked_size,
-    checked_sizes,
-    checked_square,
-    checked_whole_number,
-)
+from ..checks import checked_instance, checked_sequence, checked_whole_number, shown
 from .notation import PRODUCT, SCALAR, enclosed, operand, operator
+
+
+def checked_expression(name: str, value: Any) -> sp.Expr:
+    """Require an expression. A finite Python number becomes a SymPy number."""
+    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    if is_number and -math.inf < value < math.inf:
+        return sp.sympify(value)
+    return checked_instance(name, value, sp.Expr)
+
+
+def checked_scalar(name: str, value: Any) -> sp.Expr:
+    """Require a scalar. A product of matrices with one entry, such as x^T K x, becomes its trace."""
+    value = checked_expression(name, value)
+    if value.is_Matrix and value.shape != (1, 1):
+        raise ValueError(f"{name} must be a scalar expression, got one of shape {value.shape}")
+    return sp.Trace(value) if value.is_Matrix else value
+
+
+def checked_matrix(name: str, value: Any) -> MatrixExpr:
+    """Require a matrix expression."""
+    return checked_instance(name, value, MatrixExpr, "a SymPy matrix expression")
+
+
+def checked_square(name: str, value: Any) -> MatrixExpr:
+    """Require a square matrix expression."""
+    if not are_equal_sizes(*checked_matrix(name, value).shape):
+        raise ValueError(f"{name} must be a square matrix expression, got {shown(value)} of shape {value.shape}")
+    return value
+
+
+def checked_column(name: str, value: Any) -> MatrixExpr:
+    """Require a matrix expression with one column."""
+    if checked_matrix(name, value).shape[1] != 1:
+        raise ValueError(f"{name} must be a column, got {shown(value)} of shape {value.shape}")
+    return value
+
+
+def checked_matrices(name: str, values: Any) -> tuple[MatrixExpr, ...]:
+    """Require at least one matrix expression."""
+    values = checked_sequence(name, values, "matrix expressions")
+    if not values:
+        raise ValueError(f"{name} must have at least one matrix expression, got none")
+    return tuple(checked_matrix(f"{name}[{i}]", each) for i, each in enumerate(values))
+
+
+def checked_size(name: str, value: Any) -> sp.Expr:
+    """Require a positive integer, or an expression that may be one."""
+    size = checked_scalar(name, value)
+    if size.is_integer is False or size.is_positive is False:
+        raise ValueError(f"{name} must be a whole number above zero, got {shown(value)}")
+    return size
+
+
+def are_equal_sizes(size: sp.Expr, other: sp.Expr) -> bool:
+    """Return whether two sizes are equal, however their products are written."""
+    return size == other or sp.expand(size - other) == 0
 
 
 class SymmetricSymbol(sp.MatrixSymbol):
@@ -44,7 +90,6 @@ class PositiveSemidefiniteSymbol(SymmetricSymbol):
     """Named symmetric positive semidefinite matrix."""
 
     def is_semidefinite(self, proof):
-        """By declaration."""
         return True
 
 
@@ -52,33 +97,31 @@ class PositiveDefiniteSymbol(PositiveSemidefiniteSymbol):
     """Named symmetric positive definite matrix, which has a Cholesky factor."""
 
     def is_definite(self, proof):
-        """By declaration."""
         return True
 
 
-@checked_arguments
-def symmetric(name: str, size: Size) -> SymmetricSymbol:
+def symmetric(name: str, size: sp.Expr | int) -> SymmetricSymbol:
     """Return a symmetric `size x size` matrix symbol that may be indefinite."""
+    size = checked_size("size", size)
     return SymmetricSymbol(name, size, size)
 
 
-@checked_arguments
-def positive_definite(name: str, size: Size) -> PositiveDefiniteSymbol:
+def positive_definite(name: str, size: sp.Expr | int) -> PositiveDefiniteSymbol:
     """Return a symmetric positive definite `size x size` matrix symbol."""
+    size = checked_size("size", size)
     return PositiveDefiniteSymbol(name, size, size)
 
 
-@checked_arguments
-def positive_semidefinite(name: str, size: Size) -> PositiveSemidefiniteSymbol:
+def positive_semidefinite(name: str, size: sp.Expr | int) -> PositiveSemidefiniteSymbol:
     """Return a symmetric positive semidefinite `size x size` matrix symbol."""
+    size = checked_size("size", size)
     return PositiveSemidefiniteSymbol(name, size, size)
 
 
 class BoundVariable(sp.Symbol):
     """Real variable that has no meaning outside the expression that binds it.
 
-    It never equals a symbol created elsewhere, even one of the same name. A symbol that is substituted into an
-    expression is therefore never confused with the bound variable.
+    It never equals a symbol created elsewhere, even one of the same name.
     """
 
     def __new__(cls, name, **assumptions):
@@ -149,7 +192,7 @@ def bound_outside(expression: sp.Expr) -> list[BoundVariable]:
 class LogDet(sp.Expr):
     """log det of a positive definite matrix, kept unexpanded.
 
-    SymPy expands the determinant of a Kronecker product into a power, which overflows. This atom is not expanded.
+    SymPy expands the determinant of a Kronecker product into a power, which overflows.
     """
 
     is_commutative = True
@@ -157,11 +200,9 @@ class LogDet(sp.Expr):
     matrix = property(lambda self: self.args[0])
 
     def value(self, at):
-        """Evaluate with the factorisation of the algebra."""
         return at.algebra.log_det(self.matrix, at)
 
     def pullback(self, cotangent):
-        """Return the gradient: the inverse of the matrix."""
         return [(self.matrix, cotangent * sp.Inverse(self.matrix).T)]
 
     precedence = SCALAR
@@ -189,7 +230,9 @@ class _PartOfTwo(FunctionOfMatrix):
     sizes = property(lambda self: self.args[1])
 
     def __new__(cls, matrix, sizes, part):
-        matrix, sizes = checked_matrix("matrix", matrix), sp.Tuple(*checked_sizes(cls.names[0], sizes))
+        checked_matrix("matrix", matrix)
+        sizes = checked_sequence(cls.names[0], sizes, "sizes", length=2)
+        sizes = sp.Tuple(*(checked_size(f"{cls.names[0]}[{i}]", size) for i, size in enumerate(sizes)))
         part = checked_whole_number(cls.names[1], part, least=0, most=1)
         size = sp.expand(cls.whole(*sizes))
         if tuple(map(sp.expand, matrix.shape)) != (size, size):
@@ -200,7 +243,6 @@ class _PartOfTwo(FunctionOfMatrix):
         return MatrixExpr.__new__(cls, matrix, sizes, sp.Integer(part))
 
     def is_definite(self, proof):
-        """Follow the matrix."""
         return proof(self.matrix)
 
 
@@ -221,14 +263,12 @@ class PartialTrace(_PartOfTwo):
         return PartialTrace(self.matrix.T, self.dimensions, self.args[2])
 
     def value(self, at):
-        """Sum over the indices of one factor."""
         outer, inner = map(at.size, self.dimensions)
         matrix = at(self.matrix)
         blocks = at.xp.reshape(matrix, (*matrix.shape[:-2], outer, inner, outer, inner))
         return at.xp.einsum("...hahb->...ab" if self.traced == 0 else "...aibi->...ab", blocks)
 
     def pullback(self, cotangent):
-        """Return the gradient, a Kronecker product. SymPy simplifies it only with the coefficient in front."""
         coefficient, rest = split_coefficient(cotangent.doit())
         identity = sp.Identity(self.traced_dimension)
         pair = (identity, rest) if self.traced == 0 else (rest, identity)
@@ -251,13 +291,11 @@ class PrincipalBlock(_PartOfTwo):
         return principal_block(self.matrix.T, self.sizes, self.index)
 
     def value(self, at):
-        """Take the rows and columns of the block."""
         split = at.size(self.sizes[0])
         kept = slice(None, split) if self.index == 0 else slice(split, None)
         return at(self.matrix)[..., kept, kept]
 
     def pullback(self, cotangent):
-        """Return the gradient, which is zero in the other block."""
         return [(self.matrix, embed(cotangent, self.sizes, self.index))]
 
     def _latex(self, printer):
@@ -273,7 +311,6 @@ class Diagonal(FunctionOfMatrix):
         return self.matrix[i, i]
 
     def value(self, at):
-        """Take the diagonal."""
         return at.xp.diagonal(at(self.matrix), 0, -2, -1)[..., None]
 
     def _latex(self, printer):
@@ -287,11 +324,9 @@ class SquareRoot(FunctionOfMatrix):
         return self
 
     def value(self, at):
-        """Evaluate with the decomposition of the algebra."""
         return at.algebra.square_root(self.matrix, at)
 
     def is_definite(self, proof):
-        """Follow the matrix."""
         return proof(self.matrix)
 
     def _latex(self, printer):
@@ -310,14 +345,13 @@ class Softmax(FunctionOfMatrix):
         return MatrixExpr.__new__(cls, checked_column("column", column))
 
     def value(self, at):
-        """Subtract the largest entry first. The result does not depend on it, so neither do derivatives."""
+        # The result does not depend on the largest entry, so neither do derivatives.
         column = at(self.column)
         largest = at.algebra.stop_gradient(at.xp.max(column, axis=-2, keepdims=True))
         weights = at.xp.exp(column - largest)
         return weights / at.xp.sum(weights, axis=-2, keepdims=True)
 
     def pullback(self, cotangent):
-        """Return the gradient by the Jacobian diag(p) - p p^T, which is symmetric."""
         return [(self.column, DiagMatrix(self) * cotangent - self * (self.T * cotangent))]
 
     def _latex(self, printer):
@@ -339,18 +373,15 @@ class _Regrouped(FunctionOfMatrix):
 
     @property
     def shape(self):
-        """Return the shape, with k times the rows or the columns."""
         shape = list(self.matrix.shape)
         shape[self.joined] = sp.expand(shape[self.joined] * self.blocks)
         shape[self.split] = _divide(shape[self.split], self.blocks)
         return tuple(shape)
 
     def value(self, at):
-        """Rearrange the blocks."""
         return at.algebra.joined(at.xp.split(at(self.matrix), at.size(self.blocks), axis=self.split), self.joined)
 
     def pullback(self, cotangent):
-        """Return the gradient, rearranged back."""
         return [(self.matrix, (SideBySide if type(self) is Stacked else Stacked)(cotangent, self.blocks))]
 
     precedence = PRODUCT
@@ -432,9 +463,10 @@ def split_coefficient(matrix: MatrixExpr) -> tuple[sp.Expr, MatrixExpr]:
     return sp.Integer(1), matrix
 
 
-@checked_arguments
-def quadratic_form(vector: Column, matrix: SquareMatrix) -> sp.Expr:
+def quadratic_form(vector: MatrixExpr, matrix: MatrixExpr) -> sp.Expr:
     """Return the scalar `vector^T matrix vector`, for a column `vector`, as the trace of a 1 x 1 product."""
+    checked_column("vector", vector)
+    checked_square("matrix", matrix)
     if not are_equal_sizes(matrix.shape[0], vector.shape[0]):
         raise ValueError(f"the matrix must have as many rows as the vector, {vector.shape[0]}, got {matrix.shape}")
     return sp.Trace(vector.T * matrix * vector)

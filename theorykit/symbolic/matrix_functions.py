@@ -10,20 +10,17 @@ from sympy.matrices.expressions.blockmatrix import BlockDiagMatrix
 from sympy.matrices.expressions.matexpr import MatrixExpr
 from sympy.printing.precedence import precedence_traditional
 
-from ..checks import (
-    are_equal_sizes,
-    checked_function,
-    checked_matrices,
-    checked_matrix,
-    checked_scalar,
-    checked_square,
-    counted,
-)
+from ..checks import checked_function
 from .atoms import (
     Diagonal,
     EntryVariable,
     FunctionOfMatrix,
     SymmetricSymbol,
+    are_equal_sizes,
+    checked_matrices,
+    checked_matrix,
+    checked_scalar,
+    checked_square,
     split_coefficient,
     with_value,
 )
@@ -57,7 +54,6 @@ class Entrywise(MatrixExpr):
         return Entrywise(self.function, *(matrix.T for matrix in self.matrices))
 
     def value(self, at):
-        """Apply the function to the entries."""
         return at.algebra.entrywise(at.function(self.function.variables, self.function.expr), *map(at, self.matrices))
 
     def _latex(self, printer):
@@ -72,11 +68,9 @@ class SumOfEntries(sp.Expr):
     matrix = property(lambda self: self.args[0])
 
     def value(self, at):
-        """Sum the entries."""
         return at.xp.sum(at(self.matrix), axis=(-2, -1))
 
     def pullback(self, cotangent):
-        """Return the gradient, a matrix of equal entries."""
         return [(self.matrix, cotangent * sp.OneMatrix(*self.matrix.shape))]
 
     precedence = SCALAR
@@ -114,15 +108,12 @@ class KernelMatrix(FunctionOfMatrix):
         return entrywise(self.function, own, self.matrix, own.T)
 
     def value(self, at):
-        """Evaluate the entries."""
         return at(self.entries)
 
     def pullback(self, cotangent):
-        """Return the gradient through the entries."""
         return [(self.entries, cotangent)]
 
     def is_semidefinite(self, proof):
-        """By assumption."""
         return True
 
     def _latex(self, printer):
@@ -215,7 +206,6 @@ class AssumedPositiveDefinite(FunctionOfMatrix):
     """
 
     def __new__(cls, matrix):
-        # A substitution may also make a matrix that is not symmetric.
         if not is_symmetric(checked_square("matrix", matrix)):
             raise ValueError(
                 f"the matrix must be provably symmetric, got {matrix}; declare its symbols with symmetric(...), "
@@ -230,15 +220,12 @@ class AssumedPositiveDefinite(FunctionOfMatrix):
         return self
 
     def value(self, at):
-        """Return the matrix. NumPy finds its smallest eigenvalue, and a Cholesky factor is NaN in JAX."""
         return at.algebra.assumed_definite(at(self.matrix))
 
     def pullback(self, cotangent):
-        """Return the gradient."""
         return [(self.matrix, cotangent)]
 
     def is_definite(self, proof):
-        """By assumption."""
         return True
 
     # Brackets are as for the matrix itself.
@@ -253,8 +240,7 @@ def assume_positive_definite(matrix: MatrixExpr) -> MatrixExpr:
     """Return the same matrix, assumed to be positive definite. A provably positive definite matrix is unchanged.
 
     Use it for `log_det` and `inverse` of a matrix that is positive definite at the solution of a theory, but not for
-    all values of its symbols. Where its Cholesky factor does not exist, the result is NaN. Solvers avoid such points,
-    and a message names the matrix.
+    all values of its symbols. Elsewhere the result is NaN, and solvers avoid such points.
 
     Raises:
         ValueError: If the matrix is not provably symmetric. Write log det(I + A K) of symmetric A and K as
@@ -273,11 +259,7 @@ def assume_positive_definite(matrix: MatrixExpr) -> MatrixExpr:
 
 def value_of(function: Callable[..., sp.Expr], variables: Sequence[EntryVariable]) -> sp.Expr:
     """Apply a function of expressions to the variables, and check that the result is a scalar."""
-    checked_function("function", function)
-    try:
-        return checked_scalar("what function returns", function(*variables))
-    except TypeError as error:
-        raise TypeError(f"function must map {counted(len(variables), 'expression')} to another: {error}") from error
+    return checked_scalar("the value of function", checked_function("function", function)(*variables))
 
 
 def _with_standard_names(function: sp.Lambda) -> sp.Lambda:
@@ -298,7 +280,7 @@ def _variables(number: int) -> tuple[EntryVariable, ...]:
 def is_positive_definite(matrix: MatrixExpr) -> bool:
     """Return True if `matrix` is provably symmetric positive definite.
 
-    An atom proves it by a method `is_definite`, to which this function is passed for the matrices in the atom.
+    An atom has a method `is_definite`, to which this function is passed.
     """
     return _is_definite(matrix, is_positive_definite)
 
