@@ -23,15 +23,7 @@ from sympy.matrices.expressions.blockmatrix import BlockDiagMatrix
 from sympy.matrices.expressions.diagonal import DiagMatrix
 
 from theorykit.derivation import Step, claims, solving
-from theorykit.symbolic import (
-    Softmax,
-    SquareRoot,
-    entrywise,
-    inverse,
-    kronecker,
-    log_cosh,
-    positive_definite,
-)
+from theorykit.symbolic import Softmax, SquareRoot, entrywise, inverse, kronecker, log_cosh, positive_definite
 from theorykit.symbolic.algebra import expand_products, simplify_traces
 from theorykit.symbolic.atoms import LogDet, PartialTrace, PrincipalBlock, SideBySide
 from theorykit.symbolic.matrix_functions import ENTRY, kernel_matrix, sum_of_column

@@ -1,7 +1,6 @@
 """Claims of derivation steps, and their checks by evaluation, quadrature or finite differences.
 
-The check of a claim uses only its expressions, and shares no algorithm with the rule that made the step. Actions S
-occur in integrands exp(-S/2), so a sum of actions is a product of integrands.
+Actions S occur in integrands exp(-S/2), so a sum of actions is a product of integrands.
 """
 
 import itertools
@@ -86,7 +85,6 @@ class FloatPoint(At):
         return drawn
 
     def assignment(self, symbol: MatrixSymbol) -> np.ndarray:
-        """Draw a class and a sign for every neuron."""
         classes, neurons = self.values[symbol.name].shape
         assignment = np.zeros((classes, neurons))
         signs = self.rng.choice([-1.0, 1.0], size=neurons)
@@ -94,7 +92,6 @@ class FloatPoint(At):
         return assignment
 
     def slope(self, function: Callable[["FloatPoint"], Any], variable: Expr, direction: Any) -> Any:
-        """Differentiate a function of points by fourth-order differences."""
         at, step = self.values[variable.name], 1e-4
         f = [function(self.where({variable: at + k * step * direction})) for k in (-2, -1, 1, 2)]
         return (f[0] - 8 * f[1] + 8 * f[2] - f[3]) / (12 * step)
@@ -151,7 +148,7 @@ def _inner(left, right):
 
 
 def _curvature(function, size: int) -> np.ndarray:
-    """Return the matrix of second differences of a function of columns at zero, exact for quadratics."""
+    """Return the second differences of a function of columns at zero, exact for quadratics."""
     steps = np.vstack([np.zeros(size), np.eye(size)])
     values = np.broadcast_to(function(steps[:, None] + steps), (size + 1, size + 1))
     return values[1:, 1:] - values[1:, :1] - values[:1, 1:] + values[0, 0]
@@ -582,12 +579,10 @@ class LargeSizeLimit(Claim):
     def error(self, before, after, values, rng):
         values = {**values, **{symbol.name: value for symbol, value in self.at}}
         draws = [np.asarray(self.sample(size, values, rng)) for size in self.sizes]
-        errors = np.array([np.std(each, ddof=1) / np.sqrt(len(each)) for each in draws])
-        # Weighted least squares for limit + slope / size.
-        design = np.stack([np.ones(len(draws)), 1 / np.array(self.sizes)], axis=1) / errors[:, None]
-        inverse = np.linalg.pinv(design)
-        limit = inverse[0] @ (np.array([np.mean(each) for each in draws]) / errors)
-        uncertainty = _STANDARD_ERRORS * np.linalg.norm(inverse[0])
+        means = [np.mean(each) for each in draws]
+        weights = [np.sqrt(len(each)) / np.std(each, ddof=1) for each in draws]
+        (_, limit), covariance = np.polyfit(1 / np.array(self.sizes), means, 1, w=weights, cov="unscaled")
+        uncertainty = _STANDARD_ERRORS * np.sqrt(covariance[1, 1])
         return self.tolerance * abs(limit - float(interpret(after, values))) / uncertainty
 
     def statement(self, before, after, show):

@@ -154,10 +154,7 @@ def _residues(number: Residues | int) -> Residues:
 def _reciprocal(number: int) -> int:
     if number % PRIME == 0:
         raise SingularPoint("a denominator is zero")
-    found = pow(number, -1, PRIME)
-    for _ in range(2):  # each step of Newton's method doubles the number of digits
-        found = found * (2 - number * found) % MODULUS
-    return found
+    return pow(number, -1, MODULUS)
 
 
 def eliminate(matrix: Residues, right: np.ndarray) -> tuple[Residues, Residues]:

@@ -1,7 +1,4 @@
-"""Solve equations of one unknown, and eliminate order parameters from actions at their saddle points.
-
-Every solution that enters a derivation is a step with a claim, which `Derivation.verify` checks without this module.
-"""
+"""Solve equations of one unknown, and eliminate order parameters from actions at their saddle points."""
 
 from __future__ import annotations
 
@@ -162,8 +159,6 @@ def _number(symbol: Symbol, within: Interval, rng: np.random.Generator) -> compl
     """Draw a number from its range. It is complex, so that roots of negative numbers exist."""
     low, high, length = float(within.inf), float(within.sup), np.exp(2 * rng.normal())
     low = max(low, 0.0) if symbol.is_positive else low
-    if np.isfinite(high - low):
-        return complex(rng.uniform(low, high))
-    if np.isfinite(low) or np.isfinite(high):
-        return complex(low + length if np.isfinite(low) else high - length)
-    return complex(2 * rng.normal())
+    if np.isfinite(low):
+        return complex(rng.uniform(low, high) if np.isfinite(high) else low + length)
+    return complex(high - length if np.isfinite(high) else 2 * rng.normal())

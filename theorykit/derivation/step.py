@@ -109,7 +109,6 @@ class Evidence:
 
     @property
     def holds(self) -> bool:
-        """True if the error is within the claim's tolerance."""
         return bool(self.error <= 1)
 
     @property
@@ -134,22 +133,19 @@ class Verification:
 
     @property
     def holds(self) -> bool:
-        """True if every step holds."""
         return all(item.holds for item in self.evidence)
 
     @property
     def failures(self) -> tuple[Evidence, ...]:
-        """Evidence of the steps that do not hold."""
         return tuple(item for item in self.evidence if not item.holds)
 
     @property
     def proved(self) -> tuple[Evidence, ...]:
-        """Evidence of the steps that passed in exact arithmetic, at the sizes of the trials."""
         return tuple(item for item in self.evidence if item.proved)
 
     @property
     def chance(self) -> float:
-        """Largest bound on the probability that a false step among those in `proved` would have passed."""
+        """Largest bound on the probability that a false step would have been proved."""
         return max((item.chance for item in self.proved), default=0.0)
 
     def __repr__(self):
@@ -170,45 +166,41 @@ class Derivation(DisplayMixin):
 
     def verify(self, seed: int = 0) -> Verification:
         """Check every claim at random numbers for all sizes. Identities are also checked exactly."""
-        return Verification(tuple(self.evidence(seed)))
-
-    def evidence(self, seed: int = 0) -> Iterator[Evidence]:
-        """Yield the results of `verify`, step by step."""
         points = random_points(self.sizes, checked_whole_number("seed", seed, least=0))
-        return (self._evidence(step, seed, points) for step in self.steps)
-
-    @threads_for(0)  # The matrices of a check have few rows.
-    def _evidence(self, step: Step, seed: int, points: Sequence[Sequence[Point]]) -> Evidence:
-        largest = 0.0
-        for trial, sizes in enumerate(self.sizes):
-            try:
-                error = step.error(sizes, np.random.default_rng([seed, trial]))
-            except ValueError as mistake:  # a determinant or factor does not exist, or shapes do not fit
-                return Evidence(step, float("inf"), str(mistake))
-            if np.isnan(error):
-                return Evidence(step, float("inf"), "not a number")
-            largest = max(largest, error)
-            if largest > 1:
-                return Evidence(step, largest)
-        try:
-            chance = chance_of_mistake(step, points)
-        except NotRational as found:
-            return Evidence(step, largest, numeric=str(found))
-        if chance is None:
-            return Evidence(step, float("inf"), f"false in exact arithmetic; error on numbers {largest:.1e} tolerances")
-        return Evidence(step, largest, chance=chance)
+        return Verification(tuple(_evidence(step, self.sizes, seed, points) for step in self.steps))
 
     def _view(self):
         yield Heading(f"Derivation of {counted(len(self.steps), 'step')}", 1)
         rows = ((section or "steps", str(len(steps))) for section, steps in self.sections())
         yield Table(tuple(rows), ("section", "steps"))
-        yield Text("Check every step: `derivation.verify()`.")
         yield Folded("Every step: `derivation.steps`", tuple(derivation_blocks(self)))
 
     def sections(self) -> Iterator[tuple[str, Sequence[Step]]]:
         """Yield the steps by section, in order."""
         names = list(dict.fromkeys(step.section for step in self.steps))
         return ((name, [step for step in self.steps if step.section == name]) for name in names)
+
+
+@threads_for(0)  # The matrices of a check have few rows.
+def _evidence(step: Step, all_sizes, seed: int, points: Sequence[Sequence[Point]]) -> Evidence:
+    largest = 0.0
+    for trial, sizes in enumerate(all_sizes):
+        try:
+            error = step.error(sizes, np.random.default_rng([seed, trial]))
+        except ValueError as mistake:  # a determinant or factor does not exist, or shapes do not fit
+            return Evidence(step, float("inf"), str(mistake))
+        if np.isnan(error):
+            return Evidence(step, float("inf"), "not a number")
+        largest = max(largest, error)
+        if largest > 1:
+            return Evidence(step, largest)
+    try:
+        chance = chance_of_mistake(step, points)
+    except NotRational as found:
+        return Evidence(step, largest, numeric=str(found))
+    if chance is None:
+        return Evidence(step, float("inf"), f"false in exact arithmetic; error on numbers {largest:.1e} tolerances")
+    return Evidence(step, largest, chance=chance)
 
 
 def random_points(sizes: Sequence[Mapping[Expr, int]], seed: int) -> list[list[Point]]:

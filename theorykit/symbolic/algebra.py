@@ -1,7 +1,6 @@
 """Algebra of matrix expressions: distribute products, and bring traces and log-determinants to a normal form.
 
-SymPy's own simplifiers expand determinants of Kronecker products and cannot take partial traces. This module implements
-the identities that a theory of random weights needs. They hold for matrices of any size.
+SymPy's own simplifiers expand determinants of Kronecker products and cannot take partial traces.
 """
 
 from collections import defaultdict
@@ -28,11 +27,7 @@ from .atoms import (
     split_coefficient,
 )
 from .averages import GaussianAverage
-from .matrix_functions import (
-    AssumedPositiveDefinite,
-    assume_positive_definite,
-    coefficient_and_factors,
-)
+from .matrix_functions import AssumedPositiveDefinite, assume_positive_definite, coefficient_and_factors
 
 Factors = tuple[MatrixExpr, ...]
 """Factors of a product of matrices, in order."""
@@ -58,10 +53,9 @@ def kronecker(left: MatrixExpr, right: MatrixExpr) -> MatrixExpr:
 
 @lru_cache(maxsize=4096)
 def matrix_terms(expression: MatrixExpr) -> tuple[tuple[sp.Expr, Factors], ...]:
-    """Expand `expression` into a sum of products and collect like terms.
+    """Expand a matrix into a sum of products, pairs of a scalar and factors that are no sums. Collect like terms.
 
-    Each term is a pair (scalar coefficient, factors), in which no factor is a sum. Identities are left out, and a
-    matrix cancels its neighbouring inverse. An empty product is the identity.
+    A matrix cancels its neighbouring inverse. An empty product is the identity.
     """
     gathered: dict[Factors, sp.Expr] = defaultdict(lambda: sp.S.Zero)
     for coefficient, factors in _products(expression):
@@ -124,14 +118,10 @@ def _products(expression: MatrixExpr) -> list[tuple[sp.Expr, Factors]]:
     return [(sp.S.One, (expression,))]
 
 
+@lru_cache(maxsize=4096)
 def inverse(matrix: MatrixExpr) -> MatrixExpr:
     """Invert a matrix, and move the inverses into Kronecker products and block diagonals."""
-    return _inverse(checked_matrix("matrix", matrix))
-
-
-@lru_cache(maxsize=4096)
-def _inverse(matrix: MatrixExpr) -> MatrixExpr:
-    if isinstance(matrix, (AssumedPositiveDefinite, sp.MatAdd, sp.MatMul)):
+    if isinstance(checked_matrix("matrix", matrix), (AssumedPositiveDefinite, sp.MatAdd, sp.MatMul)):
         matrix = expand_products(matrix)
     coefficient, factor = split_coefficient(matrix)
     if isinstance(factor, sp.KroneckerProduct):
@@ -156,23 +146,6 @@ def square_root(matrix: MatrixExpr) -> MatrixExpr:
     elif isinstance(factor, sp.KroneckerProduct) and any(isinstance(each, sp.Identity) for each in factor.args):
         root = kronecker(*map(square_root, factor.args))
     return sp.sqrt(coefficient) * root
-
-
-def fold_asinh(expression: sp.Expr) -> sp.Expr:
-    """Rewrite r exp(-asinh x) as -r x + sqrt((r x)^2 + r^2).
-
-    The result is easier to read, but loses digits by cancellation for large x. Arguments of roots are assumed to be
-    non-negative.
-    """
-    small = [factor for factor in sp.Mul.make_args(expression) if isinstance(factor, sp.exp)]
-    if len(small) != 1 or not isinstance(-small[0].exp, sp.asinh):
-        return expression
-    scale = expression / small[0]
-    product = sp.Mul(scale, *(-small[0].exp).args)
-    roots = [factor for factor in sp.Mul.make_args(product) if factor.is_Pow and abs(factor.exp) == sp.S.Half]
-    # Write a product with a square under one root.
-    shift = product / sp.Mul(*roots) * sp.sqrt(sp.Mul(*(root**2 for root in roots)))
-    return sp.sqrt(shift**2 + sp.expand(scale**2)) - shift
 
 
 def from_terms(terms: Sequence[tuple[sp.Expr, Factors]], shape: Sequence[sp.Expr]) -> MatrixExpr:

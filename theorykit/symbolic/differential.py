@@ -33,12 +33,7 @@ from .atoms import (
 )
 from .averages import GaussianAverage, mean_slope
 from .functions import JUMPING, partial_derivative
-from .matrix_functions import (
-    Entrywise,
-    coefficient_and_factors,
-    of_entries,
-    sum_of_entries,
-)
+from .matrix_functions import Entrywise, coefficient_and_factors, of_entries, sum_of_entries
 
 
 def gradient(expression: sp.Expr, variable: sp.Symbol | sp.MatrixSymbol) -> sp.Expr:
@@ -241,7 +236,7 @@ def _(node, cotangent):
 @_of_node.register(MatrixElement)
 def _(node, cotangent):
     if not all(side.is_Integer for side in (*node.parent.shape, node.i, node.j)):
-        raise NotImplementedError(f"the matrix differential needs a numeric size and indices of {node}")
+        raise NotImplementedError(f"the matrix differential has no rule for MatrixElement (in {node}) of symbolic size")
     unit = sp.Matrix(*node.parent.shape, lambda i, j: int((i, j) == (node.i, node.j))).as_immutable()
     yield node.parent, cotangent * unit
 

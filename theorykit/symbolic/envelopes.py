@@ -1,14 +1,10 @@
 r"""Moreau envelopes and proximal points: the inner minimum of a convex loss next to a Gaussian field.
 
-The envelope of a loss l is M(omega, V) = min_x [(x - omega)^2 / (2 V) + l(x)], and the proximal point x* is its
-minimiser. By the envelope theorem, dM/domega = l'(x*) and dM/dV = -l'(x*)^2 / 2. By the implicit function theorem,
-dx*/domega = 1 / (1 + V l''(x*)). Neither form loses digits by cancellation.
+By the envelope theorem, the envelope M has dM/domega = l'(x*) and dM/dV = -l'(x*)^2 / 2 at the proximal point x*. By
+the implicit function theorem, dx*/domega = 1 / (1 + V l''(x*)). Neither form loses digits by cancellation.
 
-A loss is split at its kinks, in an order that follows from the assumptions on its symbols. On a piece of degree up to
-two both functions are elementary. The envelope of the hinge, the absolute value or the Huber loss is then an ordinary
-`Piecewise`, and averages are integrated between its kinks. On other pieces it is an atom.
-
-Losses must be convex. A smooth loss is assumed to be convex unless SymPy knows that its second derivative is negative.
+A loss is split at its kinks. On a piece of degree up to two both functions are elementary. The envelope of the hinge,
+the absolute value or the Huber loss is then an ordinary `Piecewise`. On other pieces it is an atom.
 """
 
 from functools import lru_cache
@@ -20,8 +16,8 @@ from sympy import Expr, S, Symbol, oo
 from sympy.core.function import ArgumentIndexError
 from sympy.core.relational import Relational
 
-from ..checks import Scalar, checked_arguments
-from .atoms import EntryVariable
+from ..checks import checked_instance
+from .atoms import EntryVariable, checked_scalar
 from .averages import coefficients, line_of
 from .differential import gradient
 from .functions import JUMPING
@@ -35,7 +31,6 @@ class FunctionOfLoss(sp.Function):
     numbers = property(lambda self: (*self.args[:2], *self.args[3:]))
 
     def fdiff(self, argindex=1):
-        """Differentiate with respect to omega (1), V (2) or a parameter of the loss (4, 5, ...)."""
         if not 1 <= argindex <= len(self.args) or argindex == 3:
             raise ArgumentIndexError(self, argindex)
         values = dict(zip(self.loss.variables, (ProximalPoint(*self.args), *self.args[3:]), strict=True))
@@ -86,8 +81,7 @@ def derivative(loss: sp.Lambda, order: int, parameter: int = 0) -> Expr:
     return sp.factor(expression) if expression.has(sp.exp) and order else expression
 
 
-@checked_arguments
-def moreau(loss: "Scalar", x: Symbol, omega: "Scalar", V: "Scalar") -> Expr:
+def moreau(loss: Expr, x: Symbol, omega: Expr, V: Expr) -> Expr:
     r"""Return the Moreau envelope $\min_x [(x - \omega)^2 / (2 V) + \ell(x)]$ of a convex loss.
 
     The slope of the loss must rise at every kink. A loss without kinks is assumed to be convex unless its second
@@ -106,8 +100,8 @@ def moreau(loss: "Scalar", x: Symbol, omega: "Scalar", V: "Scalar") -> Expr:
     Raises:
         ValueError: If the loss is known not to be convex, if it jumps, if the order of its kinks or its slopes there do
             not follow from assumptions on its symbols, or if V is not positive.
-        NotImplementedError: If a kink of the loss is not at the root of a linear function, or if the formula on one
-            side of a kink is not known to be convex everywhere.
+        NotImplementedError: If a kink is not at the root of a linear function, or if the formula on one side of it is
+            not known to be convex everywhere.
 
     Example:
         >>> from sympy import Max, symbols
@@ -119,8 +113,7 @@ def moreau(loss: "Scalar", x: Symbol, omega: "Scalar", V: "Scalar") -> Expr:
     return _minimum(loss, x, omega, V)[0]
 
 
-@checked_arguments
-def proximal(loss: "Scalar", x: Symbol, omega: "Scalar", V: "Scalar") -> Expr:
+def proximal(loss: Expr, x: Symbol, omega: Expr, V: Expr) -> Expr:
     r"""Return the proximal point of a convex loss, the minimiser of $(x - \omega)^2 / (2 V) + \ell(x)$ over x.
 
     The arguments are described in `moreau`.
@@ -145,6 +138,8 @@ class _Piece(NamedTuple):
 
 def _minimum(loss: Expr, x: Symbol, omega: Expr, variance: Expr) -> tuple[Expr, Expr]:
     """Return the envelope and the proximal point."""
+    loss, omega, variance = map(checked_scalar, ("loss", "omega", "V"), (loss, omega, variance))
+    checked_instance("x", x, Symbol)
     if variance.is_nonpositive:
         raise ValueError(f"V must be positive, got {variance}")
     own = EntryVariable("x")

@@ -10,8 +10,8 @@ from math import comb, factorial
 
 import sympy as sp
 
-from ..checks import checked_instance, checked_scalar, checked_sequence, shown
-from .atoms import hold
+from ..checks import checked_instance, shown
+from .atoms import checked_scalar, hold
 from .averages import NODES, GaussianAverage, average_over, checked_nodes
 from .functions import AngleBetween, PowerOfLength, SmoothedKink
 
@@ -46,7 +46,6 @@ def gaussian_average(integrand: sp.Expr, *variables: sp.Symbol, nodes: int | str
     """
     integrand = checked_scalar("integrand", integrand)
     nodes = checked_nodes(nodes)
-    variables = checked_sequence("variables", variables, "symbols")
     for i, variable in enumerate(variables):
         checked_instance(f"variables[{i}]", variable, sp.Symbol)
     if len(variables) not in (1, 2) or len(set(variables)) < len(variables):
@@ -110,7 +109,7 @@ def _factors(product: sp.Expr) -> list[sp.Expr]:
 
 
 def _argument(function: sp.Expr) -> sp.Expr | None:
-    """Return the argument of a function in the table. For Max, this is the non-zero argument."""
+    """Return the argument of a function in the table, the non-zero one of Max."""
     if isinstance(function, sp.Max):
         others = [argument for argument in function.args if argument != 0]
         return others[0] if len(others) == 1 else None

@@ -8,8 +8,9 @@ import html
 import re
 import textwrap
 from collections import Counter
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from functools import partial
 
 from ...checks import checked_sequence, shown
 from ..notation import escaped
@@ -125,129 +126,119 @@ def code(text: str) -> str:
     return verbatim(text) if set(text) & set("`\n") else f"`{text}`"
 
 
+@dataclass(frozen=True)
 class Format:
-    """A format: one method per kind of part and per kind of markup. By default, markup is removed."""
+    """How a format writes markup, and parts whose text is already written. By default, without markup."""
 
-    between, bold = "\n", "{}"
-
-    def plain(self, text: str) -> str:
-        """Write ordinary text."""
-        return text
-
-    def literal(self, character: str) -> str:
-        """Write an escaped character."""
-        return self.plain(character)
-
-    code = formula = plain
+    plain: Callable[[str], str] = str
+    literal: Callable[[str], str] = str
+    code: Callable[[str], str] = str
+    formula: Callable[[str], str] = str
+    bold: str = "{}"
+    heading: Callable[[int, str], str] = lambda level, text: text
+    text: Callable[[str], str] = str
+    items: Callable[[list[str]], str] = "\n".join
+    table: Callable[[list[str], list[list[str]]], str] = lambda header, rows: ""
+    equation: Callable[[Equation], str] = str
+    source: Callable[[str], str] = str
+    folded: Callable[["Format", Folded], str] = lambda form, block: form.write((Text(block.summary), *block.parts))
+    between: str = "\n"
 
     def inline(self, text: str) -> str:
         """Write text with markup."""
-        kinds = self.literal, self.code, self.formula, self._bold, self.plain
+        kinds = self.literal, self.code, self.formula, lambda words: self.bold.format(self.inline(words)), self.plain
         return _MARKUP.sub(lambda found: kinds[found.lastindex - 1](found[found.lastindex]), text)
-
-    def _bold(self, words):
-        return self.bold.format(self.inline(words))
 
     def write(self, blocks: Iterable[Block]) -> str:
         """Write parts of a document."""
-        blocks = checked_sequence("blocks", blocks, "parts of a document")
-        for each in blocks:
-            if not isinstance(each, Block):
-                raise TypeError(f"blocks must be parts of a document, got {shown(each)}")
-        return self.between.join(getattr(self, type(each).__name__)(each) for each in blocks)
+        return self.between.join(map(self._part, checked_sequence("blocks", blocks, "parts of a document")))
 
-    def Text(self, block):
-        return self.inline(block.text)
-
-    def Folded(self, block):
-        return self.write((Text(block.summary), *block.parts))
-
-
-class _Summary(Format):
-    """The line of an element of HTML, in which Markdown is not read."""
-
-    bold = "<b>{}</b>"
-    plain = staticmethod(html.escape)
-    code = staticmethod(lambda text: f"<code>{html.escape(text)}</code>")
-    formula = staticmethod(lambda latex: f"${html.escape(latex)}$")
-
-
-class _Markdown(Format):
-    between, bold = "\n\n", "**{}**"
-    code = staticmethod("`{}`".format)
-    formula = staticmethod("${}$".format)
-
-    def literal(self, character):
-        # A dollar sign inside an element cannot begin a formula, in notebooks and on GitHub.
-        return "<span>$</span>" if character == "$" else f"\\{character}"
-
-    def Heading(self, block):
-        return f"{'#' * block.level} {self.inline(block.text)}"
-
-    def Items(self, block):
-        return "\n".join(f"- {self.inline(item)}" for item in block.items)
-
-    def Equation(self, block):
-        if len(block.left) <= _LONG_LEFT:
-            return f"$${block.left} {block.numbered}$$"
-        return rf"$$\begin{{aligned}}& {block.left} \\ &\quad {block.numbered}\end{{aligned}}$$"
-
-    def Table(self, block):
-        columns = len(block.rows[0])
-        rows = [block.header or ("",) * columns, ("---",) * columns, *block.rows]
-        return "\n".join(f"| {' | '.join(map(self.inline, row))} |" for row in rows)
-
-    def Code(self, block):
-        return f"```python\n{block.text}```"
+    def _part(self, block: Block) -> str:
+        match block:
+            case Heading():
+                return self.heading(block.level, self.inline(block.text))
+            case Text():
+                return self.text(self.inline(block.text))
+            case Items():
+                return self.items([self.inline(each) for each in block.items])
+            case Table():
+                header, *rows = [[self.inline(each) for each in row] for row in (block.header, *block.rows)]
+                return self.table(header, rows)
+            case Equation():
+                return self.equation(block)
+            case Code():
+                return self.source(block.text)
+            case Folded():
+                return self.folded(self, block)
+        raise TypeError(f"blocks must be parts of a document, got {shown(block)}")
 
 
-class _Notebook(_Markdown):
-    def Folded(self, block):
-        is_open = " open" if block.is_open else ""
-        summary = f"<summary>{_Summary().inline(block.summary)}</summary>"
-        return f"<details{is_open}>{summary}\n\n{self.write(block.parts)}\n\n</details>"
+def _markdown_equation(block: Equation) -> str:
+    if len(block.left) <= _LONG_LEFT:
+        return f"$${block.left} {block.numbered}$$"
+    return rf"$$\begin{{aligned}}& {block.left} \\ &\quad {block.numbered}\end{{aligned}}$$"
+
+
+def _markdown_table(header: list[str], rows: list[list[str]]) -> str:
+    columns = len(rows[0])
+    return "\n".join(f"| {' | '.join(row)} |" for row in [header or [""] * columns, ["---"] * columns, *rows])
+
+
+_MARKDOWN = Format(
+    # A dollar sign inside an element cannot begin a formula, in notebooks and on GitHub.
+    literal=lambda character: "<span>$</span>" if character == "$" else f"\\{character}",
+    code="`{}`".format,
+    formula="${}$".format,
+    bold="**{}**",
+    heading=lambda level, text: f"{'#' * level} {text}",
+    items=lambda items: "\n".join(f"- {item}" for item in items),
+    table=_markdown_table,
+    equation=_markdown_equation,
+    source="```python\n{}```".format,
+    between="\n\n",
+)
+# Markdown is not read within the summary of an element.
+_SUMMARY = Format(
+    html.escape,
+    html.escape,
+    lambda text: f"<code>{html.escape(text)}</code>",
+    lambda latex: f"${html.escape(latex)}$",
+    "<b>{}</b>",
+)
+
+
+def _details(form: Format, block: Folded) -> str:
+    begin = f"<details{' open' if block.is_open else ''}><summary>{_SUMMARY.inline(block.summary)}</summary>"
+    return f"{begin}\n\n{form.write(block.parts)}\n\n</details>"
 
 
 def as_markdown(blocks: Iterable[Block], fold: bool = False) -> str:
     """Write the document as Markdown. Set `fold` to hide folded parts, as a notebook can."""
-    return (_Notebook() if fold else _Markdown()).write(blocks) + "\n"
+    return (replace(_MARKDOWN, folded=_details) if fold else _MARKDOWN).write(blocks) + "\n"
 
 
-class _Latex(Format):
-    between, bold = "", r"\textbf{{{}}}"
-    plain = staticmethod(escaped)
-
-    def code(self, text):
-        return rf"\texttt{{{escaped(text)}}}"
-
-    def formula(self, latex):
-        # Use plain brackets, because LaTeX does not break lines between \left and \right.
-        return "${}$".format(re.sub(r"\\(left|right)(?=[()\[\]])", "", latex))
-
-    def Heading(self, block):
-        command = {1: "section*", 2: "subsection*"}.get(block.level, "subsubsection*")
-        return f"\n\\{command}{{{self.inline(block.text)}}}\n"
-
-    def Text(self, block):
-        return f"\n{self.inline(block.text)}\n"
-
-    def Items(self, block):
-        lines = "\n".join(rf"\item {self.inline(text)}" for text in block.items)
-        return f"\n\\begin{{itemize}}\n{lines}\n\\end{{itemize}}\n"
-
-    def Equation(self, block):
-        # No empty line before, so that no page break separates the equation from its paragraph.
-        return align_environment([block])
-
-    def Table(self, block):
-        rows = [block.header, *block.rows] if block.header else block.rows
-        lines = " \\\\\n".join(" & ".join(map(self.inline, row)) for row in rows)
-        return f"\n\\begin{{tabular}}{{{'l' * len(rows[0])}}}\n{lines}\n\\end{{tabular}}\n"
-
-    def Code(self, block):
-        return f"\\begin{{verbatim}}\n{block.text}\\end{{verbatim}}\n"
+def _latex_table(header: list[str], rows: list[list[str]]) -> str:
+    lines = " \\\\\n".join(map(" & ".join, [header, *rows] if header else rows))
+    return f"\n\\begin{{tabular}}{{{'l' * len(rows[0])}}}\n{lines}\n\\end{{tabular}}\n"
 
 
+_COMMANDS = {1: "section*", 2: "subsection*"}
+_LATEX = Format(
+    plain=escaped,
+    literal=escaped,
+    code=lambda text: rf"\texttt{{{escaped(text)}}}",
+    # Use plain brackets, because LaTeX does not break lines between \left and \right.
+    formula=lambda latex: "${}$".format(re.sub(r"\\(left|right)(?=[()\[\]])", "", latex)),
+    bold=r"\textbf{{{}}}",
+    heading=lambda level, text: f"\n\\{_COMMANDS.get(level, 'subsubsection*')}{{{text}}}\n",
+    text="\n{}\n".format,
+    items=lambda items: "\n\\begin{itemize}\n\\item " + "\n\\item ".join(items) + "\n\\end{itemize}\n",
+    table=_latex_table,
+    # No empty line before, so that no page break separates the equation from its paragraph.
+    equation=lambda block: align_environment([block]),
+    source="\\begin{{verbatim}}\n{}\\end{{verbatim}}\n".format,
+    between="",
+)
 _PREAMBLE = r"""\documentclass{article}
 \usepackage{amsmath}
 \allowdisplaybreaks
@@ -269,7 +260,7 @@ def as_latex(blocks: Iterable[Block], fragment: bool = False) -> str:
         met[label[1]] += 1
         return label[0] if met[label[1]] == 1 else rf"\label{{{label[1]}:{met[label[1]]}}}"
 
-    body = re.sub(r"\\label\{([^}]*)\}", unique, _Latex().write(blocks))
+    body = re.sub(r"\\label\{([^}]*)\}", unique, _LATEX.write(blocks))
     return body.lstrip() if fragment else f"{_PREAMBLE}{body}\\end{{document}}\n"
 
 
@@ -304,42 +295,30 @@ def _label(left: str) -> str:
     return "-".join(words) if 0 < len(words) < 9 else "equation"
 
 
-class _Terminal(Format):
-    def formula(self, latex):
-        # Remove the braces and commands of LaTeX, for example in N_1 x N_2.
-        for command, text in ((r"\times", "x"), (r"\mathbb", ""), (r"\succeq", ">="), (r"\succ", ">")):
-            latex = latex.replace(command, text)
-        return re.sub(r"\\(?:left|right)|[{}\\]", "", latex)
+def _terminal_formula(latex: str) -> str:
+    # Remove the braces and commands of LaTeX, for example in N_1 x N_2.
+    for command, text in ((r"\times", "x"), (r"\mathbb", ""), (r"\succeq", ">="), (r"\succ", ">")):
+        latex = latex.replace(command, text)
+    return re.sub(r"\\(?:left|right)|[{}\\]", "", latex)
 
-    def wrapped(self, text, indent=""):
-        unbroken = {"break_long_words": False, "break_on_hyphens": False}
-        return textwrap.fill(self.inline(text), _COLUMNS, subsequent_indent=indent, **unbroken)
 
-    def Heading(self, block):
-        return self.inline(block.text)
+def _terminal_table(header: list[str], rows: list[list[str]]) -> str:
+    rows = [header, *rows] if header else rows
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return "\n".join("  ".join(map(str.ljust, row, widths)).rstrip() for row in rows)
 
-    def Text(self, block):
-        return self.wrapped(block.text)
 
-    def Items(self, block):
-        return "\n".join(self.wrapped(f"- {item}", "  ") for item in block.items)
-
-    def Equation(self, block):
-        return block.plain or f"{block.left} {block.relation} {block.right}"
-
-    def Table(self, block):
-        rows = [block.header, *block.rows] if block.header else block.rows
-        rows = [tuple(map(self.inline, row)) for row in rows]
-        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-        return "\n".join("  ".join(map(str.ljust, row, widths)).rstrip() for row in rows)
-
-    def Code(self, block):
-        return block.text
-
-    def Folded(self, block):
-        return self.inline(block.summary)
+_WRAPPED = partial(textwrap.fill, width=_COLUMNS, break_long_words=False, break_on_hyphens=False)
+_TERMINAL = Format(
+    formula=_terminal_formula,
+    text=_WRAPPED,
+    items=lambda items: "\n".join(_WRAPPED(f"- {item}", subsequent_indent="  ") for item in items),
+    table=_terminal_table,
+    equation=lambda block: block.plain or f"{block.left} {block.relation} {block.right}",
+    folded=lambda form, block: form.inline(block.summary),
+)
 
 
 def as_terminal_text(blocks: Iterable[Block]) -> str:
     """Write the document as plain text: tables in columns, formulas in LaTeX, no markup."""
-    return _Terminal().write(blocks)
+    return _TERMINAL.write(blocks)

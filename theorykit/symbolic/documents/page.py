@@ -9,13 +9,15 @@ import html
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import partial
+from itertools import count
 from pathlib import Path
 from string import Template
 from xml.etree import ElementTree
 
 from ...checks import checked_instance, checked_sequence
 from ..notation import unescaped
-from .document import Block, Format, Heading
+from .document import Block, Equation, Folded, Format, Heading
 from .lines import broken
 
 # Width of a line of a formula, in points at font size 10. Wider pages leave space at the right.
@@ -70,62 +72,6 @@ def mathml(latex: str) -> str:
     return "".join(ElementTree.tostring(child, encoding="unicode") for child in whole)
 
 
-class _Page(Format):
-    bold = "<strong>{}</strong>"
-
-    def __init__(self):
-        self.title, self.contents, self.formulas, self.steps = "", [], [], 0
-
-    def plain(self, text):
-        return html.escape(text, quote=False)
-
-    def code(self, text):
-        return f"<code>{self.plain(text)}</code>"
-
-    def formula(self, latex):
-        self.formulas.append(latex)
-        return f'<span data-latex="{html.escape(latex)}"><math>{mathml(latex)}</math></span>'
-
-    def Heading(self, block):
-        text = self.inline(block.text)
-        if block.level == 1:
-            self.title = self.title or Format().inline(block.text)
-            return f'<h1 id="top">{text}</h1>'
-        anchor = f"section-{len(self.contents) + 1}"
-        self.contents.append(f'<li><a href="#{anchor}">{text}</a></li>')
-        return f'<h{block.level} id="{anchor}">{text}</h{block.level}>'
-
-    def Text(self, block):
-        return f"<p>{self.inline(block.text)}</p>"
-
-    def Items(self, block):
-        return "<ul>" + "".join(f"<li>{self.inline(item)}</li>" for item in block.items) + "</ul>"
-
-    def Equation(self, block):
-        latex = f"{block.left} {block.numbered}"
-        self.formulas.append(latex)
-        lines = "".join(f'<div><math displaystyle="true">{mathml(line)}</math></div>' for line in broken(latex, _WIDTH))
-        return f'<div class="formula" data-latex="{html.escape(latex)}">{lines}</div>'
-
-    def Table(self, block):
-        head = "".join(f'<th scope="col">{self.inline(name)}</th>' for name in block.header)
-        head = f"<thead><tr>{head}</tr></thead>" if head else ""
-        rows = ("".join(f"<td>{self.inline(cell)}</td>" for cell in row) for row in block.rows)
-        body = "".join(f"<tr>{row}</tr>" for row in rows)
-        return f'<div class="wide"><table>{head}<tbody>{body}</tbody></table></div>'
-
-    def Code(self, block):
-        return f"<pre><code>{html.escape(block.text)}</code></pre>"
-
-    def Folded(self, block):
-        self.steps += 1
-        is_open = ' open="open"' if block.is_open else ""
-        begin = f'<details id="step-{self.steps}"{is_open}>'
-        remark = f'<span class="remark">{self.inline(block.remark)}</span>' if block.remark else ""
-        parts = self.write(block.parts)
-        return f"{begin}<summary>{self.inline(block.summary)}{remark}</summary>\n{parts}\n</details>"
-
-
 def as_html(blocks: Iterable[Block], definitions: Iterable[Definition] = ()) -> str:
     """Write the document as an HTML page.
 
@@ -136,24 +82,70 @@ def as_html(blocks: Iterable[Block], definitions: Iterable[Definition] = ()) -> 
     Raises:
         NotImplementedError: If a formula contains an unknown LaTeX command.
     """
+    blocks = checked_sequence("blocks", blocks, "parts of a document")
     definitions = checked_sequence("definitions", definitions, "definitions of symbols")
     for i, each in enumerate(definitions):
         checked_instance(f"definitions[{i}]", each, Definition)
-    page = _Page()
-    body = page.write(blocks)
-    formulas = tuple(page.formulas)
+    contents, formulas, steps = [], [], count(1)
+
+    def math(latex: str) -> str:
+        formulas.append(latex)
+        return f'<span data-latex="{html.escape(latex)}"><math>{mathml(latex)}</math></span>'
+
+    def heading(level: int, text: str) -> str:
+        if level == 1:
+            return f'<h1 id="top">{text}</h1>'
+        anchor = f"section-{len(contents) + 1}"
+        contents.append(f'<li><a href="#{anchor}">{text}</a></li>')
+        return f'<h{level} id="{anchor}">{text}</h{level}>'
+
+    def equation(block: Equation) -> str:
+        latex = f"{block.left} {block.numbered}"
+        formulas.append(latex)
+        lines = (f'<div><math displaystyle="true">{mathml(line)}</math></div>' for line in broken(latex, _WIDTH))
+        return f'<div class="formula" data-latex="{html.escape(latex)}">{"".join(lines)}</div>'
+
+    def table(header: list[str], rows: list[list[str]]) -> str:
+        names = "".join(f'<th scope="col">{name}</th>' for name in header)
+        head = f"<thead><tr>{names}</tr></thead>" if header else ""
+        lines = ("<tr>" + "".join(f"<td>{cell}</td>" for cell in row) + "</tr>" for row in rows)
+        return f'<div class="wide"><table>{head}<tbody>{"".join(lines)}</tbody></table></div>'
+
+    def folded(form: Format, block: Folded) -> str:
+        begin = f'<details id="step-{next(steps)}"' + (' open="open">' if block.is_open else ">")
+        remark = f'<span class="remark">{form.inline(block.remark)}</span>' if block.remark else ""
+        parts = form.write(block.parts)
+        return f"{begin}<summary>{form.inline(block.summary)}{remark}</summary>\n{parts}\n</details>"
+
+    escape = partial(html.escape, quote=False)
+    form = Format(
+        plain=escape,
+        literal=escape,
+        code=lambda text: f"<code>{escape(text)}</code>",
+        formula=math,
+        bold="<strong>{}</strong>",
+        heading=heading,
+        text="<p>{}</p>".format,
+        items=lambda items: "<ul>" + "".join(map("<li>{}</li>".format, items)) + "</ul>",
+        table=table,
+        equation=equation,
+        source=lambda text: f"<pre><code>{html.escape(text)}</code></pre>",
+        folded=folded,
+    )
+    body = form.write(blocks)
+    met = [each for each in definitions if any(_occurs(each.symbol, latex) for latex in formulas)]
     lines = [
         f'<tr><th scope="row" data-latex="{html.escape(each.symbol)}"><math>{mathml(each.symbol)}</math></th>'
-        f"<td>{page.inline(each.meaning)}</td></tr>"
-        for each in definitions
-        if any(_occurs(each.symbol, latex) for latex in formulas)
+        f"<td>{form.inline(each.meaning)}</td></tr>"
+        for each in met
     ]
     if lines:
         symbols = "\n".join(['<div class="wide"><table><tbody>', *lines, "</tbody></table></div>"])
-        body += f"\n{page.Heading(Heading('Symbols'))}\n{symbols}"
+        body += f"\n{heading(2, 'Symbols')}\n{symbols}"
     template = Template(Path(__file__).with_suffix(".html").read_text("utf-8"))
-    listed = "\n".join(["<ol>", *page.contents, "</ol>"]) if page.contents else ""
-    return template.substitute(title=html.escape(page.title or "A derivation"), contents=listed, body=body)
+    listed = "\n".join(["<ol>", *contents, "</ol>"]) if contents else ""
+    title = next((each.text for each in blocks if isinstance(each, Heading) and each.level == 1), "A derivation")
+    return template.substitute(title=html.escape(Format().inline(title)), contents=listed, body=body)
 
 
 def _occurs(symbol: str, latex: str) -> bool:
