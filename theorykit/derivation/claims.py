@@ -41,7 +41,7 @@ _SCALES = (1.0, 0.03, 30.0)
 
 
 def random_values(expressions: Iterable[Expr], sizes: Mapping[Expr, int], rng: np.random.Generator) -> Values:
-    """Draw a value of order one for every symbol, by name. Matrices have the `sizes` and their declared symmetry."""
+    """Draw a value of order one for every symbol, by name, with its declared symmetry."""
     values: Values = {size.name: number for size, number in sizes.items()}
     free = {symbol for expression in expressions for symbol in expression.free_symbols}
     for symbol in sorted(free, key=lambda symbol: symbol.name):
@@ -118,14 +118,15 @@ class Claim:
 
     def error(self, before: Expr, after: Expr, values: Values, rng: np.random.Generator) -> float:
         """Return the error of the claim for these values of symbols by name."""
-        return worst(*(difference(*pair) for pair in self.sides(before, after, FloatPoint(values, rng))))
+        # Python's `max` may ignore NaN.
+        return float(np.max([difference(*pair) for pair in self.sides(before, after, FloatPoint(values, rng))]))
 
     def statement(self, before: str, after: str, show: Show) -> Equation:
-        """Write the claim as an equation between the LaTeX of both sides. `show` writes other expressions."""
+        """Write the claim as an equation. `show` writes expressions of the claim."""
         return Equation(before, after)
 
     def expressions(self, before: Expr, after: Expr) -> Sequence[Expr]:
-        """Return all expressions whose symbols need values: both sides, and the expressions of the claim."""
+        """Return all expressions whose symbols need values."""
         return (before, after, *(part for part in flatten(vars(self).values()) if isinstance(part, Expr)))
 
 
@@ -138,20 +139,8 @@ def difference(found, expected) -> float:
     return float(np.max(np.abs(found - expected)) / max(1.0, np.max(np.abs(expected))))
 
 
-def worst(*errors: float) -> float:
-    """Return the largest error, or NaN if any error is NaN, which Python's `max` may ignore."""
-    return float(np.max(errors))
-
-
 def _inner(left, right):
     return (left.T @ right).trace()
-
-
-def _curvature(function, size: int) -> np.ndarray:
-    """Return the second differences of a function of columns at zero, exact for quadratics."""
-    steps = np.vstack([np.zeros(size), np.eye(size)])
-    values = np.broadcast_to(function(steps[:, None] + steps), (size + 1, size + 1))
-    return values[1:, 1:] - values[1:, :1] - values[:1, 1:] + values[0, 0]
 
 
 @dataclass(frozen=True)
@@ -273,7 +262,9 @@ class Average(Claim):
             return exponents + np.sum(columns @ precision * columns, axis=-1)
 
         # The exponent is quadratic, so differences give the exact centre and width of the tilted Gaussian.
-        spread = np.linalg.inv(_curvature(exponent, size).real / 2)
+        steps = np.vstack([np.zeros(size), np.eye(size)])
+        at = np.broadcast_to(exponent(steps[:, None] + steps), (size + 1, size + 1))
+        spread = 2 * np.linalg.inv((at[1:, 1:] - at[1:, :1] - at[:1, 1:] + at[0, 0]).real)
         slope = (exponent(np.eye(size)) - exponent(-np.eye(size))) / 2
         centre, root = -spread @ slope / 2, np.linalg.cholesky((spread + spread.T) / 2)
         scale = np.prod(np.diag(root)) / np.sqrt(np.linalg.det(covariance))
@@ -407,7 +398,7 @@ class SameMoments(Claim):
     def error(self, before, after, values, rng):
         width = self.weights.shape[0].name
         if values[self.weights.name].shape[1] != 2:
-            raise ValueError("the mean over nonlinear units can be checked only with two weights per unit")
+            raise ValueError("the mean over nonlinear units needs two weights per unit")
         # These rows have exactly the second moments of standard normal numbers.
         count = values[self.equivalent.name].shape[1]
         rows = np.sqrt(count) * np.eye(count)
@@ -430,7 +421,7 @@ class SameMoments(Claim):
             *coarse, found = (mean(directions, at) for directions in _DIRECTIONS)
             uncertain = min(_UNCERTAIN * np.max(np.abs(coarse - found)), _MOST_UNCERTAIN * abs(found))
             errors.append((abs(expected - found) - uncertain) / abs(found))
-        return worst(0.0, *errors)
+        return float(np.max([0.0, *errors]))
 
     def statement(self, before, after, show):
         sides = ((before, self.weights), (after, self.equivalent))
@@ -549,7 +540,7 @@ class Solves(Claim):
         if self.positive_definite and not np.linalg.eigvalsh(solution)[0] > 0:
             return np.inf
         residual = interpret(before, {**values, self.variable.name: solution})
-        # The error is relative to the value of the equation at a random point, which is not a solution.
+        # The error is relative to the value at a random point, which is no solution.
         elsewhere = FloatPoint(values, rng).draw(self.variable)(before)
         return float(np.max(np.abs(residual)) / max(1.0, np.max(np.abs(elsewhere))))
 

@@ -10,8 +10,7 @@ Numbers are residues modulo p^3, which are Python integers in NumPy object array
 - The logarithm of a residue b is log(b^(p-1)) / (p-1), because b^(p-1) = 1 + p t (Fermat), and the series of
   log(1 + p t) ends modulo p^3. This p-adic logarithm maps products to sums and is a multiple of p. A sum
   g + c_1 log f_1 + ... of rational functions g, c_i and f_i thus vanishes if g does modulo p, and the logarithms do
-  modulo p^2. If they do not cancel identically, they vanish by chance as rarely as their derivative
-  c_1 f_1'/f_1 + ..., because a random point has random second digits.
+  modulo p^2, by chance as rarely as their derivative c_1 f_1'/f_1 + ..., because second digits are random.
 
 Symmetric symbols have symmetric values: an identity that holds for all positive definite matrices holds for all
 symmetric ones. Scalar symbols have squares as values, so that their roots are residues. The constant pi is
@@ -49,7 +48,7 @@ LOGARITHM, FUNCTION = "logarithm", "function"
 
 
 class NotRational(NotImplementedError):
-    """An expression is neither a rational function of its symbols nor linear in logarithms of such functions."""
+    """An expression is no rational function, and not linear in logarithms of such functions."""
 
 
 class SingularPoint(ArithmeticError):
@@ -222,7 +221,7 @@ class Point(At):
         return self.known[node]
 
     def where(self, values: Mapping[Basic, Residues | None]) -> Point:
-        """Return a point with other values of symbols. They are random if they are None."""
+        """Return a point with other values of symbols, random ones for None."""
         point = copy(self)
         point.known, point.origin, point.changed = {}, self, frozenset(symbol.name for symbol in values)
         of_sizes = {size: sp.Integer(value.entries) for size, value in values.items() if size in self.sizes}
@@ -236,7 +235,7 @@ class Point(At):
         return self.where({symbol: None})
 
     def direction(self, symbol: Symbol | MatrixSymbol) -> Residues:
-        """Draw a direction in which the value of a symbol may move, a random number or matrix."""
+        """Draw a direction in which the value of a symbol may move."""
         if not symbol.is_Matrix:
             return Residues(self.generator.randrange(MODULUS), 1)
         entries = np.empty(tuple(map(self.size, symbol.shape)), dtype=object)
@@ -284,7 +283,7 @@ class Point(At):
         return lambda *matrices: self.of_any_function(sp.Lambda(tuple(variables), expression), *matrices)
 
     def of_any_function(self, function: Any, *matrices: Residues) -> Residues:
-        """Return fixed random residues for a function of these entries, so that identities hold for every function."""
+        """Return fixed random residues for a function of these entries."""
         # Two arguments P/q and R/s are equal if P s - R q is zero.
         self.degrees.add(max(matrix.above for matrix in matrices) + max(matrix.below for matrix in matrices))
 

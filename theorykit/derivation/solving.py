@@ -42,14 +42,14 @@ def solve_for(equation: Expr, variable: Symbol | MatrixSymbol, ranges: Ranges = 
         RuleError: if there is no solution of this form, or more than one.
     """
     if isinstance(variable, Symbol):
-        # SymPy solves for a symbol with the assumptions that follow from its range, and does not look into other terms.
+        # SymPy solves for a symbol with the assumptions that follow from its range.
         held, back = hold((node for node in _opaque(equation) if not node.has(variable)), real=True)
         within = ranges.get(variable, Reals)
         sign = {"positive": True} if within.inf >= 0 else {"negative": True} if within.sup <= 0 else {}
         unknown = Dummy(variable.name, real=True, **sign)
         rest = equation.xreplace({**held, variable: unknown})
         if any(node.has(unknown) for node in _opaque(rest)):
-            raise RuleError(f"{variable} occurs in a trace, a log-determinant, an average or a function of a matrix")
+            raise RuleError(f"{variable} occurs in a function of a matrix, or in an average")
         try:
             found = solve_by_sympy(rest, unknown)
         except NotImplementedError as error:
@@ -60,8 +60,7 @@ def solve_for(equation: Expr, variable: Symbol | MatrixSymbol, ranges: Ranges = 
             many = f"{len(found)} solutions, {', '.join(map(str, found))}" if found else "no solution"
             raise RuleError(f"{equation} = 0 has {many} for {variable} between {within.inf} and {within.sup}")
         return found[0].xreplace(back)
-    # If the equation is L f(X) R + rest = 0, then f(X) = -L^-1 rest R^-1. Here f is the identity, or the inverse of X
-    # or of a sum with X.
+    # If L f(X) R + rest = 0, then f(X) = -L^-1 rest R^-1. Here f is the identity, or the inverse of X or of a sum.
     terms = matrix_terms(equation)
     holding = [term for term in terms if any(factor.has(variable) for factor in term[1])]
     if len(holding) != 1:
@@ -99,7 +98,7 @@ def eliminate_constrained(
     ranges: Ranges = MappingProxyType({}),
     **record,
 ) -> Step:
-    """Integrate over `multiplier`, in which `before` is linear, and substitute the `variable` that this determines."""
+    """Integrate over `multiplier`, in which `before` is linear, and substitute the `variable`."""
     slope = gradient(before, multiplier)
     if slope.has(multiplier):
         raise RuleError(f"the action must be linear in {multiplier}, but its gradient is {slope}")
@@ -133,7 +132,7 @@ def riccati(equation: MatrixExpr, variable: MatrixSymbol, **record) -> Step:
 
 
 def _with_value(before: Expr, values: Mapping[Expr, Expr]) -> Expr:
-    """Substitute values. An expression of numbers is not expanded, because large terms of an expansion may cancel."""
+    # An expression of numbers is not expanded, because large terms of an expansion may cancel.
     after = before.xreplace(values)
     return normal(after) if any(symbol.is_Matrix for symbol in values) else after
 

@@ -300,19 +300,13 @@ def verification_blocks(verification: Verification) -> Iterator[Block]:
     """Summarise the checks in one line per kind of claim, with the number of claims that passed exactly."""
     kinds = Counter(_how_checked(item.step.claim) for item in verification.evidence)
     proved = Counter(_how_checked(item.step.claim) for item in verification.proved)
-    lines = []
-    for how, count in kinds.items():
-        some = f"; {proved[how]} of them proved" if proved[how] else ""
-        lines.append(f"{count} by {how}{'; proved' if proved[how] == count else some}")
     verdict = "all hold" if verification.holds else f"**{len(verification.failures)} FAIL**"
-    exact = ""
-    if verification.proved:
-        exact = (
-            f" {len(verification.proved)} of them are identities and are proved at the sizes tried, by exact "
-            f"arithmetic at random points of a prime field, {_chance(verification.chance)}."
-        )
-    yield Text(f"{len(verification.evidence)} steps were checked on random numbers, and {verdict}.{exact} By kind:")
-    yield Items(tuple(lines))
+    yield Text(
+        f"{len(verification.evidence)} steps were checked on random numbers, and {verdict}. {len(verification.proved)} "
+        "of them are identities and are proved at the sizes tried, by exact arithmetic at random points of a prime "
+        f"field, {_chance(verification.chance)}. By kind:"
+    )
+    yield Items(tuple(f"{count} by {how}; {proved[how]} proved" for how, count in kinds.items()))
 
 
 def _how_checked(claim: Claim) -> str:

@@ -118,10 +118,14 @@ def _products(expression: MatrixExpr) -> list[tuple[sp.Expr, Factors]]:
     return [(sp.S.One, (expression,))]
 
 
-@lru_cache(maxsize=4096)
 def inverse(matrix: MatrixExpr) -> MatrixExpr:
     """Invert a matrix, and move the inverses into Kronecker products and block diagonals."""
-    if isinstance(checked_matrix("matrix", matrix), (AssumedPositiveDefinite, sp.MatAdd, sp.MatMul)):
+    return _inverse(checked_matrix("matrix", matrix))
+
+
+@lru_cache(maxsize=4096)
+def _inverse(matrix: MatrixExpr) -> MatrixExpr:
+    if isinstance(matrix, (AssumedPositiveDefinite, sp.MatAdd, sp.MatMul)):
         matrix = expand_products(matrix)
     coefficient, factor = split_coefficient(matrix)
     if isinstance(factor, sp.KroneckerProduct):

@@ -40,26 +40,22 @@ def checked_scalar(name: str, value: Any) -> sp.Expr:
 
 
 def checked_matrix(name: str, value: Any) -> MatrixExpr:
-    """Require a matrix expression."""
     return checked_instance(name, value, MatrixExpr, "a SymPy matrix expression")
 
 
 def checked_square(name: str, value: Any) -> MatrixExpr:
-    """Require a square matrix expression."""
     if not are_equal_sizes(*checked_matrix(name, value).shape):
         raise ValueError(f"{name} must be a square matrix expression, got {shown(value)} of shape {value.shape}")
     return value
 
 
 def checked_column(name: str, value: Any) -> MatrixExpr:
-    """Require a matrix expression with one column."""
     if checked_matrix(name, value).shape[1] != 1:
         raise ValueError(f"{name} must be a column, got {shown(value)} of shape {value.shape}")
     return value
 
 
 def checked_matrices(name: str, values: Any) -> tuple[MatrixExpr, ...]:
-    """Require at least one matrix expression."""
     values = checked_sequence(name, values, "matrix expressions")
     if not values:
         raise ValueError(f"{name} must have at least one matrix expression, got none")
@@ -89,8 +85,7 @@ class SymmetricSymbol(sp.MatrixSymbol):
 class PositiveSemidefiniteSymbol(SymmetricSymbol):
     """Named symmetric positive semidefinite matrix."""
 
-    def is_semidefinite(self, proof):
-        return True
+    is_semidefinite = True
 
 
 class PositiveDefiniteSymbol(PositiveSemidefiniteSymbol):
@@ -102,19 +97,16 @@ class PositiveDefiniteSymbol(PositiveSemidefiniteSymbol):
 
 def symmetric(name: str, size: sp.Expr | int) -> SymmetricSymbol:
     """Return a symmetric `size x size` matrix symbol that may be indefinite."""
-    size = checked_size("size", size)
     return SymmetricSymbol(name, size, size)
 
 
 def positive_definite(name: str, size: sp.Expr | int) -> PositiveDefiniteSymbol:
     """Return a symmetric positive definite `size x size` matrix symbol."""
-    size = checked_size("size", size)
     return PositiveDefiniteSymbol(name, size, size)
 
 
 def positive_semidefinite(name: str, size: sp.Expr | int) -> PositiveSemidefiniteSymbol:
     """Return a symmetric positive semidefinite `size x size` matrix symbol."""
-    size = checked_size("size", size)
     return PositiveSemidefiniteSymbol(name, size, size)
 
 
@@ -178,8 +170,7 @@ def check_matrices_are_fixed(expression: sp.Expr) -> None:
     for node in matrix_scalars(expression):
         for variable in bound_outside(node):
             raise NotImplementedError(
-                f"{node} contains a matrix that depends on {variable}, the variable of an average or of a function; "
-                "only matrices that do not depend on the variable are supported there"
+                f"{node} contains a matrix that depends on {variable}, the variable of an average or of a function"
             )
 
 
@@ -236,10 +227,7 @@ class _PartOfTwo(FunctionOfMatrix):
         part = checked_whole_number(cls.names[1], part, least=0, most=1)
         size = sp.expand(cls.whole(*sizes))
         if tuple(map(sp.expand, matrix.shape)) != (size, size):
-            raise ValueError(
-                f"{cls.__name__} of sizes {sizes} needs a {size} x {size} matrix, but {matrix} is {matrix.shape[0]} x "
-                f"{matrix.shape[1]}"
-            )
+            raise ValueError(f"{cls.__name__} of sizes {sizes} needs a {size} x {size} matrix, got {matrix.shape}")
         return MatrixExpr.__new__(cls, matrix, sizes, sp.Integer(part))
 
     def is_definite(self, proof):
@@ -334,10 +322,7 @@ class SquareRoot(FunctionOfMatrix):
 
 
 class Softmax(FunctionOfMatrix):
-    """exp(x_i) / sum_j exp(x_j) of a column x, kept unexpanded because the exponentials alone overflow.
-
-    The softmax is zero where x is minus infinity.
-    """
+    """exp(x_i) / sum_j exp(x_j) of a column x. It is zero where x is minus infinity."""
 
     column = property(lambda self: self.args[0])
 

@@ -117,13 +117,6 @@ def proximal(loss: Expr, x: Symbol, omega: Expr, V: Expr) -> Expr:
     r"""Return the proximal point of a convex loss, the minimiser of $(x - \omega)^2 / (2 V) + \ell(x)$ over x.
 
     The arguments are described in `moreau`.
-
-    Example:
-        >>> from sympy import Abs, symbols
-        >>> from theorykit.symbolic import proximal
-        >>> x, omega = symbols("x omega", real=True)
-        >>> proximal(Abs(x), x, omega, 2)
-        Piecewise((omega + 2, omega < -2), (0, omega <= 2), (omega - 2, True))
     """
     return _minimum(loss, x, omega, V)[1]
 
@@ -137,7 +130,6 @@ class _Piece(NamedTuple):
 
 
 def _minimum(loss: Expr, x: Symbol, omega: Expr, variance: Expr) -> tuple[Expr, Expr]:
-    """Return the envelope and the proximal point."""
     loss, omega, variance = map(checked_scalar, ("loss", "omega", "V"), (loss, omega, variance))
     checked_instance("x", x, Symbol)
     if variance.is_nonpositive:
@@ -153,7 +145,7 @@ def _minimum(loss: Expr, x: Symbol, omega: Expr, variance: Expr) -> tuple[Expr, 
         rise = (slope(right) - slope(left)).xreplace({own: right.left})
         if not _is_known(rise, "is_nonnegative"):
             raise ValueError(
-                f"the loss {loss} is not known to be convex: its slope changes by {rise} at the kink x = {right.left}"
+                f"the loss {loss} is not known to be convex: its slope changes by {rise} at x = {right.left}"
             )
     for piece in pieces:
         curvature = slope(piece, 2)
@@ -161,10 +153,7 @@ def _minimum(loss: Expr, x: Symbol, omega: Expr, variance: Expr) -> tuple[Expr, 
             raise ValueError(f"the loss {loss} is not convex: its second derivative is {curvature}")
         # The atom of a piece is the minimum over all x.
         if len(pieces) > 1 and not _is_known(curvature, "is_nonnegative"):
-            raise NotImplementedError(
-                f"{loss} has kinks, and the formula on one side of a kink is not known to be convex: its second "
-                f"derivative is {curvature}"
-            )
+            raise NotImplementedError(f"{loss} has kinks and a side that is not known to be convex: {piece.loss}")
 
     cases: list[tuple[tuple[Expr, Expr], Any]] = []
     for piece in pieces:
@@ -194,6 +183,10 @@ def _pieces(loss: Expr, x: Symbol) -> list[_Piece]:
         piece = todo.pop(0)
         kinked = [node for node in piece.loss.atoms(sp.Piecewise) if node.has_free(x)]
         if not kinked:
+            if done and sp.expand(piece.loss - done[-1].loss) == 0:
+                piece = done.pop()._replace(right=piece.right)
+            elif done and not _is_known((piece.loss - done[-1].loss).xreplace({x: piece.left}), "is_zero"):
+                raise ValueError(f"the loss {loss} jumps at x = {piece.left}")
             done.append(piece)
             continue
         # Other cases may contain this node, but it contains no others.
@@ -208,7 +201,8 @@ def _pieces(loss: Expr, x: Symbol) -> list[_Piece]:
                 ends.insert(sum(_is_above(root, each) for each in ends), root)
         parts = []
         for left, right in pairwise(ends):
-            at = {x: _between(left, right)}
+            middle = (left + right) / 2 if oo not in (right, -left) else left + 1 if right == oo else right - 1
+            at = {x: S.Zero if (left, right) == (-oo, oo) else middle}
             holds = {
                 each: each.func(1 if _is_above(each.lhs.xreplace(at), each.rhs.xreplace(at)) else -1, 0)
                 for each in relations
@@ -216,16 +210,7 @@ def _pieces(loss: Expr, x: Symbol) -> list[_Piece]:
             values = [value for value, condition in node.args if condition.xreplace(holds) == True]  # noqa: E712
             parts.append(_Piece(left, right, piece.loss.xreplace({node: values[0] if values else S.NaN})))
         todo = parts + todo
-    merged = done[:1]
-    for piece in done[1:]:
-        last = merged[-1]
-        if sp.expand(piece.loss - last.loss) == 0:
-            merged[-1] = last._replace(right=piece.right)
-            continue
-        if not _is_known((piece.loss - last.loss).xreplace({x: piece.left}), "is_zero"):
-            raise ValueError(f"the loss {loss} jumps at x = {piece.left}")
-        merged.append(piece)
-    return merged
+    return done
 
 
 def _in_cases(loss: Expr, x: Symbol) -> Expr:
@@ -253,15 +238,9 @@ def _is_above(one: Expr, other: Expr) -> bool:
     if difference.is_nonnegative or difference.is_nonpositive:
         return bool(difference.is_nonnegative) and difference != 0
     raise ValueError(
-        f"the kinks of a loss must have a known order, but {one} may be above or below {other}; insert values, such as "
-        "a label of 1 or -1, or declare the sign of the symbols"
+        f"the kinks of a loss must have a known order, but {one} may be above or below {other}; insert values, or "
+        "declare the signs of symbols"
     )
-
-
-def _between(left: Expr, right: Expr) -> Expr:
-    if left == -oo:
-        return S.Zero if right == oo else right - 1
-    return left + 1 if right == oo else (left + right) / 2
 
 
 def _of_smooth(loss: Expr, x: Symbol, parameters: tuple[Symbol, ...], omega: Expr, variance: Expr) -> tuple[Expr, Expr]:

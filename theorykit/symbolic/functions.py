@@ -61,10 +61,7 @@ class LogCosh(WholeFunctionBase):
 
 
 class LogNormalCDF(WholeFunctionBase):
-    """Derivative of order n of log Phi(x), where Phi is the normal distribution function. By default, n is 0.
-
-    Phi itself is zero in float64 below x = -39, and derivatives in the lower tail are ratios of numbers that underflow.
-    """
+    """Derivative of order n of log Phi(x), where Phi is the normal distribution function. Phi underflows at -39."""
 
     nargs = (1, 2)
     closed_form = log
@@ -97,15 +94,7 @@ class LogNormalCDF(WholeFunctionBase):
 
 
 def log_cosh(number: Expr) -> Expr:
-    """Return log cosh x (not log 2 cosh x).
-
-    Example:
-        >>> from sympy import symbols
-        >>> from theorykit.symbolic import gradient, log_cosh
-        >>> x = symbols("x", real=True)
-        >>> gradient(log_cosh(2 * x), x)
-        2*tanh(2*x)
-    """
+    """Return log cosh x (not log 2 cosh x)."""
     return LogCosh(checked_scalar("number", number))
 
 

@@ -50,15 +50,11 @@ def gaussian_average(integrand: sp.Expr, *variables: sp.Symbol, nodes: int | str
         checked_instance(f"variables[{i}]", variable, sp.Symbol)
     if len(variables) not in (1, 2) or len(set(variables)) < len(variables):
         raise ValueError(f"variables must be one symbol or two different ones, got {shown(variables)}")
-    if len(variables) == 1:
-        return _average(integrand, variables[0], nodes)
-    closed, rest = _split(integrand, variables, _mean_of_pair)
-    return closed + _average(_average(rest, variables[0], nodes), variables[1], nodes)
-
-
-def _average(integrand: sp.Expr, variable: sp.Symbol, nodes: sp.Expr) -> sp.Expr:
-    closed, rest = _split(integrand, (variable,), _mean_of_term)
-    return closed + average_over(rest, variable, nodes)
+    total, rest = (sp.S.Zero, integrand) if len(variables) == 1 else _split(integrand, variables, _mean_of_pair)
+    for variable in variables:
+        closed, left = _split(rest, (variable,), _mean_of_term)
+        rest = closed + average_over(left, variable, nodes)
+    return total + rest
 
 
 def _split(

@@ -47,7 +47,7 @@ class Entrywise(MatrixExpr):
         return self.function(*(matrix[i, j] for matrix in self.matrices))
 
     def doit(self, **hints):
-        """Evaluate the matrices alone. SymPy would simplify Max and Min in the function again, which is slow."""
+        # SymPy would simplify Max and Min in the function again, which is slow.
         return Entrywise(self.function, *(matrix.doit(**hints) for matrix in self.matrices))
 
     def _eval_transpose(self):
@@ -98,12 +98,10 @@ class KernelMatrix(FunctionOfMatrix):
         return self
 
     def doit(self, **hints):
-        """Evaluate the matrix alone, as `Entrywise.doit` does."""
         return self.func(self.function, self.matrix.doit(**hints))
 
     @property
     def entries(self) -> MatrixExpr:
-        """Return the kernel as a function of the entries of three matrices."""
         own = Diagonal(self.matrix) * sp.OneMatrix(1, self.matrix.shape[0])
         return entrywise(self.function, own, self.matrix, own.T)
 
@@ -113,8 +111,7 @@ class KernelMatrix(FunctionOfMatrix):
     def pullback(self, cotangent):
         return [(self.entries, cotangent)]
 
-    def is_semidefinite(self, proof):
-        return True
+    is_semidefinite = True
 
     def _latex(self, printer):
         row, column = indices(printer, self.matrix).split()
@@ -291,13 +288,10 @@ def is_positive_semidefinite(matrix: MatrixExpr) -> bool:
 
 
 def _is_definite(matrix: MatrixExpr, proof: Callable[[MatrixExpr], bool]) -> bool:
-    """Return whether the `proof`, one of the two functions above, succeeds for the matrices of which `matrix` is made.
-
-    The same closure rules hold for both properties, with the differences that `strictly` selects.
-    """
+    """Apply the closure rules. The `proof` of parts is one of the two functions above."""
     strictly = proof is is_positive_definite
-    if not strictly and hasattr(matrix, "is_semidefinite"):
-        return matrix.is_semidefinite(proof)
+    if not strictly and getattr(matrix, "is_semidefinite", False):
+        return True
     if hasattr(matrix, "is_definite"):
         return matrix.is_definite(proof)
     if isinstance(matrix, sp.MatrixBase):

@@ -49,7 +49,7 @@ class NumericFunction(Function, metaclass=_NumericClass):
     slopes: tuple[Callable[..., Expr] | None, ...] = ()
     # The function that makes the class, and its arguments, for pickling.
     definition: tuple[Callable, tuple[Any, ...]] | None = None
-    # Order of the derivative with respect to each argument, in classes that JAX differentiates.
+    # Orders of a derivative by JAX.
     orders: tuple[int, ...] = ()
 
     def fdiff(self, argindex=1):

@@ -29,13 +29,7 @@ _MARKUP = re.compile(
 
 @dataclass(frozen=True)
 class Heading:
-    """Heading of a level from 1 to 6. Level 1 is the title of the document.
-
-    Example:
-        >>> from theorykit.symbolic import Heading, Text, as_markdown
-        >>> as_markdown([Heading("Result", level=1), Text("The kernel is $K$.")])
-        '# Result\\n\\nThe kernel is $K$.\\n'
-    """
+    """Heading of a level from 1 to 6. Level 1 is the title of the document."""
 
     text: str
     level: int = 2
@@ -52,8 +46,7 @@ class Text:
 class Equation:
     """Displayed equation.
 
-    - `left`, `right`: both sides, in LaTeX.
-    - `relation`: the symbol between them.
+    - `left`, `relation`, `right`: LaTeX.
     - `source`: number of the equation in the paper.
     - `label`: name of the equation in the document.
     - `plain`: text for a terminal.
@@ -82,10 +75,8 @@ class Items:
 
 @dataclass(frozen=True)
 class Folded:
-    """Parts that a page or a notebook hides under one line of text. A terminal always hides them.
+    """Parts that a page or a notebook hides under a `summary`. A terminal always hides them.
 
-    - `summary`: the line of text.
-    - `parts`: the hidden parts.
     - `remark`: text next to the summary, on pages only.
     - `is_open`: whether the parts are shown at first.
     """
@@ -145,12 +136,10 @@ class Format:
     between: str = "\n"
 
     def inline(self, text: str) -> str:
-        """Write text with markup."""
         kinds = self.literal, self.code, self.formula, lambda words: self.bold.format(self.inline(words)), self.plain
         return _MARKUP.sub(lambda found: kinds[found.lastindex - 1](found[found.lastindex]), text)
 
     def write(self, blocks: Iterable[Block]) -> str:
-        """Write parts of a document."""
         return self.between.join(map(self._part, checked_sequence("blocks", blocks, "parts of a document")))
 
     def _part(self, block: Block) -> str:
@@ -250,10 +239,7 @@ _PREAMBLE = r"""\documentclass{article}
 
 
 def as_latex(blocks: Iterable[Block], fragment: bool = False) -> str:
-    """Write the document as a LaTeX article that needs only amsmath, with labels and lines that fit its width.
-
-    Set `fragment` to get only the body of the document, for `\\input`.
-    """
+    """Write the document as a LaTeX article that needs only amsmath, or as a `fragment` of one for `\\input`."""
     met: Counter[str] = Counter()
 
     def unique(label: re.Match[str]) -> str:

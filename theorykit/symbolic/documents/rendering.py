@@ -103,14 +103,7 @@ class MatrixLatexPrinter(LatexPrinter):
 
 
 def latex(expression: sp.Expr, symbol_names: Mapping[sp.Expr, str] | None = None) -> str:
-    """Return the LaTeX of `expression`. `symbol_names` are LaTeX names of symbols that should have another name.
-
-    Example:
-        >>> from theorykit.symbolic import latex, positive_definite
-        >>> K = positive_definite("K", 3)
-        >>> latex(K.inv(), {K: "K_0"})
-        'K_0^{-1}'
-    """
+    """Return the LaTeX of `expression`. `symbol_names` are other names of symbols, in LaTeX."""
     return MatrixLatexPrinter({"symbol_names": dict(symbol_names or {})}).doprint(
         checked_expression("expression", expression)
     )
