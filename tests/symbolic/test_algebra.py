@@ -27,6 +27,7 @@ from theorykit.symbolic import inverse, kronecker, normal, positive_definite, qu
 from theorykit.symbolic.algebra import (
     as_number,
     expand_products,
+    fold_asinh,
     from_terms,
     matrix_terms,
     simplify_traces,
@@ -266,3 +267,14 @@ def test_roots_are_folded(matrix, folded):
     assert_close(interpret(found, values), interpret(SquareRoot(matrix), values))
     assert_close(interpret(found * found, values), interpret(matrix, values))
     assert matrix.is_MatAdd or not inverse(found).has(sp.Inverse)
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+def test_an_inverse_sine_in_an_exponent_is_a_root(sign):
+    a, c, b = s, sp.Trace(A * A), sign * (t - 2 * s)
+    root = sp.sqrt(c / a) * sp.exp(-sp.asinh(b / (2 * sp.sqrt(a * c))))
+    values = random_values((2, 3, 2), 0)
+    u = interpret(fold_asinh(root), values)
+    assert not fold_asinh(root).has(sp.asinh, sp.exp) and fold_asinh(s * t) == s * t
+    assert_close(u, interpret(root, values))
+    assert_close(interpret(a, values) * u**2 + interpret(b, values) * u, interpret(c, values))

@@ -1,4 +1,4 @@
-"""The algebra of proofs: evaluate expressions exactly at random points modulo the cube of a prime, with degrees.
+"""Evaluate expressions exactly at random points modulo the cube of a prime, with degrees.
 
 Two different rational functions agree modulo a prime p at a random point with probability at most their degree divided
 by the prime (Schwartz-Zippel lemma). The rules of nodes are those of every algebra.
@@ -172,10 +172,10 @@ def eliminate(matrix: Residues, right: np.ndarray) -> tuple[Residues, Residues]:
             rows[[column, pivot]], determinant = rows[[pivot, column]], -determinant
         determinant = determinant * rows[column, column] % MODULUS
         rows[column] = rows[column] * _reciprocal(rows[column, column]) % MODULUS
-        # A determinant needs no zeros above the diagonal. Earlier columns have zeros already.
+        # A determinant needs no zeros above the diagonal.
         others = [row for row in range(size) if row > column or (row < column and right.size)]
         rows[others, column:] = (rows[others, column:] - rows[others, column, None] * rows[column, column:]) % MODULUS
-    # The inverse is the adjugate, whose entries are minors of size n - 1, divided by the determinant of degree n.
+    # The inverse is the adjugate, whose entries are minors of size n - 1, divided by the determinant.
     solved = Residues(rows[:, size:], (size - 1) * above + below, size * above, matrix.marks)
     return solved, Residues(determinant, size * above, size * below, matrix.marks)
 

@@ -225,11 +225,11 @@ def chance_of_mistake(step: Step, points: Sequence[Sequence[Point]]) -> float | 
             if has_function:
                 raise NotRational("a property of the functions in it")
             return None
-        # Bound the probability, times the prime, that different arguments of a function coincide at this point.
+        # Bound the probability, times the prime, that different arguments of a function coincide.
         count = len(point.results) if has_function else 0
         collisions = count * (count - 1) // 2 * max(point.degrees, default=0)
         degree = max(degree, max([1, *(residual.above for residual in found)]) + collisions)
-    # A false claim is false for at least one set of sizes. To pass, it must hold by chance at one of the points there.
+    # A false claim is false for at least one set of sizes. It may hold by chance at one of the points there.
     return _ATTEMPTS * degree / PRIME
 
 

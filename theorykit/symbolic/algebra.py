@@ -152,6 +152,19 @@ def square_root(matrix: MatrixExpr) -> MatrixExpr:
     return sp.sqrt(coefficient) * root
 
 
+def fold_asinh(expression: sp.Expr) -> sp.Expr:
+    """Rewrite r exp(-asinh x) as sqrt((r x)^2 + r^2) - r x for display. It loses digits by cancellation for large x."""
+    small = [factor for factor in sp.Mul.make_args(expression) if isinstance(factor, sp.exp)]
+    if len(small) != 1 or not isinstance(-small[0].exp, sp.asinh):
+        return expression
+    scale = expression / small[0]
+    product = sp.Mul(scale, *(-small[0].exp).args)
+    roots = [factor for factor in sp.Mul.make_args(product) if factor.is_Pow and abs(factor.exp) == sp.S.Half]
+    # Write a product with a square under one root.
+    shift = product / sp.Mul(*roots) * sp.sqrt(sp.Mul(*(root**2 for root in roots)))
+    return sp.sqrt(shift**2 + sp.expand(scale**2)) - shift
+
+
 def from_terms(terms: Sequence[tuple[sp.Expr, Factors]], shape: Sequence[sp.Expr]) -> MatrixExpr:
     """Build a sum from its terms. This is the inverse of `matrix_terms`."""
     if not terms:

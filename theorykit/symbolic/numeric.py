@@ -17,11 +17,9 @@ from jaxtyping import Float as Floats
 from sympy import Dummy, Expr, Float, Function, sympify
 from sympy.core.function import FunctionClass
 
-from ..checks import checked_function, checked_instance, counted, first_line, shown
+from ..checks import checked_function, checked_instance, checked_sequence, counted, first_line, shown
 from ..precision import require_float64
 from .notation import enclosed, escaped, power
-
-Interval = tuple[float, float]
 
 # Test points in an infinite interval are within this distance of zero, or within twice this distance of its finite end.
 _FAR = 8.0
@@ -95,7 +93,7 @@ def numeric_function(
     f: Callable[..., Any],
     df: Callable[..., Any] | Sequence[Callable[..., Any]] | None = None,
     *,
-    domain: Interval | Sequence[Interval] = (-math.inf, math.inf),
+    domain: tuple[float, float] = (-math.inf, math.inf),
 ) -> type[NumericFunction]:
     """Make a scalar function from JAX code, for use in expressions and actions.
 
@@ -109,7 +107,7 @@ def numeric_function(
         df: The derivative: a function of SymPy expressions, such as `lambda x: 2 * atan(x) / (1 + x**2)`, another
             numeric function, or JAX code. If `f` has several arguments, one derivative per argument. By default, JAX
             differentiates `f`.
-        domain: The interval on which the function is defined, or one interval per argument. Ends may be infinite.
+        domain: The interval of each argument on which the function is defined. Ends may be infinite.
 
     Returns:
         A SymPy function class. Call it with expressions: `f(x)`.
@@ -132,49 +130,45 @@ def numeric_function(
     if not checked_instance("name", name, str).isidentifier():
         raise ValueError(f"name must be an identifier, got {shown(name)}")
     checked_function("f", f)
-    intervals = np.reshape(np.asarray(domain, float), (-1, 2))
-    if not len(intervals) or not np.all(intervals[:, 0] < intervals[:, 1]):
-        raise ValueError(f"domain must be one interval (low, high) per argument with low < high, got {shown(domain)}")
-    if np.ndim(domain) == 1:
-        parameters = inspect.signature(f).parameters.values()
-        required = [each for each in parameters if each.default is each.empty and each.kind is not each.VAR_KEYWORD]
-        intervals = np.repeat(intervals, len(required), axis=0)
+    low, high = map(float, checked_sequence("domain", domain, "ends of an interval", length=2))
+    if not low < high:
+        raise ValueError(f"domain must be an interval (low, high) with low < high, got {shown(domain)}")
+    parameters = inspect.signature(f).parameters.values()
+    count = sum(each.default is each.empty and each.kind is not each.VAR_KEYWORD for each in parameters)
     given = () if df is None else tuple(df) if isinstance(df, (list, tuple)) else (df,)
-    if df is not None and len(given) != len(intervals):
-        count = counted(len(intervals), "argument")
-        raise ValueError(f"df must be one derivative for each of {count}, got {shown(df)}")
+    if df is not None and len(given) != count:
+        raise ValueError(f"df must be one derivative for each of {counted(count, 'argument')}, got {shown(df)}")
     for each in given:
         checked_function("df", each)
-    made = _made(name, f, given, tuple(map(tuple, intervals.tolist())))
-    points = _test_points(intervals)
+    made, points = _made(name, f, given, count, low, high), _test_points(count, low, high)
     _check(made, points)
     # Solvers need second derivatives. SymPy differentiates given expressions, and given JAX code has been checked.
-    for i in range(1, len(intervals) + 1) if df is None else ():
+    for i in range(1, count + 1) if df is None else ():
         _check(made.derivative(i), points)
     return made
 
 
 @cache
-def _made(name: str, f: Callable, df: tuple[Callable, ...], intervals: tuple[Interval, ...]) -> _NumericClass:
+def _made(name: str, f: Callable, df: tuple[Callable, ...], count: int, low: float, high: float) -> _NumericClass:
     """Return the class of a definition. It is kept, so that expressions are equal if their functions are."""
     attributes = {
         "__module__": __name__,
-        "nargs": len(intervals),
+        "nargs": count,
         "implementation": staticmethod(_of_arrays(name, f)),
-        "slopes": tuple(_slope(name, each, intervals) for each in df),
-        "definition": (_made, (name, f, df, intervals)),
+        "slopes": tuple(_slope(name, each, count, (low, high)) for each in df),
+        "definition": (_made, (name, f, df, count, low, high)),
     }
     return _NumericClass(name, (NumericFunction,), attributes)
 
 
-def _slope(name: str, df: Callable, intervals: tuple[Interval, ...]) -> Callable[..., Expr]:
+def _slope(name: str, df: Callable, count: int, domain: tuple[float, float]) -> Callable[..., Expr]:
     """Return a derivative as a function of expressions. JAX code becomes a numeric function."""
     # JAX rejects SymPy expressions with many kinds of errors.
     with suppress(Exception):
-        if isinstance(sympify(df(*(Dummy(real=True) for _ in intervals))), Expr):
+        if isinstance(sympify(df(*(Dummy(real=True) for _ in range(count)))), Expr):
             return df
     try:
-        return numeric_function(f"{name}_slope", df, domain=intervals)
+        return numeric_function(f"{name}_slope", df, domain=domain)
     except ValueError as error:
         raise ValueError(f"df of {name} must be a function of expressions or JAX code: {error}") from error
 
@@ -232,12 +226,12 @@ def slope_along(value: Callable, i: int) -> Callable:
     return slope
 
 
-def _test_points(intervals: Floats[np.ndarray, "arguments 2"]) -> Floats[np.ndarray, "points arguments"]:
+def _test_points(count: int, low: float, high: float) -> Floats[np.ndarray, "points arguments"]:
     """Choose points in the domain by a Kronecker sequence. Its irrational steps avoid kinks."""
-    low, high = intervals.T
-    low = np.where(np.isinf(low), np.where(np.isinf(high), -_FAR, high - 2 * _FAR), low)
-    high = np.where(np.isinf(high), low + 2 * _FAR, high)
-    steps = np.sqrt(np.resize([2, 3, 5, 7, 11, 13], len(intervals)))
+    if math.isinf(low):
+        low = -_FAR if math.isinf(high) else high - 2 * _FAR
+    high = low + 2 * _FAR if math.isinf(high) else high
+    steps = np.sqrt(np.resize([2, 3, 5, 7, 11, 13], count))
     return low + (high - low) * (np.arange(1, _POINTS + 1)[:, None] * steps % 1)
 
 

@@ -8,6 +8,7 @@ from sympy import Expr, MatrixSymbol, Symbol
 from ...checks import counted
 from ...derivation import Derivation, derivation_blocks, verification_blocks
 from ...symbolic import Block, Definition, Diagonal, Equation, Heading, Text, latex
+from ...symbolic.algebra import fold_asinh
 from ...symbolic.documents.document import Folded, Items
 from ...symbolic.documents.rendering import fold
 from .symbols import size
@@ -108,7 +109,7 @@ def equations(action: Action) -> Mapping[str, list[Equation]]:
         "Saddle point": [
             equation(rf"0 = \frac{{\partial S}}{{\partial {latex(symbol)}}}", slope) for symbol, slope in slopes
         ],
-        "Closed forms": [equation(latex(symbol), solution) for symbol, solution in reversed(solved)],
+        "Closed forms": [equation(latex(symbol), fold_asinh(solution)) for symbol, solution in reversed(solved)],
         "Predictor": [
             equation(r"\langle f \rangle", action.predictor.mean, "9, 29"),
             equation(r"\operatorname{var} f", Diagonal(action.predictor.covariance), "30"),
