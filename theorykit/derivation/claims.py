@@ -25,7 +25,7 @@ Values = dict[str, np.ndarray | float | int | complex]
 
 # Number of random points at which an integrand is compared with a Gaussian density.
 _DRAWS = 20
-# Number of standard errors that counts as one tolerance. A true claim then fails with probability 1e-5.
+# Standard errors in one tolerance. A true claim then fails with probability 1e-5.
 _STANDARD_ERRORS = 4.5
 # Numbers of directions in quadratures over a row of two weights. For step functions the error depends irregularly on
 # the number, so several are compared with the last.
