@@ -81,10 +81,7 @@ class Recorder:
     assumptions: tuple[str, ...] = ()
 
     def say(self, rule: str, before: Expr, after: Expr, claim: Claim, **record) -> Expr:
-        """Append the step from `before` to `after`, and return `after`.
-
-        Equal sides of a claim of equality are no step. The arguments, and others in `record`, are fields of `Step`.
-        """
+        """Append a step with these fields, and return `after`. Equal sides of a claim of equality are no step."""
         if not (isinstance(claim, (Equal, EqualUpToConstant)) and before == after):
             kept = {"section": self.section, "equations": self.equations, "assumptions": self.assumptions}
             self.steps.append(Step(rule, before, after, claim, **(kept | record)))
@@ -149,12 +146,15 @@ class Verification:
         return max((item.chance for item in self.proved), default=0.0)
 
     def __repr__(self):
-        lines = [f"{number:3d}  {item}" for number, item in enumerate(self.evidence, 1)]
         failed, proved = len(self.failures), len(self.proved)
-        verdict = f"{counted(len(lines), 'step')}, {failed or 'none'} failed"
+        verdict = f"{counted(len(self.evidence), 'step')}, {failed or 'none'} failed"
         if proved and not failed:
             verdict += f", {proved} of them proved at the sizes tried, {_chance(self.chance)}"
-        return "\n".join([*lines, verdict])
+        return verdict
+
+    def __str__(self):
+        lines = [f"{number:3d}  {item}" for number, item in enumerate(self.evidence, 1)]
+        return "\n".join([*lines, repr(self)])
 
 
 @dataclass(frozen=True, repr=False)

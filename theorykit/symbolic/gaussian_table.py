@@ -151,7 +151,10 @@ def _mean_of_power(power: int, functions: Sequence[sp.Expr], z: sp.Symbol) -> sp
     (function, *others) = functions
     row = _ROWS.get(type(function))
     if isinstance(function, SmoothedKink):
-        row = None if function.args[1].has_free(z) else _smoothed_again(function)
+        # The function is itself an average. The variances add up.
+        _, slope, order, s = function.args
+        row = lambda k, a, b: b**k * SmoothedKink(a, PowerOfLength(slope, b, 1), order + k, s)  # noqa: E731
+        row = None if slope.has_free(z) else row
     if others or row is None or (argument := _argument(function)) is None:
         return None
     line = _line(argument, (z,))
@@ -182,12 +185,6 @@ def _smooth(mean: Callable[[sp.Expr, sp.Expr], sp.Expr]) -> _Row:
 def _kinked(order: int, s: int) -> _Row:
     """Make the row of a derivative of this order of max(x, 0), or of |x| for s = 1."""
     return lambda k, a, b: b**k * SmoothedKink(a, b, order + k, s)
-
-
-def _smoothed_again(function: SmoothedKink) -> _Row:
-    """Make the row of a function that is itself an average. The variances add up."""
-    _, slope, order, s = function.args
-    return lambda k, a, b: b**k * SmoothedKink(a, PowerOfLength(slope, b, 1), order + k, s)
 
 
 _ROWS: Mapping[type, _Row] = {
