@@ -49,12 +49,6 @@ def checked_square(name: str, value: Any) -> MatrixExpr:
     return value
 
 
-def checked_column(name: str, value: Any) -> MatrixExpr:
-    if checked_matrix(name, value).shape[1] != 1:
-        raise ValueError(f"{name} must be a column, got {shown(value)} of shape {value.shape}")
-    return value
-
-
 def checked_matrices(name: str, values: Any) -> tuple[MatrixExpr, ...]:
     values = checked_sequence(name, values, "matrix expressions")
     if not values:
@@ -327,7 +321,9 @@ class Softmax(FunctionOfMatrix):
     column = property(lambda self: self.args[0])
 
     def __new__(cls, column):
-        return MatrixExpr.__new__(cls, checked_column("column", column))
+        if checked_matrix("column", column).shape[1] != 1:
+            raise ValueError(f"column must have one column, got {shown(column)} of shape {column.shape}")
+        return MatrixExpr.__new__(cls, column)
 
     def value(self, at):
         # The result does not depend on the largest entry, so neither do derivatives.
@@ -450,8 +446,7 @@ def split_coefficient(matrix: MatrixExpr) -> tuple[sp.Expr, MatrixExpr]:
 
 def quadratic_form(vector: MatrixExpr, matrix: MatrixExpr) -> sp.Expr:
     """Return the scalar `vector^T matrix vector`, for a column `vector`, as the trace of a 1 x 1 product."""
-    checked_column("vector", vector)
-    checked_square("matrix", matrix)
-    if not are_equal_sizes(matrix.shape[0], vector.shape[0]):
-        raise ValueError(f"the matrix must have as many rows as the vector, {vector.shape[0]}, got {matrix.shape}")
+    rows = checked_square("matrix", matrix).shape[0]
+    if checked_matrix("vector", vector).shape[1] != 1 or not are_equal_sizes(vector.shape[0], rows):
+        raise ValueError(f"vector must be a column of {rows} rows, as the matrix has, got shape {vector.shape}")
     return sp.Trace(vector.T * matrix * vector)
