@@ -18,8 +18,8 @@ from jaxtyping import Float as Floats
 from sympy import Dummy, Expr, Float, Function, sympify
 from sympy.core.function import FunctionClass
 
+from .._compat import require_float64
 from ..checks import checked_function, checked_sequence, checked_text, counted, first_line, shown
-from ..precision import require_float64
 from .notation import enclosed, escaped, power
 
 Interval = tuple[float | int | Expr, float | int | Expr]

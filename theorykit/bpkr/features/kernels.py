@@ -16,9 +16,9 @@ import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 
+from ..._compat import require_float64
+from ..._jit import jit
 from ...checks import checked_array
-from ...compilation import jit
-from ...precision import require_float64
 from .implicit import Features, ImplicitFeatures, PathFeatures
 
 PathMatrix = Float[Array, "paths paths"]
