@@ -1,8 +1,6 @@
 """Small matrices are factorised on one thread, large ones on as many as there are."""
 
-import re
 import threading
-from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -14,8 +12,6 @@ from threadpoolctl import ThreadpoolController, threadpool_limits
 import theorykit
 from theorykit._compat import MANY_ROWS, threads_for
 from theorykit._jit import rows_of
-
-PACKAGE = Path(theorykit.__file__).parent
 
 
 def threads() -> set[int]:
@@ -78,20 +74,3 @@ def test_compiled_functions_have_the_threads_that_their_arguments_ask_for(rows, 
 
     assert function(jnp.ones(rows)) == rows
     assert seen == [{expected}]
-
-
-FACTORISES = re.compile(r"linalg\.(cholesky|eigh|eigvalsh|solve|svd|lstsq)\b|cho_solve|cho_factor|solve_triangular")
-COMPILES = re.compile(r"@jax\.jit\b|\bjax\.jit\(|\bpartial\(jax\.jit\b|\bfilter_jit\b")
-
-
-def compiled_elsewhere(text: str) -> bool:
-    return bool(FACTORISES.search(text) and COMPILES.search(text))
-
-
-def test_modules_that_factorise_compile_with_the_functions_of_the_package():
-    assert compiled_elsewhere("@jax.jit\ndef f(x):\n    return jnp.linalg.cholesky(x)")
-    assert not compiled_elsewhere("@jit\ndef f(x):\n    return jnp.linalg.cholesky(x)")
-    # Functions that are called only while others are traced, each of which is traced once.
-    known = {"saddle/bound_action.py", "saddle/certificate.py"}
-    found = {str(path.relative_to(PACKAGE)) for path in PACKAGE.rglob("*.py") if compiled_elsewhere(path.read_text())}
-    assert found == known

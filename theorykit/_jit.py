@@ -48,7 +48,7 @@ _PACKAGES = ("theorykit", "jax", "jaxlib", "equinox", "optimistix", "lineax", "n
 _ARRAYS = (jax.Array, np.ndarray, np.generic)
 # Each compiled program takes some of the memory maps of the process.
 _MOST_PROGRAMS = 64
-_MOST_BYTES = 2**30
+_MOST_BYTES = 2**28
 
 
 @contextmanager
