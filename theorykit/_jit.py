@@ -104,10 +104,16 @@ def jit_and_keep(function: Callable) -> Callable:
     program = lru_cache(_MOST_PROGRAMS)(partial(_program, function))
 
     def run(structure, leaves):
-        arrays, kinds = [leaf for leaf in leaves if isinstance(leaf, _ARRAYS)], tuple(map(_kind, leaves))
-        home = {jax.local_devices()[0]}
-        is_home = all(not isinstance(array, jax.Array) or array.devices() == home for array in arrays)
-        return program(structure, kinds, tuple(map(type, kinds)), is_home, jax.config.jax_enable_x64)(*arrays)
+        arrays, kinds, home, is_home = [], [], {jax.local_devices()[0]}, True
+        # A loop without calls, because small solves take milliseconds.
+        for leaf in leaves:
+            if isinstance(leaf, _ARRAYS):
+                arrays.append(leaf)
+                is_home &= not isinstance(leaf, jax.Array) or leaf.devices() == home
+                leaf = _Kind(leaf.shape, leaf.dtype, getattr(leaf, "weak_type", False))
+            kinds.append(leaf)
+        types, is_precise = tuple(map(type, kinds)), jax.config.jax_enable_x64
+        return program(structure, tuple(kinds), types, is_home, is_precise)(*arrays)
 
     call = _called(function, run)
     call.programs = program.cache_info
@@ -157,10 +163,6 @@ class _Kind(NamedTuple):
     shape: tuple[int, ...]
     dtype: Any
     weak_type: bool
-
-
-def _kind(leaf: Any) -> Any:
-    return _Kind(leaf.shape, leaf.dtype, getattr(leaf, "weak_type", False)) if isinstance(leaf, _ARRAYS) else leaf
 
 
 def _program(function: Callable, structure: Any, kinds: tuple, types: tuple, keeps: bool, precise: bool) -> Callable:
