@@ -54,6 +54,7 @@ _MOST_BYTES = 2**28
 @contextmanager
 def usual_settings() -> Iterator[None]:
     """Use JAX's default settings, in a context or a function decorated by `@usual_settings()`."""
+    # Let JAX keep operations outside compiled functions too.
     _folder()
     with ExitStack() as settings:
         for name, (usual, set_to) in _USUAL.items():
