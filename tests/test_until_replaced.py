@@ -9,7 +9,7 @@ import pytest
 from tests.cli.terminal import run
 from tests.readme import FEATURES, safetensors
 from theorykit import checkpoints, progress
-from theorykit.extras import MissingLibrary, needed
+from theorykit._compat import MissingLibrary, needed
 
 HEADS = 2
 
@@ -65,6 +65,6 @@ def test_progress_in_a_file_is_the_cost_and_the_end(monkeypatch, capsys):
 
 
 def test_a_missing_library_is_named_with_its_extra(monkeypatch):
-    monkeypatch.setitem(sys.modules, "zarr", None)
-    with pytest.raises(MissingLibrary, match=r"needs zarr, which is not installed: .*\[zarr\]"):
-        needed("zarr", "reading this file")
+    monkeypatch.setitem(sys.modules, "numpyro", None)
+    with pytest.raises(MissingLibrary, match=r"sampling needs numpyro: .*\[sampling\]"):
+        needed("numpyro", "sampling")

@@ -10,10 +10,10 @@ from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 
 from .. import bpkr
+from .._compat import require_float64
+from .._jit import usual_settings
 from ..bpkr.network.attention import Layout, Mask
 from ..checks import Requirement, checked_array, checked_flag, counted, require
-from ..precision import require_float64
-from ..settings import usual_settings
 from ..symbolic.documents.display import DisplayMixin
 from ..symbolic.documents.document import Block, Table, Text
 

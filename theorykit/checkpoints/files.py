@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
+from .._compat import needed
 from ..checks import checked_path, counted, first_line, shown
-from ..extras import needed
 from ..symbolic.documents.display import DisplayMixin
 from ..symbolic.documents.document import Block, Table, Text, verbatim
 

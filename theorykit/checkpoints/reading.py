@@ -15,8 +15,8 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from .. import bpkr
+from .._compat import require_float64
 from ..checks import Count, Index, Positive, checked_arguments, checked_choice, checked_flag, checked_path, shown
-from ..precision import require_float64
 from .attention_heads import CheckpointHeads, LayerNorm
 from .files import Checkpoint, read_checkpoint, refuse_part
 from .layouts import LAYOUTS, Layout, Source

@@ -18,8 +18,7 @@ from functools import wraps
 from typing import Any, NamedTuple, NoReturn, get_origin, get_type_hints
 
 from .. import __version__
-from ..extras import MissingLibrary, needed
-from ..precision import request_float64
+from .._compat import MissingLibrary, enable_float64, needed
 
 __all__ = ["Command", "run"]
 
@@ -108,15 +107,14 @@ def run(commands: Mapping[str, Command], program: str, description: str) -> None
 
 def _load(command: Command, program: str, cached: bool) -> Callable[..., None]:
     """Load the function of a command, which runs in double precision, with the cache if it is `cached`."""
-    request_float64()
+    enable_float64()
     function = pkgutil.resolve_name(command.function)
 
     @wraps(function)
     def call(*arguments: Any, **options: Any) -> None:
         with _answering_interrupts(program):
-            from ..cache import disable_cache, enable_cache
-
-            (enable_cache if cached else disable_cache)()
+            if not cached:
+                os.environ["THEORYKIT_CACHE"] = "off"
             function(*arguments, **options)
 
     return call

@@ -11,7 +11,7 @@ import msgspec
 import tyro
 
 from .. import bpkr, store
-from ..extras import Lazy
+from .._compat import Lazy
 from ..progress import Progress
 from ..workers import open_executor
 from .config import SolveConfig, read_config

@@ -13,11 +13,11 @@ from types import MappingProxyType
 import numpy as np
 from sympy import Expr
 
+from .._compat import threads_for
 from ..checks import checked_instance, checked_whole_number, counted
 from ..symbolic import Block, Heading, Text, latex
 from ..symbolic.documents.display import DisplayMixin
 from ..symbolic.documents.document import Folded, Items, Table
-from ..threads import threads_for
 from .claims import Claim, Equal, EqualUpToConstant, Show, random_values
 from .field import FUNCTION, PRIME, NotRational, Point, SingularPoint
 

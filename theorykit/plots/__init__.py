@@ -5,7 +5,7 @@ Each exported function draws one panel for your own figures. The modules draw co
 
 import lazy_loader
 
-from ..extras import needed
+from .._compat import needed
 
 needed("matplotlib", "theorykit.plots")
 

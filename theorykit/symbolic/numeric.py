@@ -17,8 +17,8 @@ from jaxtyping import Float as Floats
 from sympy import Dummy, Expr, Float, Function, sympify
 from sympy.core.function import FunctionClass
 
+from .._compat import require_float64
 from ..checks import checked_function, checked_instance, checked_sequence, counted, first_line, shown
-from ..precision import require_float64
 from .notation import enclosed, escaped, power
 
 # Test points in an infinite interval are within this distance of zero, or within twice this distance of its finite end.

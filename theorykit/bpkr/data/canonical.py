@@ -13,8 +13,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from ..._compat import MANY_ROWS, threads_for
 from ...checks import Requirement, array_module, is_in_traced_code, is_traced, on_host, require
-from ...threads import MANY_ROWS, threads_for
 from ..features.implicit import Features, ImplicitFeatures
 from ..features.kernels import Kernel, is_tabulated, kernel_of
 from ..specification.architecture import Architecture

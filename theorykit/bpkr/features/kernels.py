@@ -17,9 +17,9 @@ import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 
+from ..._compat import require_float64, threads_for
+from ..._jit import jit
 from ...checks import checked_array
-from ...compilation import jit
-from ...precision import require_float64
 from .implicit import Features, ImplicitFeatures, PathFeatures
 
 PathMatrix = Float[Array, "paths paths"]
@@ -176,7 +176,8 @@ def kernel_of(features: PathFeatures, outputs: int = 1) -> Kernel:
         rows, columns = np.triu_indices(features.shape[1])
         weight = np.where(rows == columns, 0.5, 1.0)[:, None, None]
         by_path = features.swapaxes(0, 1)
-        pairs = jnp.asarray((weight * by_path[rows]) @ by_path[columns].swapaxes(1, 2))
+        with threads_for(len(features)):
+            pairs = jnp.asarray((weight * by_path[rows]) @ by_path[columns].swapaxes(1, 2))
     return Kernel(jnp.asarray(features), pairs, outputs)
 
 
