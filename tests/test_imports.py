@@ -11,14 +11,12 @@ ROOT = Path(__file__).parent.parent
 # Parts of the package, lowest first; "" is its own `__init__`.
 ORDER = (
     ("extras", "memory", "precision", "settings"),
-    ("checks", "progress", "threads"),
-    ("atomic_files",),
+    ("checks", "runs", "threads"),
     ("cache",),
     ("compilation",),
     ("",),
-    ("workers",),
     ("symbolic",),
-    ("codegen", "curve", "store", "summaries"),
+    ("codegen", "curve", "summaries"),
     ("derivation", "dynamics"),
     ("saddle",),
     ("bpkr", "dmft"),

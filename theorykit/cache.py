@@ -128,11 +128,9 @@ def write_entry(kind: str, name: str, content: bytes) -> None:
     path = folder / kind / name
     with suppress(OSError):
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        # A damaged entry may lack theorykit's mark, and files without it are not replaced.
-        path.unlink(missing_ok=True)
-        from . import atomic_files
+        from .runs import write
 
-        atomic_files.write(content, path)
+        write(content, path, overwrite=True)
         remove_beyond(path.parent, _limit() // 3)
 
 
