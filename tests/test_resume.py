@@ -28,8 +28,7 @@ ARCHITECTURE = bpkr.Architecture((2,), 3, temperature=0.3)
 _DRAW = np.random.default_rng(5)
 FEATURES, LABELS, TEST_FEATURES = _DRAW.normal(size=(7, 2, 3)), _DRAW.normal(size=7), _DRAW.normal(size=(4, 2, 3))
 DATA = bpkr.Data(FEATURES, LABELS, TEST_FEATURES)
-# The smallest possible change of one feature.
-NUDGED = np.array(FEATURES)
+NUDGED = np.array(FEATURES)  # by the smallest possible change
 NUDGED[6, 1, 2] = np.nextafter(NUDGED[6, 1, 2], np.inf)
 
 
@@ -60,7 +59,6 @@ def mapped(folder: Path, *, epsilon: float = 0.02, transient: int = 60, lowest: 
     def start_at(parameters):
         return dmft.state_from_window(network, parameters, np.linspace(lowest, 0.5, 12).reshape(4, 3), 1)
 
-    # Eight blocks.
     gammas = np.repeat([127.0, 139.7], 140)
     parameters = dmft.Parameters(np.tile(np.linspace(0.5, 1.0, 140), 2), gammas, epsilon)
     asked = {"transient": transient, "recorded": 40, "observe": lambda state, _: state.latest}
@@ -76,9 +74,10 @@ class Kind(NamedTuple):
 
 
 NUDGED_DATA = {"data": replace(DATA, features=NUDGED)}
-OTHER_PRIOR = replace(ARCHITECTURE, prior_variances=2.0)
 KINDS = {
-    "sweep": Kind(swept, 2, (NUDGED_DATA, {"tolerance": 1e-6}, {"problem": OTHER_PRIOR})),
+    "sweep": Kind(
+        swept, 2, (NUDGED_DATA, {"tolerance": 1e-6}, {"problem": replace(ARCHITECTURE, prior_variances=2.0)})
+    ),
     "sampler": Kind(sampled, 1, (NUDGED_DATA, {"seed": 1}, {"prior_variances": 2.0}, {"temperature": 0.31})),
     "diagram": Kind(mapped, 1, ({"epsilon": 0.03}, {"transient": 64}, {"lowest": -0.4})),
 }
@@ -244,7 +243,6 @@ def test_another_run_is_refused_and_changes_nothing(name, whole):
 @pytest.mark.parametrize("name", slow(["sweep", "sampler"]))
 def test_two_jobs_give_the_numbers_of_one(name, whole, tmp_path, monkeypatch):
     expected, folder = whole(name)
-    # New workers, which compile like this process.
     get_reusable_executor().shutdown()
     monkeypatch.setenv("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")
     found, expected = numbers(run(name, tmp_path, n_jobs=2)), numbers(expected)

@@ -23,6 +23,7 @@ import jax.numpy as jnp
 import joblib
 import numpy as np
 import xarray as xr
+from sympy import Basic
 from tqdm.auto import tqdm
 
 from .settings import usual_settings
@@ -116,11 +117,7 @@ class _Pickler(cloudpickle.Pickler):
 
 
 def write(content: str | bytes | memoryview, path: Path, *, overwrite: bool = False) -> None:
-    """Write a file as a whole or not at all.
-
-    Raises:
-        FileExistsError: the file exists, and `overwrite` is False.
-    """
+    """Write a file as a whole or not at all, after `refuse_existing`."""
     refuse_existing(path, overwrite)
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name[:100]}.{secrets.token_hex(4)}")
@@ -145,10 +142,7 @@ def refuse_existing(path: Path, overwrite: bool) -> None:
 
 @dataclasses.dataclass(frozen=True)
 class Folder:
-    """The finished pieces of one run, each in a file with the settings of the run.
-
-    Without a `path` nothing is kept.
-    """
+    """Finished pieces of one run, each in a file with its settings; nothing is kept without a `path`."""
 
     path: Path | None = None
     settings: Mapping[str, Any] = dataclasses.field(default_factory=dict)
@@ -227,16 +221,18 @@ def _described(name: str, value: Any) -> dict[str, Any]:
     if isinstance(value, (np.ndarray, np.generic, jax.Array)):
         array = np.ascontiguousarray(value)
         return {name: array.item() if np.ndim(value) == 0 else joblib.hash(array)}
-    if isinstance(value, (tuple, list)):
-        parts, kind = {f"[{number}]": each for number, each in enumerate(value)}, len(value)
-    elif isinstance(value, Mapping):
-        parts, kind = {f"[{key}]": each for key, each in value.items()}, len(value)
+    if isinstance(value, (tuple, list, Mapping)):
+        items = value.items() if isinstance(value, Mapping) else enumerate(value)
+        parts, kind = {f"[{key}]": each for key, each in items}, len(value)
     elif dataclasses.is_dataclass(value) and not isinstance(value, type):
         parts = {f".{field.name}": getattr(value, field.name) for field in dataclasses.fields(value)}
         kind = f"{type(value).__module__}.{type(value).__qualname__}"
     else:
+        # Equal expressions have different hashes if one repeats an object that the other copies.
+        is_compound = isinstance(value, Basic) and value.args
+        parts = {f".args[{number}]": each for number, each in enumerate(value.args)} if is_compound else {}
         try:
-            return {name: joblib.hash(value)}
+            kind = joblib.hash(type(value) if is_compound else value)
         except Exception as error:  # Any error of a type's own pickling.
             raise ValueError(f"{name} cannot identify a run: use what a module defines, or no folder") from error
     found = {name: kind}
