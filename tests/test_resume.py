@@ -107,7 +107,6 @@ def whole(tmp_path_factory) -> Callable[[str], tuple[Result, Path]]:
 
 
 def numbers(result: Result) -> dict[str, np.ndarray]:
-    """Return all values except times."""
     nodes = [result] if isinstance(result, xr.Dataset) else [node.dataset for node in result.subtree]
     found = {f"{i}/{name}": each.values for i, node in enumerate(nodes) for name, each in node.variables.items()}
     return {name: values for name, values in found.items() if not name.endswith("/seconds")}
@@ -165,7 +164,6 @@ def test_chains_continue_exactly_when_more_draws_are_wanted(sampler, tmp_path):
 
 
 def damages(content: bytes) -> Iterator[bytes]:
-    """Yield truncated files, a file of another program, and files with one flipped bit."""
     yield from (b"", b"something else", content[: len(content) // 2], content[:-1])
     for place in np.random.default_rng(0).integers(0, len(content), 20):
         changed = bytearray(content)
