@@ -208,7 +208,7 @@ class Folder:
         }
         arrays = [each.values.astype(str) if each.dtype == object else each.values for each in variables.values()]
         content = io.BytesIO()
-        np.savez(content, *arrays, about=np.array(json.dumps(about, default=lambda number: number.item())))
+        np.savez(content, *arrays, about=np.array(json.dumps(about, default=lambda each: each.tolist())))
         write(content.getvalue(), self.path / f"{piece}.npz", overwrite=True)
 
 

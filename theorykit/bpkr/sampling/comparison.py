@@ -74,7 +74,7 @@ def compare(
                     problem,
                     sampler=approach,
                     key=random.fold_in(key, get_args(Approach).index(approach)),
-                    folder=folder and folder / approach,
+                    folder=folder and Path(folder, approach),
                     n_jobs=n_jobs,
                     progress=progress,
                     **options.get(approach, {}),
