@@ -12,7 +12,7 @@ import xarray as xr
 from sympy import Identity, MatrixSymbol, OneMatrix, Symbol, Trace, cosh, exp, log, sqrt, symbols, tanh, zeta
 
 from tests.cli.terminal import CONFIG
-from theorykit import bpkr, cli, dmft, dynamics, plots, saddle, store
+from theorykit import bpkr, cli, dmft, dynamics, plots, saddle
 from theorykit.bpkr import AbstractLayer, Attention, Skip, sweeps
 from theorykit.symbolic import gaussian_average, log_det, numeric_function, positive_definite
 from theorykit.theories import in_context, learned_attention
@@ -404,7 +404,7 @@ def test_errors_name_the_key_of_a_configuration(mistake, command, tmp_path):
 def test_errors_name_the_mistake_in_a_command(mistake, command, tmp_path):
     arguments, expected, *words = COMMANDS[mistake]
     if mistake == "an existing result":
-        store.write(xr.Dataset({"precious": 1.0}), tmp_path / "mine.nc")
+        xr.Dataset({"precious": 1.0}).to_netcdf(tmp_path / "mine.nc", engine="h5netcdf")
     code, message = command(*arguments)
     assert code == expected and not [word for word in words if word not in message], message
 

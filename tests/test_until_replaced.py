@@ -8,7 +8,7 @@ import pytest
 
 from tests.cli.terminal import run
 from tests.readme import FEATURES, safetensors
-from theorykit import checkpoints, progress
+from theorykit import checkpoints
 from theorykit._compat import MissingLibrary, needed
 
 HEADS = 2
@@ -45,23 +45,6 @@ def test_init_writes_a_configuration_with_the_roles_of_arrays(tmp_path, monkeypa
     written = tomllib.loads((tmp_path / "mine.toml").read_text())
     assert written["architecture"]["layers"] == [2]
     assert [written["data"][role] for role in ("inputs", "key_query", "labels")] == ["inputs", ["W1"], "labels"]
-
-
-def test_progress_in_a_file_is_the_cost_and_the_end(monkeypatch, capsys):
-    class Clock:
-        now = 0.0
-
-        def monotonic(self):
-            return self.now
-
-    clock = Clock()
-    monkeypatch.setattr(progress, "time", clock)
-    monkeypatch.setattr(progress, "_start_thread", lambda: None)
-    with progress.Progress("work", 2, "piece", cost="2 pieces of much work") as report:
-        clock.now = 5.0
-        report._refresh("")
-        report.update(2)
-    assert capsys.readouterr().err.splitlines() == ["work: 2 pieces of much work", "work: done, 2 of 2 pieces, 00:05"]
 
 
 def test_a_missing_library_is_named_with_its_extra(monkeypatch):

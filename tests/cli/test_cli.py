@@ -8,7 +8,7 @@ import pytest
 import xarray as xr
 
 from tests.marks import slow
-from theorykit import bpkr, store
+from theorykit import bpkr
 from theorykit.bpkr import Dense, Skip
 
 from .terminal import CONFIG, refused, run
@@ -37,7 +37,7 @@ def test_solve_equals_the_library(network, folder, monkeypatch, capsys):
     run(monkeypatch, "solve", "mine.toml")
     printed = capsys.readouterr().out
     assert "converged" in printed and "head score 1" in printed and "test accuracy" in printed
-    written = store.read(folder / "mine.nc").to_dataset()
+    written = xr.load_dataset(folder / "mine.nc", engine="h5netcdf")
 
     def features(x):
         return bpkr.path_features(x, bpkr.attention(x, key_query=[arrays["W1"], arrays["W2"]]), architecture, "mean")
@@ -57,9 +57,9 @@ def test_solve_equals_the_library(network, folder, monkeypatch, capsys):
 
 
 def test_solve_keeps_an_existing_result(folder, monkeypatch):
-    store.write(xr.Dataset({"precious": 1.0}), folder / "mine.nc")
+    xr.Dataset({"precious": 1.0}).to_netcdf(folder / "mine.nc", engine="h5netcdf")
     assert "mine.nc exists" in refused(monkeypatch, "solve", "mine.toml")
-    assert "precious" in store.read(folder / "mine.nc").to_dataset()
+    assert "precious" in xr.load_dataset(folder / "mine.nc", engine="h5netcdf")
 
 
 @pytest.mark.slow
@@ -92,7 +92,7 @@ def test_data_may_be_netcdf_with_path_features_or_queries_and_keys(folder, monke
     (folder / "projections.toml").write_text(f'{head}[data]\nfile = "projections.npz"\n{projections}')
     for name in ("features", "projections"):
         run(monkeypatch, "solve", f"{name}.toml")
-    one, other = (store.read(folder / f"{name}.nc").to_dataset() for name in ("features", "projections"))
+    one, other = (xr.load_dataset(folder / f"{name}.nc", engine="h5netcdf") for name in ("features", "projections"))
     np.testing.assert_allclose(one["U_1"], other["U_1"], rtol=1e-9)
     assert "mean" not in one
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import xarray as xr
 
-from theorykit import bpkr, store
+from theorykit import bpkr
 
 from .terminal import CONFIG, refused, run
 
@@ -29,11 +29,11 @@ def test_sweep_equals_single_solves_and_is_extended(folder, monkeypatch, capsys)
     assert printed.startswith("test accuracy, with standard errors") and "20-15-10" in printed
     assert "T=0.2" in printed and "best T" in printed and "Highest evidence: width " in printed
     assert (folder / "mine-sweep.png").stat().st_size > 10_000
-    swept = store.read(folder / "mine-sweep.nc").to_dataset()
+    swept = xr.load_dataset(folder / "mine-sweep.nc", engine="h5netcdf")
     assert swept["U_1"].dims == ("width", "temperature", "path_1", "other_path_1")
     (folder / "mine.toml").write_text(CONFIG)
     run(monkeypatch, "solve", "mine.toml")
-    single, point = store.read(folder / "mine.nc").to_dataset(), swept.sel(width="20-15-10", temperature=0.2)
+    single, point = xr.load_dataset(folder / "mine.nc", engine="h5netcdf"), swept.sel(width="20-15-10", temperature=0.2)
     for name in ("U_1", "U_2", "mean", "variance", "action"):
         np.testing.assert_allclose(point[name], single[name], rtol=1e-7, atol=1e-9)
     assert point["test_accuracy"] == single["test_accuracy"]
@@ -53,11 +53,11 @@ def test_the_infinite_width_is_solved_alone_and_stands_beside_a_finite_one(folde
     (folder / "mine.toml").write_text(CONFIG)
     run(monkeypatch, "solve", "mine.toml")
     assert "infinitely wide: " in capsys.readouterr().out
-    beside = store.read(folder / "mine.nc").to_dataset()
+    beside = xr.load_dataset(folder / "mine.nc", engine="h5netcdf")
     (folder / "wide.toml").write_text(re.sub(r"widths = .*", "widths = inf", CONFIG).replace("mine.nc", "wide.nc"))
     run(monkeypatch, "solve", "wide.toml")
     assert capsys.readouterr().out.startswith("infinitely wide: a Gaussian process, log evidence ")
-    alone = store.read(folder / "wide.nc").to_dataset()
+    alone = xr.load_dataset(folder / "wide.nc", engine="h5netcdf")
     for name in ("log_evidence", "mean", "variance", "test_error", "test_accuracy"):
         np.testing.assert_allclose(alone[name], beside[f"infinite_width_{name}"], err_msg=name)
     assert "action" not in alone and not np.allclose(beside["mean"], alone["mean"])
@@ -71,7 +71,7 @@ def test_classes_that_are_text_are_solved_for(folder, monkeypatch, capsys):
         (folder / f"{name}.toml").write_text(CONFIG.replace("data.npz", "text.npz" if more else "data.npz") + more)
         run(monkeypatch, "solve", f"{name}.toml")
         assert "test log loss" in capsys.readouterr().out
-    signs, classes = (store.read(folder / f"{name}.nc").to_dataset() for name in ("mine", "text"))
+    signs, classes = (xr.load_dataset(folder / f"{name}.nc", engine="h5netcdf") for name in ("mine", "text"))
     assert classes["class"].values.tolist() == ["no", "yes"]
     for name in ("U_1", "mean", "test_accuracy", "test_log_loss", "test_confusion"):
         np.testing.assert_array_equal(classes[name], signs[name], err_msg=name)
@@ -84,7 +84,7 @@ def test_a_sweep_of_one_kind_needs_no_test_data(folder, monkeypatch, capsys):
     (folder / "mine.toml").write_text(text + '[sweep]\nwidths = [10, 20]\nfile = "by-width.nc"\n')
     run(monkeypatch, "sweep", "mine.toml")
     assert capsys.readouterr().out.startswith("log evidence")
-    swept = store.read(folder / "by-width.nc").to_dataset()
+    swept = xr.load_dataset(folder / "by-width.nc", engine="h5netcdf")
     assert swept["temperature"].values.tolist() == [0.2] and swept["width"].values.tolist() == [10, 20, np.inf]
     assert (folder / "by-width.png").exists() and "best_temperature" not in swept
 
@@ -102,9 +102,9 @@ def test_a_sweep_of_which_every_point_fails_says_why(folder, monkeypatch):
 def test_a_sweep_by_several_processes_is_the_same(folder, monkeypatch):
     (folder / "mine.toml").write_text(SWEEP)
     run(monkeypatch, "sweep", "mine.toml")
-    alone = store.read(folder / "mine-sweep.nc").to_dataset()
+    alone = xr.load_dataset(folder / "mine-sweep.nc", engine="h5netcdf")
     shutil.rmtree(folder / "mine-sweep")
     run(monkeypatch, "sweep", "mine.toml", "--overwrite", "--workers", "2")
-    beside = store.read(folder / "mine-sweep.nc").to_dataset()
+    beside = xr.load_dataset(folder / "mine-sweep.nc", engine="h5netcdf")
     # linear algebra rounds by the number of its threads, which is that of a worker's cores
     xr.testing.assert_allclose(beside.drop_vars("seconds"), alone.drop_vars("seconds"), rtol=1e-9, atol=1e-9)

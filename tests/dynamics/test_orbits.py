@@ -87,7 +87,7 @@ def test_orbits_of_the_network_are_runs_of_their_own(tmp_path):
         path = dmft.run(MODEL, parameters, start_at(parameters), steps=80)
         np.testing.assert_allclose(found["values"][orbit], path.attention[61:], atol=1e-9)
         np.testing.assert_allclose(found["end.attention"][orbit], path.end.attention, atol=1e-9)
-    assert len(list(tmp_path.glob("*.nc"))) == 8
+    assert len(list(tmp_path.glob("*.npz"))) == 8
     again = dynamics.orbits(MODEL, dmft.Parameters(betas, GAMMA, 0.02), start_at, **asked)
     xr.testing.assert_identical(again, found)
 

@@ -3,13 +3,9 @@
 import difflib
 import errno
 import itertools
-import multiprocessing
 import os
 import pkgutil
-import signal
-import socket
 import sys
-import threading
 import warnings
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -112,10 +108,9 @@ def _load(command: Command, program: str, cached: bool) -> Callable[..., None]:
 
     @wraps(function)
     def call(*arguments: Any, **options: Any) -> None:
-        with _answering_interrupts(program):
-            if not cached:
-                os.environ["THEORYKIT_CACHE"] = "off"
-            function(*arguments, **options)
+        if not cached:
+            os.environ["THEORYKIT_CACHE"] = "off"
+        function(*arguments, **options)
 
     return call
 
@@ -165,68 +160,6 @@ _REMEDIES = {
     errno.ENOENT: "check the path",
 }
 _USAGE, _INTERRUPTED = 2, 130
-# Seconds for which an interrupted program waits before it reports its current activity. Most programs end sooner.
-_GRACE = 0.3
-
-
-@contextmanager
-def _answering_interrupts(program: str) -> Iterator[None]:
-    """Answer Ctrl-C immediately from a thread, and end the program immediately on a second Ctrl-C.
-
-    Python raises `KeyboardInterrupt` only when compiled code returns, which may take minutes.
-    """
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    from ..progress import activity, tell
-
-    def leave() -> NoReturn:
-        tell(f"{program}: {_RESUMED}")
-        # Workers would outlive a process that exits without clean-up.
-        for worker in multiprocessing.active_children():
-            worker.kill()
-        os._exit(_INTERRUPTED)
-
-    def answer() -> None:
-        is_second = False
-        while number := reader.recv(1):
-            if number != bytes([signal.SIGINT]):
-                continue
-            if is_second:
-                leave()
-            is_second = True
-            if not ended.wait(_GRACE):
-                doing = activity() or "a step"
-                tell(f"{program}: interrupted; stopping after {doing} is done; press Ctrl-C again to stop at once")
-
-    def see(ignored: Any) -> None:
-        # Python drops an interrupt during garbage collection.
-        if ignored.exc_type is KeyboardInterrupt:
-            leave()
-        hook(ignored)
-
-    reader, writer = socket.socketpair()
-    writer.setblocking(False)
-    ended, before = threading.Event(), signal.set_wakeup_fd(writer.fileno(), warn_on_full_buffer=False)
-    hook, sys.unraisablehook = sys.unraisablehook, see
-    thread = threading.Thread(target=answer, daemon=True)
-    thread.start()
-    try:
-        yield
-    except KeyboardInterrupt:
-        ended.set()
-        # All files are closed, but compiled code may still run in threads. A normal exit would wait for it and then
-        # crash.
-        with suppress(OSError, ValueError):
-            sys.stdout.flush()
-        leave()
-    finally:
-        ended.set()
-        sys.unraisablehook = hook
-        signal.set_wakeup_fd(before)
-        writer.close()
-        thread.join()
-        reader.close()
 
 
 _RESUMED = "interrupted; run the same command again to resume from what was kept"

@@ -10,10 +10,9 @@ from typing import Any
 import msgspec
 import tyro
 
-from .. import bpkr, store
+from .. import bpkr
 from .._compat import Lazy
-from ..progress import Progress
-from ..workers import open_executor
+from ..runs import refuse_existing, stage, write
 from .config import SolveConfig, read_config
 
 # Import slow modules on first use, so that user errors are reported immediately.
@@ -44,7 +43,7 @@ def solve(config: tyro.conf.Positional[Path], overwrite: bool = False):
     is_gaussian_process = settings.architecture.widths == math.inf and not has_richness
     architecture, data = _read(settings, config.parent, 1.0 if is_gaussian_process else None)
     solver = msgspec.structs.asdict(settings.solver)
-    with Progress("solving", cost=data_line(data)):
+    with stage(f"solving {data_line(data)}"):
         problem, limit = bpkr.Problem(architecture, data), None
         # Solve the finite network first, so that an impossible problem fails early.
         result = label_solution(problem, None if is_gaussian_process else bpkr.solve(problem, **solver))
@@ -56,7 +55,7 @@ def solve(config: tyro.conf.Positional[Path], overwrite: bool = False):
     if data.test_labels is not None:
         result = result.assign(test_label=of_test_examples(data.test_labels))
     result = result.assign_attrs(settings=_as_text(settings))
-    store.write(result, output, overwrite=overwrite)
+    write(result.to_netcdf(engine="h5netcdf"), output, overwrite=overwrite)
     print(summary(result))
     print(f"wrote {output}: {_READING}")
 
@@ -78,8 +77,7 @@ def _read(
 def sweep(
     config: tyro.conf.Positional[Path],
     overwrite: bool = False,
-    workers: int | None = None,
-    scheduler: str | None = None,
+    n_jobs: int = 1,
 ):
     """Solve the saddle point at every width and temperature of a grid, on data from a file; predict test examples.
 
@@ -91,8 +89,7 @@ def sweep(
     Args:
         config: The configuration file.
         overwrite: Replace the output file and the figure if they exist. Solved points are used again.
-        workers: Solve this many widths in parallel, each in a separate process on one core.
-        scheduler: The address of a dask scheduler whose workers solve the widths, such as tcp://10.0.0.1:8786.
+        n_jobs: Solve this many widths in parallel, each in a separate process; -1 for one per core.
     """
     settings = read_config(config)
     if settings.sweep is None:
@@ -103,17 +100,16 @@ def sweep(
 
         finite, temperatures = settings.sweep.grid(settings.architecture)
         architecture, data = _read(settings, config.parent, 1.0, 1.0)
-        with open_executor(workers, scheduler) as executor:
-            result = sweeps.sweep(
-                architecture,
-                data,
-                width=finite if math.inf in finite else (*finite, math.inf),
-                temperature=temperatures,
-                richness=settings.sweep.richness,
-                folder=folder,
-                executor=executor,
-                **msgspec.structs.asdict(settings.solver),
-            )
+        result = sweeps.sweep(
+            architecture,
+            data,
+            width=finite if math.inf in finite else (*finite, math.inf),
+            temperature=temperatures,
+            richness=settings.sweep.richness,
+            folder=folder,
+            n_jobs=n_jobs,
+            **msgspec.structs.asdict(settings.solver),
+        )
         if "U_1" not in result:
             raise ValueError(f"every point failed: {result['message'].values.flat[0]}")
         if data.test_labels is not None:
@@ -126,8 +122,7 @@ def sweep(
 def compare(
     config: tyro.conf.Positional[Path],
     overwrite: bool = False,
-    workers: int | None = None,
-    scheduler: str | None = None,
+    n_jobs: int = 1,
 ):
     """Check theory by sampling, on data from a file: order parameters and predictions of every approach, side by side.
 
@@ -138,8 +133,7 @@ def compare(
     Args:
         config: The configuration file.
         overwrite: Replace the output file and the figure if they exist. Draws are used again.
-        workers: Run this many chains in parallel, each in a separate process on one core.
-        scheduler: The address of a dask scheduler whose workers run the chains, such as tcp://10.0.0.1:8786.
+        n_jobs: Run this many chains in parallel, each in a separate process; -1 for one per core.
     """
     settings = read_config(config)
     wanted = settings.compare
@@ -148,16 +142,15 @@ def compare(
         from ..bpkr import sampling
 
         architecture, data = _read(settings, config.parent)
-        with open_executor(workers, scheduler) as executor:
-            return sampling.compare(
-                architecture,
-                data,
-                key=jax.random.key(wanted.seed or 0),
-                approaches=wanted.approaches,
-                options={**wanted.options(), "saddle": msgspec.structs.asdict(settings.solver)},
-                folder=folder,
-                executor=executor,
-            )
+        return sampling.compare(
+            architecture,
+            data,
+            key=jax.random.key(wanted.seed or 0),
+            approaches=wanted.approaches,
+            options={**wanted.options(), "saddle": msgspec.structs.asdict(settings.solver)},
+            folder=folder,
+            n_jobs=n_jobs,
+        )
 
     _compute_and_report(config, settings, "compare", overwrite, compute)
 
@@ -170,11 +163,11 @@ def is_completed(
     Figures are missing if a command is killed between writing its result and its figures. The same command then
     completes them.
     """
-    from ..atomic_files import is_marked
-
-    if overwrite or not path.is_file() or not is_marked(path) or all(figure.exists() for figure in figures):
+    if overwrite or not path.is_file() or all(figure.exists() for figure in figures):
         return False
-    result = store.read(path)
+    import xarray as xr
+
+    result = xr.load_datatree(path, engine="h5netcdf")
     if result.attrs.get("settings") != _as_text(settings):
         return False
     draw(result)
@@ -204,7 +197,7 @@ def _compute_and_report(
         return
     _checked_output(config, settings, table, overwrite)
     result = compute(output.with_suffix("")).assign_attrs(settings=_as_text(settings))
-    store.write(result, output, overwrite=overwrite)
+    write(result.to_netcdf(engine="h5netcdf"), output, overwrite=overwrite)
     module.draw(result, figure)
     print(f"{summary(result)}\nwrote {figure}: open this first\nwrote {output}: {_READING}")
     if output.with_suffix("").is_dir():
@@ -217,12 +210,12 @@ def _output(config: Path, settings: SolveConfig, table: str) -> Path:
 
 
 def _checked_output(config: Path, settings: SolveConfig, table: str, overwrite: bool) -> Path:
-    """Return the path of the result, after `store.check_outputs` for the result, its figure and its folder."""
-    output, is_named = _output(config, settings, table), getattr(settings, table).file is not None
-    outputs = [store.Output(f"`file` of [{table}]" if is_named else "the output", output, ".nc")]
-    if table != "output" and output.suffix == ".nc":
-        outputs.append(store.Output("the figure", output.with_suffix(".png"), ".png"))
-        outputs.append(store.Output("the folder of what is kept", output.with_suffix(""), store.FOLDER))
-    inputs = {"the configuration": config, "`file` of [data]": config.parent / settings.data.file}
-    store.check_outputs(outputs, inputs, overwrite=overwrite)
+    """Return the path of the result. Refuse other endings, and files that exist."""
+    output = _output(config, settings, table)
+    if output.suffix != ".nc":
+        raise ValueError(f"`file` of [{table}] must end in .nc, got {str(output)!r}")
+    if output == config.parent / settings.data.file:
+        raise ValueError(f"`file` of [{table}] is the data file {output}; choose another output")
+    for path in (output,) if table == "output" else (output, output.with_suffix(".png")):
+        refuse_existing(path, overwrite)
     return output

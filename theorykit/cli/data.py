@@ -2,18 +2,19 @@
 
 import difflib
 import re
+import zipfile
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import xarray as xr
 from jax.typing import ArrayLike
 
 from .. import bpkr, checkpoints
 from ..bpkr.data.data import check_data
 from ..checks import counted
-from ..store.files import read_npz, read_variables
 from .config import CAUSAL, NOT_ARRAYS, DataConfig, as_names
 
 _NETCDF = (".nc", ".h5", ".netcdf")
@@ -125,13 +126,23 @@ def read_arrays(path: Path, names: Sequence[str] | None, of_classes: Sequence[st
         raise FileNotFoundError(f"there is no data file {path}")
     fills: Mapping[str, Any] = {}
     if path.suffix == ".npz":
-        arrays = read_npz(path, names)
+        try:
+            with np.load(path) as file:
+                arrays = {name: file[name] for name in (file.files if names is None else names) if name in file.files}
+        except (zipfile.BadZipFile, ValueError) as error:
+            raise ValueError(f"{path} cannot be read: {error}") from error
     elif path.suffix in _NETCDF:
-        variables = read_variables(path, names)
+        with xr.open_dataset(path, engine="h5netcdf") as dataset:
+            variables = {
+                name: each.load() for name, each in dataset.variables.items() if names is None or name in names
+            }
         arrays = {name: variable.values for name, variable in variables.items()}
         fills = {name: variable.encoding.get("_FillValue") for name, variable in variables.items()}
     else:
         raise ValueError(f"data files must be .npz or netCDF ({', '.join(_NETCDF)}), got {path}")
+    for name in names or ():
+        if name not in arrays:
+            raise ValueError(f"{path} has no array {name!r}")
     for name, array in arrays.items():
         if names is not None and name not in of_classes:
             _check_numbers(array, f"the array {name!r} in {path}", fills.get(name))

@@ -8,8 +8,8 @@ from typing import Annotated, Literal
 
 import tyro
 
-from .. import bpkr, store
-from ..progress import Progress
+from .. import bpkr
+from ..runs import refuse_existing, stage, write
 
 Format = Literal["latex", "markdown", "html", "python"]
 # Largest number of digits in a number of heads.
@@ -78,14 +78,16 @@ def derive(
     if fragment and format != "latex":
         raise ValueError(f"--fragment needs --format latex, got --format {format}")
     if output is not None:
-        store.check_outputs([store.Output("--output", output, _ENDINGS[format])], {}, overwrite=overwrite)
+        if output.suffix != _ENDINGS[format]:
+            raise ValueError(f"--output must end in {_ENDINGS[format]}, got {str(output)!r}")
+        refuse_existing(output, overwrite)
     architecture = network.architecture()
     # Import slow modules here, so that user errors are reported immediately.
     from ..bpkr.action import document
     from ..checks import counted
     from ..symbolic import as_html, as_latex, as_markdown
 
-    with Progress("derivation"):
+    with stage("deriving the action"):
         action = bpkr.derive(architecture)
     if verify:
         for name, derivation in action.derivations.items():
@@ -97,7 +99,7 @@ def derive(
         text = bpkr.generate_source(action)
     else:
         steps = steps or format == "html"
-        with Progress("document"):
+        with stage("writing the document"):
             parts = [*document.USUAL, *["derivation"] * steps, *["finite width"] * finite_width]
             blocks = list(document.blocks(action, *parts))
         if format == "html":
@@ -107,7 +109,7 @@ def derive(
     if output is None:
         print(text, end="")
     else:
-        store.write_source(text, output, overwrite=overwrite)
+        write(text, output, overwrite=overwrite)
         print(f"wrote {output}")
 
 

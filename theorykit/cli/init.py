@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 import tyro
 
-from .. import store
 from ..checks import counted
+from ..runs import refuse_existing, write
 
 # Words in the names of arrays that indicate their roles.
 _TEST, _TRAINING = {"test", "val", "valid", "validation", "eval"}, {"train", "training"}
@@ -39,13 +39,14 @@ def init(data: tyro.conf.Positional[Path], output: Path | None = None, overwrite
         overwrite: Replace the output file if it exists.
     """
     output = data.with_suffix(".toml") if output is None else output
-    from ..atomic_files import mark, write
     from .data import read_arrays
 
-    store.check_outputs([store.Output("--output", output, ".toml")], {"the data file": data}, overwrite=overwrite)
+    if output.suffix != ".toml":
+        raise ValueError(f"--output must end in .toml, got {str(output)!r}")
+    refuse_existing(output, overwrite)
     arrays = read_arrays(data, None)
     text, missing = configuration(arrays, os.path.relpath(data, output.parent))
-    write(mark(text.encode(), ".toml"), output, overwrite=overwrite)
+    write(text, output, overwrite=overwrite)
     print(f"wrote {output}")
     if missing:
         print(f"not complete: {'; '.join(missing)}. Edit the file first")

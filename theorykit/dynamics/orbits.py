@@ -16,11 +16,10 @@ import numpy as np
 import xarray as xr
 from jaxtyping import Array, PyTree
 
-from .. import store
 from .._compat import require_float64
 from .._jit import usual_settings
 from ..checks import checked_whole_number
-from ..progress import Progress
+from ..runs import Folder, bar
 from . import exponents as lyapunov
 from .exponents import Step
 
@@ -124,22 +123,21 @@ def orbits(
         return _labelled(arrays, levels).isel({ORBIT: slice(len(block))})
 
     pieces: list[Any] = [None] * len(blocks)
+    kept, names = Folder(), [f"{block[0]:06d}-{block[-1]:06d}" for block in blocks]
     if folder is not None:
         of_block = jax.tree.map(lambda leaf: leaf[blocks[0]], parameters)
         text = _block.lower(*program, of_block).as_text()
         arrays = jax.tree.leaves(eqx.filter((program, parameters), eqx.is_array))
         run = {"lengths": lengths, "arrays": arrays, "program": hashlib.sha256(text.encode()).hexdigest()}
-        settings = store.settings_of("orbits", _VERSION, **run)
-        paths = [Path(folder) / f"{block[0]:06d}-{block[-1]:06d}.nc" for block in blocks]
-        pieces = [store.read_kept(path, settings) for path in paths]
+        kept = Folder.of(folder, "orbits", _VERSION, **run)
+        pieces = [kept.read(name) for name in names]
     missing = [number for number, piece in enumerate(pieces) if piece is None]
     threads = os.cpu_count() if jax.default_backend() == "cpu" else 1
     done = count - sum(len(blocks[number]) for number in missing)
     # Compiled code does not hold the interpreter's lock.
-    with ThreadPoolExecutor(threads) as pool, Progress(label, count, ORBIT, shown=progress, initial=done) as report:
+    with ThreadPoolExecutor(threads) as pool, bar(label, count, ORBIT, shown=progress, done=done) as report:
         for number, piece in zip(missing, pool.map(lambda number: compute(blocks[number]), missing), strict=True):
-            if folder is not None:
-                store.keep(piece, settings, paths[number])
+            kept.write(names[number], piece)
             pieces[number] = piece
             report.update(len(blocks[number]))
     found = xr.concat(pieces, dim=ORBIT, combine_attrs="drop_conflicts")

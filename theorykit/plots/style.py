@@ -12,8 +12,8 @@ from cycler import cycler
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from ..atomic_files import SOFTWARE, mark, refuse_to_overwrite, write
 from ..checks import checked_arguments
+from ..runs import write
 
 THEORY = "#1f4e9c"
 LIMITS = ("#b03a2e", "#d68910", "#1e8449")
@@ -51,8 +51,7 @@ def _new_axes(axes: Axes | None) -> Axes:
 def save(figure: Figure, path: Path) -> Path:
     """Write a figure to a file, and close the figure.
 
-    If several panels have titles without letters, letters are added to the titles. Figures from this function are
-    replaced.
+    If several panels have titles without letters, letters are added to the titles. An existing file is replaced.
 
     Args:
         figure: the figure.
@@ -63,7 +62,6 @@ def save(figure: Figure, path: Path) -> Path:
 
     Raises:
         ValueError: the file has another ending.
-        FileExistsError: the file exists and is not a figure from this function.
     """
     if path.suffix not in (".png", ".pdf", ".svg"):
         raise ValueError(f"the file of a figure must end in .png, .pdf or .svg, got {str(path)!r}")
@@ -73,10 +71,8 @@ def save(figure: Figure, path: Path) -> Path:
             each.set_title(f"{letter}  {each.get_title(loc='left')}")
     content = io.BytesIO()
     try:
-        refuse_to_overwrite(path, overwrite=True)
-        metadata = {"Software": SOFTWARE} if path.suffix == ".png" else None
-        figure.savefig(content, format=path.suffix[1:], metadata=metadata)
-        write(content.getvalue() if metadata else mark(content.getvalue(), path.suffix), path, overwrite=True)
+        figure.savefig(content, format=path.suffix[1:])
+        write(content.getvalue(), path, overwrite=True)
     finally:
         plt.close(figure)
     return path
