@@ -8,7 +8,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from theorykit import dynamics
-from theorykit.dynamics import exponents as regimes
 
 SEEDS = st.integers(0, 2**32 - 1)
 LORENZ = (0.906, 0.0, -14.572)
@@ -103,21 +102,21 @@ def explicit_dimension(exponents):
     ],
 )
 def test_dimensions_of_simple_spectra(exponents, dimension):
-    np.testing.assert_allclose(regimes.kaplan_yorke_dimension(np.array(exponents)), dimension, rtol=1e-10)
+    np.testing.assert_allclose(dynamics.kaplan_yorke_dimension(np.array(exponents)), dimension, rtol=1e-10)
 
 
 @given(seed=SEEDS)
 def test_dimension_and_bound_are_those_of_the_definition(seed):
     exponents = np.random.default_rng(seed).normal(-0.3, 1, size=(6, 5, 4))
     known = np.array([[explicit_dimension(orbit) for orbit in orbits] for orbits in exponents])
-    np.testing.assert_allclose(regimes.kaplan_yorke_dimension(exponents), known, rtol=1e-12)
+    np.testing.assert_allclose(dynamics.kaplan_yorke_dimension(exponents), known, rtol=1e-12)
 
 
 @given(seed=SEEDS, leading=st.integers(1, 5))
 def test_leading_exponents_bound_the_dimension_from_below(seed, leading):
     exponents = np.sort(np.random.default_rng(seed).normal(-0.5, 1, size=(20, 6)), axis=-1)[..., ::-1]
-    bound = regimes.kaplan_yorke_dimension(exponents[..., :leading])
-    full = regimes.kaplan_yorke_dimension(exponents)
+    bound = dynamics.kaplan_yorke_dimension(exponents[..., :leading])
+    full = dynamics.kaplan_yorke_dimension(exponents)
     enough = exponents[..., :leading].sum(axis=-1) < 0
     assert np.all(bound <= full)
     np.testing.assert_array_equal(bound[enough], full[enough])
@@ -136,7 +135,7 @@ SPECTRA = {
 
 def label(exponents, errors=None, **options):
     errors = None if errors is None else np.array(errors)
-    return str(regimes.classify(np.array(exponents), errors, **options))
+    return str(dynamics.classify(np.array(exponents), errors, **options))
 
 
 @pytest.mark.parametrize("regime", SPECTRA)
@@ -175,12 +174,11 @@ def test_a_label_holds_for_every_spectrum_within_the_error_bars(seed):
     generator = np.random.default_rng(seed)
     exponents = -np.sort(-generator.normal(0, 2e-4, size=(50, 2)), axis=-1)
     errors = generator.exponential(5e-5, size=(50, 2))
-    labels = regimes.classify(exponents, errors)
+    labels = dynamics.classify(exponents, errors)
     assert labels.shape == (50,)
     # one exponent may not overtake the other, or their bars change owners
     offsets = np.clip(generator.uniform(-1, 1, size=(200, 50, 2)) * errors, -errors, errors)
-    within = regimes.classify(exponents + offsets)
+    within = dynamics.classify(exponents + offsets)
     ordered = (exponents + offsets)[..., 0] >= (exponents + offsets)[..., 1]
     settled = ordered & (labels != "undecided")
     np.testing.assert_array_equal(within[settled], np.broadcast_to(labels, within.shape)[settled])
-    assert set(labels) <= set(regimes.REGIMES)

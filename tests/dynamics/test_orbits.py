@@ -63,15 +63,6 @@ def test_orbits_that_escape_are_marked():
     assert np.isnan(found["dimension"].values[1])
 
 
-def test_a_continued_orbit_starts_where_its_neighbour_ended():
-    heights, state = np.array([0.9, 1.0, 1.1]), START
-    asked = {"transient": 20, "recorded": 5, "carry": lambda state, height: state}
-    found = dynamics.orbits(henon, heights, START, **asked)
-    for orbit, height in enumerate(heights):
-        state = plain(height, 0, 25, state)[-1]
-        np.testing.assert_allclose(found["end"][orbit], state, atol=1e-9)
-
-
 def start_at(parameters):
     return dmft.start(MODEL, parameters, dmft.pattern_prompt(WEIGHTS), "window")
 
