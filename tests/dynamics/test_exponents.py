@@ -1,4 +1,4 @@
-"""Exponents of known maps and of a user's own map against plain NumPy; regimes and dimensions."""
+"""Exponents of known maps; regimes and dimensions."""
 
 import jax
 import jax.numpy as jnp
@@ -14,34 +14,6 @@ LORENZ = (0.906, 0.0, -14.572)
 
 
 # ---- exponents
-
-
-def mine(state, coupling):
-    """A map of two variables, as a user writes it."""
-    x, y = state
-    return jnp.array([1 - 1.4 * x**2 + coupling * y, 0.9 * jnp.sin(x)])
-
-
-def by_numpy(coupling, steps):
-    """Start, and exponents of `mine`, with its Jacobian typed by hand and QR after every step."""
-    state, basis, total = np.array([0.1, 0.1]), np.eye(2), np.zeros(2)
-    for number in range(1000 + steps):
-        if number == 1000:
-            start = state
-        x, y = state
-        if number >= 1000:
-            basis, triangle = np.linalg.qr(np.array([[-2.8 * x, coupling], [0.9 * np.cos(x), 0.0]]) @ basis)
-            total += np.log(np.abs(np.diag(triangle)))
-        state = np.array([1 - 1.4 * x**2 + coupling * y, 0.9 * np.sin(x)])
-    return start, total / steps
-
-
-@pytest.mark.parametrize("coupling", [0.05, 0.3])
-def test_exponents_of_your_own_map_are_those_of_plain_numpy(coupling):
-    start, expected = by_numpy(coupling, 4000)
-    found = dynamics.lyapunov_spectrum(mine, start, coupling, steps=4000)
-    tolerance = 6 * float(found.errors[0]) + 2e-3
-    np.testing.assert_allclose(found.exponents, expected, atol=tolerance)
 
 
 def test_exponents_of_a_linear_map_are_the_logarithms_of_its_eigenvalues():

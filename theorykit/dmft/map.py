@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import lru_cache
-from typing import Any, Literal
+from typing import Literal
 
 import equinox as eqx
 import jax
@@ -77,10 +77,9 @@ def attention_gain(inverse_temperature: ArrayLike, scale: float, patterns: int) 
 class State(eqx.Module):
     """State of the map. Rows are positions.
 
-    - `attention` (*batch, context, patterns): the attention that generates the token
-      at each position. The one at `position` generates the next token.
-    - `keys`, `values` (*batch, context, patterns): m^k and m^v of the stored tokens.
-    - `position`: position of the next token.
+    - `attention`: attentions that generate the token at each position. The latest one
+      is at `position`, the position of the next token.
+    - `keys`, `values`: m^k and m^v of the stored tokens.
     - `tokens`: number of stored tokens, at most the context.
     """
 
@@ -116,10 +115,10 @@ class SelfAttention(eqx.Module):
     Neurons whose output weights are equal up to a sign form one class, because tanh is
     odd in the mean of w^alpha tanh(beta w^o . A) over neurons.
 
-    - `directions` (classes, patterns): output weights +-1 of each class.
-    - `moments` (families, classes, patterns): sums of the weights of each class, with
-      the signs of its neurons, divided by the number of all neurons.
-    - `positional` (context, families, patterns): overlaps of positions with weights.
+    - `directions`: output weights +-1 of each class.
+    - `moments`: sums of the weights of each class, with the signs of its neurons,
+      divided by the number of all neurons.
+    - `positional`: overlaps of positions with weights.
     """
 
     directions: Float[Array, "classes patterns"]
@@ -146,8 +145,11 @@ class SelfAttention(eqx.Module):
 
     def __call__(self, state: State, parameters: Parameters) -> State:
         """Return the state after the next token."""
-        overlaps = self.overlaps(parameters, state.latest, self.positional[state.position])
-        return self.attend(state, parameters, overlaps)
+        return self.attend(state, parameters, self.token(parameters, state))
+
+    def token(self, parameters: Parameters, state: State) -> Array:
+        """Return the overlaps of the next token."""
+        return self.overlaps(parameters, state.latest, self.positional[state.position])
 
     def overlaps(self, parameters: Parameters, attention: Array, positional: Array) -> Array:
         """Return m^o, m^v, m^q and m^k of the token after `attention`; Eq. (5).
@@ -219,24 +221,22 @@ def semantic_overlap(model: SelfAttention, parameters: Parameters, attention: Ar
     return model.overlaps(parameters, attention, jnp.zeros(model.positional.shape[1:]))
 
 
-def over_batch(function: Callable, out_axes: Any, parameters: Parameters, state: State, *keys: Array) -> Any:
-    """Map `function(parameters, state, *keys)` over the batch axes of all arguments."""
-    shapes = parameters.batch_shape, state.attention.shape[:-2], *(key.shape for key in keys)
-    batch = jnp.broadcast_shapes(*shapes)
-    parameters = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, batch), parameters)
-    rows = state.attention, state.keys, state.values
-    rows = (jnp.broadcast_to(each, (*batch, *each.shape[-2:])) for each in rows)
-    for _ in batch:
-        function = jax.vmap(function, in_axes=(0, STATES, *(0 for _ in keys)), out_axes=out_axes)
-    return function(parameters, State(*rows, state.position, state.tokens), *keys)
-
-
-def check_fits(model: SelfAttention, state: State) -> None:
-    """Raise an error unless `state` is a state of the network."""
+@usual_settings()
+@eqx.filter_jit
+def over_batch(function, out_axes, model: SelfAttention, parameters: Parameters, state: State, *keys: Array):
+    """Map `function(model, parameters, state, *keys)` over the batch axes of all arguments."""
     checks.checked_instance("state", state, State, "as start returns it")
     expected, found = (model.context, model.patterns), state.attention.shape[-2:]
     if found != expected:
         raise ValueError(f"a state of {found} (tokens, patterns) does not fit a network of {expected}")
+    shapes = parameters.batch_shape, state.attention.shape[:-2], *(key.shape for key in keys)
+    batch = jnp.broadcast_shapes(*shapes)
+    parameters = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, batch), parameters)
+    rows = state.attention, state.keys, state.values
+    rows = (jnp.broadcast_to(each, (*batch, *expected)) for each in rows)
+    for _ in batch:
+        function = jax.vmap(function, in_axes=(None, 0, STATES, *(0 for _ in keys)), out_axes=out_axes)
+    return function(model, parameters, State(*rows, state.position, state.tokens), *keys)
 
 
 # ---- starts
@@ -290,13 +290,13 @@ def state_from_window(
     if not is_traced(position):
         checked_whole_number("position", position, least=0, most=model.context - 1)
     attention = in_reverse(window, jnp.asarray(position))
-
-    def cached(parameters: Parameters, state: State) -> State:
-        overlaps = jax.vmap(model.overlaps, in_axes=(None, 0, 0))(parameters, state.attention, model.positional)
-        return State(state.attention, overlaps[:, KEY], overlaps[:, VALUE], state.position, state.tokens)
-
     state = State(attention, attention, attention, jnp.asarray(position), jnp.asarray(model.context))
-    return over_batch(cached, STATES, parameters, state)
+    return over_batch(_cached, STATES, model, parameters, state)
+
+
+def _cached(model: SelfAttention, parameters: Parameters, state: State) -> State:
+    overlaps = jax.vmap(model.overlaps, in_axes=(None, 0, 0))(parameters, state.attention, model.positional)
+    return State(state.attention, overlaps[:, KEY], overlaps[:, VALUE], state.position, state.tokens)
 
 
 # ---- orbits
@@ -305,9 +305,9 @@ def state_from_window(
 class Trajectory(eqx.Module):
     """Recorded tokens.
 
-    - `attention` (*batch, steps + 1, patterns): the attentions, with the start first.
-    - `overlaps` (*batch, steps, families, patterns): m^o, m^v, m^q, m^k of every token.
-    - `positions` (steps,): positions of the tokens.
+    - `attention`: the attentions, with the start first.
+    - `overlaps`: m^o, m^v, m^q and m^k of every token.
+    - `positions`: positions of the tokens.
     - `end`: the last state, from which to resume.
     """
 
@@ -317,54 +317,40 @@ class Trajectory(eqx.Module):
     end: State
 
 
-def recorded(model: SelfAttention, overlaps: Callable, parameters, start: State, steps: int, *keys) -> Trajectory:
-    """Run tokens whose overlaps are `overlaps(parameters, state, *keys)`."""
-
-    def one(parameters: Parameters, start: State, *keys: Array) -> Trajectory:
-        def token(state: State, keys: tuple):
-            found = overlaps(parameters, state, *keys)
-            after = model.attend(state, parameters, found)
-            return after, (after.latest, found)
-
-        split = tuple(jax.random.split(key, steps) for key in keys)
-        end, (attention, found) = jax.lax.scan(token, start, split, length=steps)
-        positions = (start.position + jnp.arange(steps)) % model.context
-        return Trajectory(jnp.concatenate([start.latest[None], attention]), found, positions, end)
-
-    return over_batch(one, Trajectory(0, 0, None, STATES), parameters, start, *keys)
+TRAJECTORIES = Trajectory(0, 0, None, STATES)
 
 
-@usual_settings()
-@eqx.filter_jit
 def run(model: SelfAttention, parameters: Parameters, start: State, *, steps: int) -> Trajectory:
     """Run `steps` tokens after `start`, and record every attention and overlap."""
-    check_fits(model, start)
     checked_whole_number("steps", steps, least=0)
-
-    def overlaps(parameters: Parameters, state: State) -> Array:
-        return model.overlaps(parameters, state.latest, model.positional[state.position])
-
-    return recorded(model, overlaps, parameters, start, steps)
+    return over_batch(eqx.Partial(record, model.token, steps), TRAJECTORIES, model, parameters, start)
 
 
-@usual_settings()
+def record(token: Callable, steps: int, model: SelfAttention, parameters, start: State, *keys) -> Trajectory:
+    """Record tokens whose overlaps are `token(parameters, state, *keys)`."""
+
+    def one(state: State, keys: tuple):
+        overlaps = token(parameters, state, *keys)
+        after = model.attend(state, parameters, overlaps)
+        return after, (after.latest, overlaps)
+
+    keys = tuple(jax.random.split(key, steps) for key in keys)
+    end, (attention, overlaps) = jax.lax.scan(one, start, keys, length=steps)
+    positions = (start.position + jnp.arange(steps)) % model.context
+    return Trajectory(jnp.concatenate([start.latest[None], attention]), overlaps, positions, end)
+
+
 def advance(model: SelfAttention, parameters: Parameters, state: State, steps: ArrayLike) -> State:
     """Return the state after `steps` more tokens, any number without recompilation."""
-    check_fits(model, state)
     if not is_traced(steps):
         checked_whole_number("steps", steps, least=0)
-    return _advance(model, parameters, state, jnp.asarray(steps))
+    return over_batch(eqx.Partial(_advance, jnp.asarray(steps)), STATES, model, parameters, state)
 
 
-@eqx.filter_jit
-def _advance(model: SelfAttention, parameters: Parameters, state: State, steps: Array) -> State:
-    def one(parameters: Parameters, state: State) -> State:
-        return jax.lax.fori_loop(0, steps, lambda _, at: model(at, parameters), state)
-
-    return over_batch(one, STATES, parameters, state)
+def _advance(steps: Array, model: SelfAttention, parameters: Parameters, state: State) -> State:
+    return jax.lax.fori_loop(0, steps, lambda _, at: model(at, parameters), state)
 
 
-@usual_settings()
 def lyapunov_spectrum(
     model: SelfAttention,
     parameters: Parameters,
@@ -386,7 +372,6 @@ def lyapunov_spectrum(
         perturbations: Initial perturbations of the window (exponents, context,
             patterns), newest attention first. Exponents are in their order.
     """
-    check_fits(model, state)
     if not is_traced(state.tokens) and state.tokens < model.context:
         raise ValueError(f"state has {state.tokens} tokens in a context of {model.context}: advance it first")
     window, size = (model.context, model.patterns), model.context * model.patterns
@@ -396,23 +381,19 @@ def lyapunov_spectrum(
     drawn = np.asarray(checked_array("perturbations", perturbations, "exponents context patterns"))
     if drawn.shape[1:] != window or np.linalg.matrix_rank(drawn.reshape(len(drawn), -1)) < len(drawn):
         raise ValueError(f"perturbations must be independent (exponents, *{window}), got {drawn.shape}")
-    return _spectrum(model, parameters, state, drawn, steps, blocks)
+    return over_batch(eqx.Partial(_spectrum, drawn, steps, blocks), 0, model, parameters, state)
 
 
-@eqx.filter_jit
-def _spectrum(model, parameters, state, drawn, steps, blocks) -> dynamics.LyapunovSpectrum:
-    def one(parameters: Parameters, state: State) -> dynamics.LyapunovSpectrum:
-        def from_window(window: Array) -> tuple[Array, ...]:
-            at = state_from_window(model, parameters, window, state.position)
-            return at.attention, at.keys, at.values
+def _spectrum(drawn, steps, blocks, model, parameters, state) -> dynamics.LyapunovSpectrum:
+    def from_window(window: Array) -> tuple[Array, ...]:
+        at = state_from_window(model, parameters, window, state.position)
+        return at.attention, at.keys, at.values
 
-        # Cached keys and values move with the attentions that generated them.
-        _, push = jax.linearize(from_window, state.window)
-        tangents = State(*jax.vmap(push)(drawn), None, None)
-        asked = {"steps": steps, "blocks": blocks, "coordinates": _attention, "perturbations": tangents}
-        return dynamics.lyapunov_spectrum(model, state, parameters, **asked)
-
-    return over_batch(one, 0, parameters, state)
+    # Cached keys and values move with the attentions that generated them.
+    _, push = jax.linearize(from_window, state.window)
+    tangents = State(*jax.vmap(push)(drawn), None, None)
+    asked = {"steps": steps, "blocks": blocks, "coordinates": _attention, "perturbations": tangents}
+    return dynamics.lyapunov_spectrum(model, state, parameters, **asked)
 
 
 def _attention(state: State) -> Array:

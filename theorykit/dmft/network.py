@@ -22,17 +22,16 @@ from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from ..checks import checked_whole_number, is_traced
-from ..settings import usual_settings
 from .map import (
     OUTPUT,
+    TRAJECTORIES,
     Parameters,
     SelfAttention,
     State,
     Trajectory,
-    check_fits,
     compiled,
     over_batch,
-    recorded,
+    record,
     self_attention_limit,
 )
 from .weights import FAMILIES, Weights, distinct_columns
@@ -60,6 +59,15 @@ class FiniteNetwork(eqx.Module):
         """N, the number of neurons."""
         return jnp.sum(self.counts)
 
+    def token(self, parameters: Parameters, state: State, key: PRNGKeyArray) -> Array:
+        """Draw the overlaps of the next token."""
+        up = jax.nn.sigmoid(2 * parameters.beta * self.signs[:, OUTPUT] @ state.latest)
+        # Eq. (4), one class at once
+        spins = 2 * jax.random.binomial(key, self.counts, up) / self.counts - 1
+        semantic = jnp.einsum("nfm,n->fm", self.signs, self.counts / self.neurons * spins)
+        share = parameters.epsilon
+        return (1 - share) * semantic + share * self.limit.positional[state.position]  # Eq. (1)
+
 
 def class_sum_network(weights: Weights, context: int, repeats: int = 1) -> FiniteNetwork:
     """Return the network of `repeats` copies of every neuron of `weights`.
@@ -72,8 +80,6 @@ def class_sum_network(weights: Weights, context: int, repeats: int = 1) -> Finit
     return FiniteNetwork(jnp.asarray(signs, float), jnp.asarray(repeats * counts, float), limit)
 
 
-@usual_settings()
-@eqx.filter_jit
 def run(
     network: FiniteNetwork,
     parameters: Parameters,
@@ -94,34 +100,21 @@ def run(
     Returns:
         The trajectory of `dmft.run`, with batch axes (*batch, samples).
     """
-    check_fits(network.limit, start)
     checked_whole_number("steps", steps, least=1)
     checked_whole_number("samples", samples, least=1)
-    shares = network.counts / network.neurons
-
-    def overlaps(parameters: Parameters, state: State, key: PRNGKeyArray) -> Array:
-        up = jax.nn.sigmoid(2 * parameters.beta * network.signs[:, OUTPUT] @ state.latest)
-        # Eq. (4), one class at once
-        spins = 2 * jax.random.binomial(key, network.counts, up) / network.counts - 1
-        semantic = jnp.einsum("nfm,n->fm", network.signs, shares * spins)
-        share = parameters.epsilon
-        return (1 - share) * semantic + share * network.limit.positional[state.position]  # Eq. (1)
-
     batch = jnp.broadcast_shapes(parameters.batch_shape, start.attention.shape[:-2])
     parameters = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, batch)[..., None], parameters)
     start = jax.tree.map(lambda leaf: leaf[..., None, :, :] if leaf.ndim else leaf, start)
-    keys = jax.random.split(key, (*batch, samples))
-    return recorded(network.limit, overlaps, parameters, start, steps, keys)
+    sampled, keys = eqx.Partial(record, network.token, steps), jax.random.split(key, (*batch, samples))
+    return over_batch(sampled, TRAJECTORIES, network.limit, parameters, start, keys)
 
 
 class Fluctuations(eqx.Module):
     """Covariances over independent networks with the same start.
 
-    - `mean` (*batch, steps + 1, patterns): the attention of the map, with the start.
-    - `attention` (*batch, steps + 1, patterns, patterns): covariance of the attention,
-      infinite beyond double precision.
-    - `overlaps` (*batch, steps, families, patterns, families, patterns): covariance of
-      m^o, m^v, m^q and m^k of every token.
+    - `mean`: the attention of the map, with the start first.
+    - `attention`: covariance of each attention, infinite beyond double precision.
+    - `overlaps`: covariance of m^o, m^v, m^q and m^k of every token.
     - `neurons`: N, the number of neurons.
     """
 
@@ -147,7 +140,6 @@ class Fluctuations(eqx.Module):
         return jnp.sqrt(jnp.mean(self.attention_deviation[..., 1:, :] ** 2, axis=(-2, -1)))
 
 
-@usual_settings()
 def fluctuations(network: FiniteNetwork, parameters: Parameters, start: State, *, steps: int) -> Fluctuations:
     """Compute covariances of what `run` samples, to first order in 1/N.
 
@@ -156,55 +148,51 @@ def fluctuations(network: FiniteNetwork, parameters: Parameters, start: State, *
     largest Lyapunov exponent lambda is positive. A warning is issued if a deviation is
     not small compared to the range of attentions, from -1 to 1.
     """
-    check_fits(network.limit, start)
     checked_whole_number("steps", steps, least=1)
-    found = Fluctuations(*_fluctuations(network, parameters, start, steps), network.neurons)
+    arrays = over_batch(eqx.Partial(_fluctuations, network, steps), 0, network.limit, parameters, start)
+    found = Fluctuations(*arrays, network.neurons)
     if not is_traced(found) and (largest := float(jnp.max(found.attention_deviation))) > _SMALL:
         said = f"the predicted standard deviation of attentions, which are at most 1, reaches {largest:.2g}"
-        warnings.warn(f"{said}: the expansion to first order in 1/N is not accurate", stacklevel=3)
+        warnings.warn(f"{said}: the expansion to first order in 1/N is not accurate", stacklevel=2)
     return found
 
 
-@eqx.filter_jit
-def _fluctuations(network, parameters, start, steps):
-    model, families = network.limit, (len(FAMILIES), network.limit.patterns)
+def _fluctuations(network, steps, model, parameters, start):
+    families, patterns = (len(FAMILIES), model.patterns), model.patterns
     columns = network.signs.reshape(len(network.counts), -1)
     sums = columns * (network.counts / network.neurons)[:, None]
 
-    def one(parameters: Parameters, start: State):
-        def numbers_of(state: State):
-            floats, others = eqx.partition(state, eqx.is_inexact_array)
-            return *ravel_pytree(floats), others
+    def numbers_of(state: State):
+        floats, others = eqx.partition(state, eqx.is_inexact_array)
+        return *ravel_pytree(floats), others
 
-        def token(at, _):
-            state, covariance, bounded = at
-            numbers, unravel, others = numbers_of(state)
+    def token(at, _):
+        state, covariance, bounded = at
+        numbers, unravel, others = numbers_of(state)
 
-            def following(numbers: Array, deviation: Array):
-                """Return the numbers after a token, its attention and overlaps, and the state."""
-                here = eqx.combine(unravel(numbers), others)
-                overlaps = model.overlaps(parameters, here.latest, model.positional[here.position])
-                overlaps += deviation.reshape(families)
-                after = model.attend(here, parameters, overlaps)
-                return jnp.concatenate([numbers_of(after)[0], after.latest, overlaps.ravel()]), after
+        def following(numbers: Array, deviation: Array):
+            """Return the numbers after a token, its attention and overlaps, and the state."""
+            here = eqx.combine(unravel(numbers), others)
+            overlaps = model.overlaps(parameters, here.latest, model.positional[here.position])
+            overlaps += deviation.reshape(families)
+            after = model.attend(here, parameters, overlaps)
+            return jnp.concatenate([numbers_of(after)[0], after.latest, overlaps.ravel()]), after
 
-            zero = jnp.zeros(families[0] * families[1])
-            (J, H), after = jax.jacfwd(following, argnums=(0, 1), has_aux=True)(numbers, zero)
-            given = {"Omega": network.signs[:, OUTPUT], "X": columns, "Xbar": sums, "A": state.latest[:, None]}
-            Q = compiled("noise")(**given, beta=parameters.beta, epsilon=parameters.epsilon)["noise"]  # Eq. (9)
-            carried = J @ covariance @ J.T + H @ Q @ H.T / network.neurons
-            carried = (carried + carried.T) / 2
-            bounded &= jnp.all(jnp.isfinite(carried))
-            carried = jnp.where(bounded, carried, 0.0)
-            shown = jnp.where(bounded, carried[size:, size:], jnp.inf)
-            kept = after.latest, shown[:patterns, :patterns], shown[patterns:, patterns:]
-            return (after, carried[:size, :size], bounded), kept
+        zero = jnp.zeros(families[0] * families[1])
+        (J, H), after = jax.jacfwd(following, argnums=(0, 1), has_aux=True)(numbers, zero)
+        given = {"Omega": network.signs[:, OUTPUT], "X": columns, "Xbar": sums, "A": state.latest[:, None]}
+        Q = compiled("noise")(**given, beta=parameters.beta, epsilon=parameters.epsilon)["noise"]  # Eq. (9)
+        carried = J @ covariance @ J.T + H @ Q @ H.T / network.neurons
+        carried = (carried + carried.T) / 2
+        bounded &= jnp.all(jnp.isfinite(carried))
+        carried = jnp.where(bounded, carried, 0.0)
+        shown = jnp.where(bounded, carried[size:, size:], jnp.inf)
+        kept = after.latest, shown[:patterns, :patterns], shown[patterns:, patterns:]
+        return (after, carried[:size, :size], bounded), kept
 
-        size, patterns = len(numbers_of(start)[0]), model.patterns
-        begin = start, jnp.zeros((size, size)), jnp.asarray(True)
-        _, (mean, attention, overlaps) = jax.lax.scan(token, begin, None, length=steps)
-        mean = jnp.concatenate([start.latest[None], mean])
-        attention = jnp.concatenate([jnp.zeros_like(attention[:1]), attention])
-        return mean, attention, overlaps.reshape(steps, *families, *families)
-
-    return over_batch(one, 0, parameters, start)
+    size = len(numbers_of(start)[0])
+    begin = start, jnp.zeros((size, size)), jnp.asarray(True)
+    _, (mean, attention, overlaps) = jax.lax.scan(token, begin, None, length=steps)
+    mean = jnp.concatenate([start.latest[None], mean])
+    attention = jnp.concatenate([jnp.zeros_like(attention[:1]), attention])
+    return mean, attention, overlaps.reshape(steps, *families, *families)

@@ -314,7 +314,6 @@ def orbits(
 
         - `values` (orbit, step, component), or with levels `visited` (orbit,
           component, level), 1 for visited levels.
-        - `lowest`, `highest` (orbit, component): range of the recorded numbers.
         - `exponent`, `exponent_error` (orbit, number); the Kaplan-Yorke
           `dimension` (orbit), a lower bound if there are too few exponents; with
           two or more, the `regime` (orbit) of `classify`, or "escaped".
@@ -398,36 +397,33 @@ def _block(step, start, observe, coordinates, lengths, levels, parameters) -> di
             spectrum = lyapunov_spectrum(step, state, parameter, **asked)
             found = {"exponent": spectrum.exponents, "exponent_error": spectrum.errors}
 
+        def record(at, _):
+            state, visited = at
+            state = step(state, parameter)
+            values = seen(state)
+            if levels is None:
+                return (state, visited), values
+            level = jnp.rint((values - levels[0]) / (levels[-1] - levels[0]) * (len(levels) - 1))
+            # Other values, and NaN, have an index out of range, which drops the mark.
+            inside = (level >= 0) & (level < len(levels))
+            places = jnp.where(inside, level, len(levels)).astype(int)
+            return (state, visited.at[jnp.arange(len(values)), places].set(1, mode="drop")), None
+
         def seen(state):
             return jnp.ravel(state if observe is None else observe(state, parameter))
 
-        def record(at, _):
-            state, lowest, highest, visited = at
-            state = step(state, parameter)
-            values = seen(state)
-            if levels is not None:
-                level = jnp.rint((values - levels[0]) / (levels[-1] - levels[0]) * (len(levels) - 1))
-                # Other values, and NaN, have an index out of range, which drops the mark.
-                inside = (level >= 0) & (level < len(levels))
-                places = jnp.where(inside, level, len(levels)).astype(int)
-                visited = visited.at[jnp.arange(len(values)), places].set(1, mode="drop")
-            marks = jnp.fmin(lowest, values), jnp.fmax(highest, values), visited
-            return (state, *marks), values if levels is None else None
-
-        bound = jnp.full(seen(state).shape, jnp.inf)
-        visited = None if levels is None else jnp.zeros((len(bound), len(levels)), dtype=jnp.uint8)
-        first = state, bound, -bound, visited
-        (state, lowest, highest, visited), values = jax.lax.scan(record, first, None, length=recorded)
+        rows = (seen(state).size, 0 if levels is None else len(levels))
+        first = state, jnp.zeros(rows, dtype=jnp.uint8)
+        (state, visited), values = jax.lax.scan(record, first, None, length=recorded)
         kept = {"values": values} if levels is None else {"visited": visited}
-        return found | kept | {"lowest": lowest, "highest": highest, "end": state}
+        return found | kept | {"end": state}
 
     return jax.vmap(one)(parameters)
 
 
 def _labelled(arrays: dict[str, PyTree], levels: np.ndarray | None) -> xr.Dataset:
     axes = {"values": ("step", "component"), "visited": ("component", "level")}
-    axes |= dict.fromkeys(("lowest", "highest"), ("component",))
-    axes |= dict.fromkeys(("exponent", "exponent_error"), ("number",))
+    axes |= {"exponent": ("number",), "exponent_error": ("number",)}
     found = {name: (("orbit", *axes[name]), np.asarray(each)) for name, each in arrays.items() if name in axes}
     for path, leaf in jax.tree_util.tree_leaves_with_path(arrays["end"]):
         name = _name("end", path)

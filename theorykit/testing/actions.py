@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from sympy import Expr, MatrixSymbol, Symbol, Trace, log, solve
 
-from ..checks import by_name, checked_instance, checked_whole_number, shown
+from ..checks import by_name, checked_instance, shown
 from ..codegen import interpret, quadrature_error
 from ..precision import require_float64
 from ..saddle import Action, search
@@ -42,15 +42,14 @@ def check_action(
         action: the action.
         values: values of the parameters, by default random numbers.
         index: index of the expected stationary point, 0 for a minimum.
-        reference: the same action in NumPy, a function of all symbols by
-            name. It may differ by a constant that depends on parameters.
+        reference: the same action in NumPy, a function of all symbols by name. It may
+            differ by a constant that depends on parameters.
         sampled: mean and error of order parameters in simulations, by name.
         seed: seed of all random numbers.
     """
     require_float64()
     checked_instance("action", action, Action)
-    rng = np.random.default_rng(checked_whole_number("seed", seed, least=0))
-    count = len(action.terms) + _POINTS
+    rng, count = np.random.default_rng(seed), len(action.terms) + _POINTS
     groups = [random_values(action, rng, count, values) for _ in range(_GROUPS if values is None else 1)]
     checks = list(_check_alone(action, groups, seed))
     if checks[0].meaning:
@@ -143,7 +142,6 @@ def _values(action: Action, points: Sequence[Point]) -> np.ndarray:
 def _check_reference(action: Action, groups: Sequence[Sequence[Point]], reference: Callable) -> Finding:
     claim, trials = "the action equals the reference, up to a constant", []
     names = [symbol.name for symbol in action.symbols]
-    numbers = [symbol.name for symbol in action.parameters if isinstance(symbol, Symbol)]
     for points in groups:
         try:
             found = [np.asarray(reference(**{name: at[name] for name in names})) for at in points]
@@ -153,7 +151,8 @@ def _check_reference(action: Action, groups: Sequence[Sequence[Point]], referenc
         if np.iscomplexobj(values) or not np.all(np.isfinite(values)):
             wrong = "it has roots of negative numbers, or a domain is too wide"
             return Finding(claim, f"the reference is {values[0]}", wrong)
-        trials.append(Trial(points, values, _TOLERANCE, {name: abs(points[0][name]) for name in numbers}))
+        numbers = {each.name: abs(points[0][each.name]) for each in action.parameters if isinstance(each, Symbol)}
+        trials.append(Trial(points, values, _TOLERANCE, numbers))
 
     def named(terms: Sequence[Expr]) -> dict[str, Callable[[Point], float]]:
         return {shown(term): lambda at, of=term: _value(of, at) for term in terms}

@@ -14,7 +14,7 @@ from sympy import Expr
 
 from ..bpkr import AbstractLayer, Architecture, LayerSymbols
 from ..bpkr.specification.layers import LayerForm
-from ..checks import checked_instance, checked_whole_number, counted
+from ..checks import counted
 from ..codegen import interpret
 from ..precision import require_float64
 from ..symbolic.algebra import from_terms, matrix_terms
@@ -37,28 +37,23 @@ def check_layer(
 
     Args:
         kind: the layer.
-        reference: the same forward map in NumPy, `reference(weights, hidden,
-            attention, parameters)`. The arrays are weights (blocks, N_{l+1},
-            N_l), hidden (N_l, tokens), and attention (heads, keys, queries)
-            or None. `parameters` has values by their names in the layer. It
-            returns (N_{l+1}, tokens), for any number of heads.
-        prior: the same prior in NumPy, `prior(variance, parameters)`. It
-            returns the covariance (blocks, blocks) of weights.
+        reference: the same forward map in NumPy, `reference(weights, hidden, attention,
+            parameters)`, for any number of heads. Arguments are weights (blocks,
+            N_{l+1}, N_l), hidden (N_l, tokens), attention (heads, keys, queries) or
+            None, and values by their names in the layer. It returns (N_{l+1}, tokens).
+        prior: the same prior in NumPy, `prior(variance, parameters)`. It returns the
+            covariance (blocks, blocks) of weights.
         seed: seed of all random numbers.
     """
     require_float64()
-    checked_instance("kind", kind, AbstractLayer)
-    checked_whole_number("seed", seed, least=0)
     subject, claim = f"The layer {type(kind).__name__}", "the theory covers it"
     try:
         (form,) = Architecture((kind,), 6, temperature=1.0).forms
     except Exception as error:  # The user's code may raise any error.
         return Report(subject, (Finding(claim, "", repr(error)),))
     checks = [Finding(claim, counted(kind.heads, "head")), *_check_form(kind, form)]
-    if reference is not None:
-        checks.append(_check_reference(kind, form, reference, seed))
-    if prior is not None:
-        checks.append(_check_prior(kind, form, prior, seed))
+    for check, own in ((_check_reference, reference), (_check_prior, prior)):
+        checks += [] if own is None else [check(kind, form, own, seed)]
     return Report(subject, tuple(checks))
 
 
@@ -101,15 +96,8 @@ def _with_heads(kind: AbstractLayer, heads: int) -> AbstractLayer:
     return other
 
 
-def _trials(
-    kind: AbstractLayer,
-    form: LayerForm,
-    function: Callable[[Point], np.ndarray],
-    seed: int,
-    heads: int,
-    is_square: bool,
-) -> list[Trial]:
-    """Evaluate a function of random arguments. Columns of attention sum to one."""
+def _trials(kind, form, function, seed: int, heads: int, is_square: bool) -> list[Trial]:
+    """Evaluate `function` at random points. Columns of attention sum to one."""
     rng, of = np.random.default_rng([seed, heads]), form.symbols
     other = kind if heads == kind.heads else _with_heads(kind, heads)
     counts, found = {of.heads.name: heads}, []
