@@ -1,8 +1,7 @@
 """Derive a deterministic map from the sum over spins, with matrices of symbolic sizes.
 
-Every step has an expression, what follows from it, and the claim that relates the two.
-`MeanField.derivation.verify()` checks all claims. Integrands are exp(-S/2), S = -2 N Phi.
-All names are listed in derivations/notation.md.
+`MeanField.derivation.verify()` checks the claim of every step. Integrands are
+exp(-S/2), S = -2 N Phi. derivations/notation.md explains all symbols.
 """
 
 from collections.abc import Callable, Mapping
@@ -32,8 +31,12 @@ def _at(name: str, rows: Expr, columns: Expr | int = 1) -> Callable[[int], Matri
     return staticmethod(lambda time: MatrixSymbol(f"{name}_{time}", rows, columns))
 
 
+def _log_cosh(fields: MatrixExpr) -> Expr:
+    return sum_of_column(entrywise(log_cosh, fields))
+
+
 class MapSymbols:
-    """Symbols of the map, and names of the arguments of compiled functions."""
+    """Symbols of the map. Compiled functions have arguments of these names."""
 
     output_inverse_temperature = Symbol("beta", positive=True)
     attention_inverse_temperature = Symbol("gamma", positive=True)
@@ -52,8 +55,8 @@ class MapSymbols:
     key_response = MatrixSymbol("D_k", PATTERNS, PATTERNS)
     query_response = MatrixSymbol("D_q", PATTERNS, PATTERNS)
     responses = (key_response, value_response, query_response)
-    weight = Symbol("s", positive=True)  # share of one token in the attention
-    row = MatrixSymbol("g", PATTERNS, 1)  # column of the transposed attention_response
+    weight = Symbol("s", positive=True)
+    row = MatrixSymbol("g", PATTERNS, 1)
     attention_response = MatrixSymbol("G", CONTEXT, PATTERNS)
 
 
@@ -61,42 +64,40 @@ class TrajectorySymbols:
     """Symbols of the derivation, at each time t. Overlaps stack all families."""
 
     of_map = MapSymbols()
-    times = range(1, HORIZON + 1)  # of the tokens after the prompt
+    times = range(1, HORIZON + 1)
     semantic_share = Symbol("epsilonbar", positive=True)  # 1 - epsilon
     output_weights = MatrixSymbol("W_o", PATTERNS, NEURONS)
     weights = MatrixSymbol("W", 4 * PATTERNS, NEURONS)
-    family = MatrixSymbol("P_alpha", PATTERNS, 4 * PATTERNS)  # picks one family
+    family = MatrixSymbol("P_alpha", PATTERNS, 4 * PATTERNS)
     pick = MappingProxyType({each: MatrixSymbol(f"P_{each}", PATTERNS, 4 * PATTERNS) for each in "vkq"})
     family_weights = MatrixSymbol("W_alpha", PATTERNS, NEURONS)
     exponents = MatrixSymbol("z", CONTEXT, 1)
 
-    spins = _at("s", NEURONS)  # semantic bits
+    spins = _at("s", NEURONS)
     overlap = _at("m", 4 * PATTERNS)
-    conjugate = _at("mhat", 4 * PATTERNS)  # Fourier conjugate of the overlap
-    source = _at("j", 4 * PATTERNS)  # of the overlap in the generating functional
-    position = _at("r", 4 * PATTERNS)  # overlaps of the positional bits
+    conjugate = _at("mhat", 4 * PATTERNS)
+    source = _at("j", 4 * PATTERNS)
+    position = _at("r", 4 * PATTERNS)
     attention = _at("A", PATTERNS)
-    force = _at("F", PATTERNS)  # gradient of the action with respect to the attention
-    attention_weights = _at("sigma", CONTEXT)  # softmax over attended tokens
-    attention_response = _at("G", CONTEXT, PATTERNS)  # to the exponents of the softmax
+    force = _at("F", PATTERNS)
+    attention_weights = _at("sigma", CONTEXT)
+    attention_response = _at("G", CONTEXT, PATTERNS)
     keys = _at("K", CONTEXT, PATTERNS)
     values = _at("V", CONTEXT, PATTERNS)
-    mask = _at("ell", CONTEXT)  # minus infinity if there is no token yet
-    row = _at("e", CONTEXT)  # unit column of the token of an age, or zero
+    mask = _at("ell", CONTEXT)
+    row = _at("e", CONTEXT)
 
     def overlap_of_spins(self, time: int) -> MatrixExpr:
-        """Return the overlaps as functions of the bits."""
         of_spins = self.semantic_share / NEURONS * self.weights * self.spins(time)
         return of_spins + self.of_map.positional_share * self.position(time)  # Eq. (1)
 
     def drive(self, time: int) -> MatrixExpr:
-        """Return beta h, through which the previous attention acts on the bits."""
+        """Return beta h of the bits."""
         return self.of_map.output_inverse_temperature * self.output_weights.T * self.attention(time - 1)
 
     def log_probability(self, time: int) -> Expr:
-        """Return the log probability of the bits."""
         drive = self.drive(time)
-        return Trace(self.spins(time).T * drive) - sum_of_log_cosh(drive) - NEURONS * log(2)  # Eq. (4)
+        return Trace(self.spins(time).T * drive) - _log_cosh(drive) - NEURONS * log(2)  # Eq. (4)
 
     def attention_definitions(self, time: int) -> tuple[tuple[MatrixSymbol, MatrixExpr], ...]:
         """Return V_t, K_t, sigma_t and A_t in terms of overlaps and of each other."""
@@ -117,10 +118,6 @@ class TrajectorySymbols:
         )
 
 
-def sum_of_log_cosh(fields: MatrixExpr) -> Expr:
-    return sum_of_column(entrywise(log_cosh, fields))
-
-
 _LAPLACE = (r"$N \to \infty$ at fixed patterns, context and horizon",)
 # Checks enumerate every configuration of the spins, so there are few neurons.
 _SIZES = (
@@ -138,11 +135,10 @@ class MeanField(DisplayMixin):
     - `attention` (M x 1): attention of query q to keys K and values V, Eq. (2).
     - `overlap_response` (M x M): D = dm/dA.
     - `attention_weights` (L x 1): softmax weights of the tokens.
-    - `attention_response` (L x M): G, the derivative of the attention with respect to
-      the softmax score of token d in row d.
-    - `row_response` (M x M): derivative of the attention with respect to the attention
-      that generated token d, through the key and value of this token, Eq. (8).
-    - `query_response` (M x M): the same through the query, for the newest token.
+    - `attention_response` (L x M): G, derivatives of the attention to softmax scores.
+    - `row_response`, `query_response` (M x M): derivative of the attention with respect
+      to the attention that generated token d, through its key and value, and for the
+      newest token through its query, Eq. (8).
     - `noise` (4M x 4M): N times the covariance of a token's overlaps, given A.
     - `derivation`: all steps, in the symbols of `trajectory`.
     """
@@ -173,7 +169,7 @@ class MeanField(DisplayMixin):
 
     @property
     def equations(self) -> tuple[Equation, ...]:
-        """Map of the overlap and of the attention, and three linear responses."""
+        """The map and its linear responses."""
         block = rf"{self.read(self.row_response)} + \delta_{{d0}}\, {self.read(self.query_response)}"
         return (
             Equation(r"m^{\alpha}", self.read(self.overlap), source="5, 6"),
@@ -190,25 +186,16 @@ class MeanField(DisplayMixin):
 
 @lru_cache
 def derive() -> MeanField:
-    """Derive the map for N -> infinity from the generating functional of the spins.
-
-    Example:
-        >>> from theorykit import dmft
-        >>> dmft.derive().attention_weights
-        Softmax(gamma*K*q + ell)
-    """
+    """Derive the map for N -> infinity from the generating functional of the spins."""
     s, of_map, N, last = TrajectorySymbols(), MapSymbols(), NEURONS, HORIZON
     beta, gamma = of_map.output_inverse_temperature, of_map.attention_inverse_temperature
     epsilon, share = of_map.positional_share, s.semantic_share
     W, W_o, W_alpha = s.weights, s.output_weights, s.family_weights
     route = Recorder()
 
-    def say(rule: str, before: Expr, after: Expr, claim: Claim, equations: str = "", assumptions=()) -> Expr:
-        # A response moves symbols and defines none.
-        is_response = isinstance(claim, Derivative) and claim.at_zero
-        definitions = () if is_response else getattr(claim, "definitions", ())
-        record = {"equations": equations, "assumptions": assumptions, "definitions": definitions}
-        return route.say(rule, before, after, claim, **record)
+    def say(rule: str, before: Expr, after: Expr, claim: Claim, equations: str = "", **record) -> Expr:
+        definitions = record.pop("definitions", getattr(claim, "definitions", ()))
+        return route.say(rule, before, after, claim, equations=equations, definitions=definitions, **record)
 
     def zero(symbol: MatrixSymbol) -> ZeroMatrix:
         return ZeroMatrix(*symbol.shape)
@@ -217,9 +204,9 @@ def derive() -> MeanField:
         """Claim that both sides are equal if these symbols are zero."""
         return Equal(tuple((symbol, zero(symbol)) for symbol in symbols))
 
-    def response(rule: str, before: Expr, after: Expr, moved: MatrixSymbol, *definitions: tuple) -> Expr:
-        """State the derivative with respect to `moved` at zero."""
-        return say(rule, before, after, Derivative(moved, definitions=definitions, at_zero=True))
+    def response(rule: str, before: Expr, after: Expr, variable: MatrixSymbol, *moved: tuple) -> None:
+        """State the derivative at zero. It moves symbols and defines none."""
+        say(rule, before, after, Derivative(variable, definitions=moved, at_zero=True), definitions=())
 
     # The probabilities of the last spins sum to one for any previous attention, and so
     # do those of the previous spins.
@@ -236,7 +223,7 @@ def derive() -> MeanField:
         claim = OrderParameterInserted(m, value, mhat, -2 * N)
         say("overlap by a delta function", summand, inserted, claim, "1")
         fields[t] = s.drive(t) + share * W.T * mhat
-        of_fields[t] = 2 * sum_of_log_cosh(s.drive(t)) - 2 * sum_of_log_cosh(fields[t])
+        of_fields[t] = 2 * _log_cosh(s.drive(t)) - 2 * _log_cosh(fields[t])
         constraints[t] = normal(2 * N * Trace(mhat.T * (m - epsilon * s.position(t))))
         summed = constraints[t] + of_fields[t] - 2 * Trace(j.T * m)
         sourced.append(say("sum over spins", inserted, summed, Average(s.spins(t), SPINS)))

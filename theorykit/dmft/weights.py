@@ -132,14 +132,7 @@ def prompt(weights: Weights, bits: Any) -> np.ndarray:
 
 
 def pattern_prompt(weights: Weights, family: int = 0, pattern: int = 0) -> np.ndarray:
-    """Return the prompt whose bits are a row of weights, by default the first output row.
-
-    Example:
-        >>> from theorykit import dmft
-        >>> overlaps = dmft.pattern_prompt(dmft.published_weights())
-        >>> overlaps[0].round(2)  # with the output patterns
-        array([1.  , 0.33, 0.33])
-    """
+    """Return the prompt whose bits are a row of weights, by default the first output row."""
     checked_whole_number("family", family, least=0, most=len(FAMILIES) - 1)
     checked_whole_number("pattern", pattern, least=0, most=weights.patterns - 1)
     return prompt(weights, weights.semantic[family, pattern])

@@ -29,7 +29,7 @@ from jax.typing import ArrayLike
 from jaxtyping import Array, Float, PyTree, Shaped
 
 from .. import store
-from ..checks import checked_whole_number, is_traced, numeric_array
+from ..checks import checked_whole_number, is_traced, numeric_array, shown
 from ..compilation import jit
 from ..precision import require_float64
 from ..progress import Progress
@@ -48,19 +48,18 @@ _NOISE, _UNCHANGED = 2.0**-44, 1e-3
 _BLOCKS = 20
 # Increase this number whenever orbits change for the same arguments.
 _VERSION = 2
-# Most orbits in a block: on a CPU, enough for long vectors, and few enough for
-# its cache. More orbits than _SEVERAL are divided into at least eight blocks.
-_MOST, _MOST_ON_ACCELERATORS, _SEVERAL = 256, 4096, 256
+# Fewest and most orbits in a block: on a CPU, enough for long vectors, and few enough
+# for its cache. Eight blocks keep all cores busy.
+_FEWEST, _MOST, _MOST_ON_ACCELERATORS = 32, 256, 4096
 
 
 class LyapunovSpectrum(DisplayMixin, eqx.Module):
     """Lyapunov exponents per step, largest first up to their errors.
 
-    - `exponents` (*batch, exponents). An exponent is minus infinity if the map
-      annihilates its perturbation, or shrinks it so much relative to others that
-      double precision does not resolve it.
-    - `errors` (*batch, exponents): standard errors, from the scatter of `blocks`.
-    - `blocks` (*batch, blocks, exponents): exponents of parts of the orbit.
+    - `exponents`: minus infinity if the map annihilates a perturbation, or shrinks it
+      so much relative to others that double precision does not resolve it.
+    - `errors`: standard errors, from the scatter of `blocks`.
+    - `blocks`: exponents of parts of the orbit.
     """
 
     exponents: Float[Array, "*batch exponents"]
@@ -102,16 +101,6 @@ def lyapunov_spectrum(
     Raises:
         ValueError: If a number does not fit, or the orbit is not finite. Under
             `jax.vmap`, exponents are then NaN.
-
-    Example:
-        >>> import theorykit
-        >>> from theorykit import dynamics
-        >>> theorykit.enable_float64()
-        >>> def logistic(x, growth):
-        ...     return growth * x * (1 - x)
-        >>> found = dynamics.lyapunov_spectrum(logistic, 0.3, 4.0, steps=20_000)
-        >>> bool(abs(found.exponents[0] - 0.6931) < 4 * found.errors[0] + 1e-3)  # log 2
-        True
     """
     require_float64()
     start, parameter = jax.tree.map(jnp.asarray, (start, parameter))
@@ -144,23 +133,20 @@ def _growth(step, start, parameter, tangents, length, blocks, coordinates):
     rounding. Exponents that the noise changes are not resolved.
     """
     floats, others = eqx.partition(start, eqx.is_inexact_array)
-    begin, unravel = ravel_pytree(floats)
+    unravel = ravel_pytree(floats)[1]
     drawn = np.random.default_rng(0).standard_normal((2, *tangents.shape))
 
-    def advance(numbers, others):
-        after = step(eqx.combine(unravel(numbers), others), parameter)
-        floats, others = eqx.partition(after, eqx.is_inexact_array)
-        return ravel_pytree(floats)[0], others
-
-    def orthonormalise(tangents, noise):
+    def orthonormalise(tangents, noise=None):
         """Return orthonormal tangents and the diagonal of R. A zero vector stays zero."""
-        vectors, size = tangents, tangents.shape[1]
+        vectors = jax.vmap(lambda one: ravel_pytree(one)[0])(tangents)
+        width = size = vectors.shape[1]
         if coordinates is not None:
-            measured = jax.vmap(lambda one: ravel_pytree(coordinates(unravel(one)))[0])(tangents)
+            measured = jax.vmap(lambda one: ravel_pytree(coordinates(one))[0])(tangents)
             # The first columns are measured. All go through the same operations.
-            vectors, size = jnp.concatenate([measured, tangents], axis=1), measured.shape[1]
-        scale = jnp.linalg.norm(vectors[:, :size], axis=1, keepdims=True)
-        vectors = vectors + noise * scale * np.resize(drawn[1], vectors.shape)
+            vectors, size = jnp.concatenate([measured, vectors], axis=1), measured.shape[1]
+        if noise is not None:
+            scale = jnp.linalg.norm(vectors[:, :size], axis=1, keepdims=True)
+            vectors = vectors + noise * scale * np.resize(drawn[1], vectors.shape)
 
         def one(basis, number):
             vector = vectors[number]
@@ -170,25 +156,30 @@ def _growth(step, start, parameter, tangents, length, blocks, coordinates):
             return basis.at[number].set(vector / jnp.where(norm > 0, norm, 1.0)), norm
 
         basis, norms = jax.lax.scan(one, jnp.zeros_like(vectors), jnp.arange(len(vectors)))
-        return basis[:, -tangents.shape[1] :], norms
+        return jax.vmap(unravel)(basis[:, -width:]), norms
 
-    def run(at):
-        noise, length = at
-
+    def run(length, noise=None):
         def one_step(_, at):
-            numbers, others, tangents, total = at
-            numbers, push, others = jax.linearize(lambda now: advance(now, others), numbers, has_aux=True)
-            tangents, norms = orthonormalise(jax.vmap(push)(tangents * (1 + noise * drawn[0])), noise)
-            return numbers, others, tangents, total + jnp.log(norms)
+            floats, others, tangents, total = at
+
+            def advance(floats):
+                return eqx.partition(step(eqx.combine(floats, others), parameter), eqx.is_inexact_array)
+
+            floats, push, others = jax.linearize(advance, floats, has_aux=True)
+            if noise is not None:
+                tangents = jax.tree.map(lambda leaf, xi: leaf * (1 + noise * xi), tangents, jax.vmap(unravel)(drawn[0]))
+            tangents, norms = orthonormalise(jax.vmap(push)(tangents), noise)
+            return floats, others, tangents, total + jnp.log(norms)
 
         def one_block(at, _):
-            *at, total = jax.lax.fori_loop(0, length, one_step, (*at, jnp.zeros(len(tangents))))
+            *at, total = jax.lax.fori_loop(0, length, one_step, (*at, jnp.zeros(drawn.shape[1])))
             return tuple(at), total / length
 
-        return jax.lax.scan(one_block, (begin, others, orthonormalise(tangents, 0.0)[0]), None, length=blocks)[1]
+        first = orthonormalise(jax.vmap(unravel)(tangents))[0]
+        return jax.lax.scan(one_block, (floats, others, first), None, length=blocks)[1]
 
-    short = max(1, length // blocks)
-    growth, plain, noisy = jax.lax.map(run, (jnp.array([0.0, 0.0, _NOISE]), jnp.array([length, short, short])))
+    growth, short = run(length), max(1, length // blocks)
+    plain, noisy = jax.lax.map(lambda noise: run(short, noise), jnp.array([0.0, _NOISE]))
     changed = jnp.abs(jnp.mean(plain - noisy, axis=0)) > _UNCHANGED
     return jnp.where(changed | jnp.isneginf(plain[-1]), -jnp.inf, growth)
 
@@ -198,10 +189,9 @@ def _growth(step, start, parameter, tangents, length, blocks, coordinates):
 
 def _checked_exponents(exponents: Any, least: int) -> np.ndarray:
     array = np.asarray(numeric_array("exponents", exponents))
-    if array.ndim == 0 or array.shape[-1] < least or array.size == 0:
-        raise ValueError(f"exponents must have at least {least} along their last axis, got shape {array.shape}")
-    if np.any(np.isnan(array) | (array == np.inf)):
-        raise ValueError("exponents must be finite or minus infinity; the orbit may have diverged")
+    if array.size == 0 or np.shape(array)[-1:] < (least,) or not np.all(array < np.inf):
+        said = f"at least {least} along the last axis, finite or minus infinity"
+        raise ValueError(f"exponents must be {said}, got {shown(exponents)}")
     return array
 
 
@@ -213,12 +203,6 @@ def kaplan_yorke_dimension(exponents: ArrayLike) -> Float[np.ndarray, "*batch"]:
 
     Args:
         exponents: (..., exponents), finite or minus infinity, in any order.
-
-    Example:
-        >>> import numpy as np
-        >>> from theorykit import dynamics
-        >>> float(dynamics.kaplan_yorke_dimension(np.array([0.5, 0.0, -1.0])))
-        2.5
     """
     ordered = -np.sort(-_checked_exponents(exponents, 1), axis=-1)
     # Partial sums of a descending sequence cross zero once.
@@ -347,8 +331,7 @@ def orbits(
     program = step, start, observe, coordinates, lengths, grid
 
     on_cpu = jax.default_backend() == "cpu"
-    size = min(count, _MOST if on_cpu else _MOST_ON_ACCELERATORS)
-    size = min(size, -(-count // 8)) if count > _SEVERAL else size
+    size = min(count, max(_FEWEST, min(_MOST, -(-count // 8))) if on_cpu else _MOST_ON_ACCELERATORS)
     blocks = [np.arange(first, min(first + size, count)) for first in range(0, count, size)]
 
     def compute(block: np.ndarray) -> xr.Dataset:
