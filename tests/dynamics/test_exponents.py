@@ -1,6 +1,5 @@
 """Exponents of known maps; regimes and dimensions."""
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -37,14 +36,6 @@ def test_an_orbit_that_escapes_is_refused():
         dynamics.lyapunov_spectrum(lambda x, a: a * x**2, 2.0, 1.0, steps=100)
     with pytest.raises(ValueError, match="steps=30 must be a multiple of blocks=20"):
         dynamics.lyapunov_spectrum(lambda x, a: a * x, 2.0, 1.0, steps=30)
-
-
-def test_many_orbits_are_mapped_by_vmap():
-    def exponent(growth):
-        return dynamics.lyapunov_spectrum(lambda x, r: r * x * (1 - x), 0.3, growth, steps=200).exponents
-
-    found = jax.vmap(exponent)(jnp.array([3.2, 3.9]))
-    np.testing.assert_allclose(found[0], exponent(3.2), atol=1e-12)
 
 
 # ---- dimensions

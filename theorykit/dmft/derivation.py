@@ -24,7 +24,8 @@ from ..symbolic.matrix_functions import ENTRY, sum_of_column
 # Tokens after the prompt. Three is the smallest number with an overlap that acts both
 # through the attention of its own token and through a later attention.
 HORIZON = 3
-NEURONS, PATTERNS, CONTEXT, CLASSES = (Symbol(name, integer=True, positive=True) for name in "NMLJ")
+N, M, L, J = (Symbol(name, integer=True, positive=True) for name in "NMLJ")
+NEURONS, PATTERNS, CONTEXT, CLASSES = N, M, L, J
 
 
 def _at(name: str, rows: Expr, columns: Expr | int = 1) -> Callable[[int], MatrixSymbol]:
@@ -41,23 +42,23 @@ class MapSymbols:
     output_inverse_temperature = Symbol("beta", positive=True)
     attention_inverse_temperature = Symbol("gamma", positive=True)
     positional_share = Symbol("epsilon", nonnegative=True)
-    distinct = MatrixSymbol("Omega", CLASSES, PATTERNS)
-    correlations = MatrixSymbol("C", CLASSES, PATTERNS)
-    columns = MatrixSymbol("X", CLASSES, 4 * PATTERNS)
-    column_sums = MatrixSymbol("Xbar", CLASSES, 4 * PATTERNS)
-    position = MatrixSymbol("r", PATTERNS, 1)
-    attention = MatrixSymbol("A", PATTERNS, 1)
-    query = MatrixSymbol("q", PATTERNS, 1)
-    keys = MatrixSymbol("K", CONTEXT, PATTERNS)
-    values = MatrixSymbol("V", CONTEXT, PATTERNS)
-    mask = MatrixSymbol("ell", CONTEXT, 1)
-    value_response = MatrixSymbol("D_v", PATTERNS, PATTERNS)
-    key_response = MatrixSymbol("D_k", PATTERNS, PATTERNS)
-    query_response = MatrixSymbol("D_q", PATTERNS, PATTERNS)
+    distinct = MatrixSymbol("Omega", J, M)
+    correlations = MatrixSymbol("C", J, M)
+    columns = MatrixSymbol("X", J, 4 * M)
+    column_sums = MatrixSymbol("Xbar", J, 4 * M)
+    position = MatrixSymbol("r", M, 1)
+    attention = MatrixSymbol("A", M, 1)
+    query = MatrixSymbol("q", M, 1)
+    keys = MatrixSymbol("K", L, M)
+    values = MatrixSymbol("V", L, M)
+    mask = MatrixSymbol("ell", L, 1)
+    value_response = MatrixSymbol("D_v", M, M)
+    key_response = MatrixSymbol("D_k", M, M)
+    query_response = MatrixSymbol("D_q", M, M)
     responses = (key_response, value_response, query_response)
     weight = Symbol("s", positive=True)
-    row = MatrixSymbol("g", PATTERNS, 1)
-    attention_response = MatrixSymbol("G", CONTEXT, PATTERNS)
+    row = MatrixSymbol("g", M, 1)
+    attention_response = MatrixSymbol("G", L, M)
 
 
 class TrajectorySymbols:
@@ -66,29 +67,29 @@ class TrajectorySymbols:
     of_map = MapSymbols()
     times = range(1, HORIZON + 1)
     semantic_share = Symbol("epsilonbar", positive=True)  # 1 - epsilon
-    output_weights = MatrixSymbol("W_o", PATTERNS, NEURONS)
-    weights = MatrixSymbol("W", 4 * PATTERNS, NEURONS)
-    family = MatrixSymbol("P_alpha", PATTERNS, 4 * PATTERNS)
-    pick = MappingProxyType({each: MatrixSymbol(f"P_{each}", PATTERNS, 4 * PATTERNS) for each in "vkq"})
-    family_weights = MatrixSymbol("W_alpha", PATTERNS, NEURONS)
-    exponents = MatrixSymbol("z", CONTEXT, 1)
+    output_weights = MatrixSymbol("W_o", M, N)
+    weights = MatrixSymbol("W", 4 * M, N)
+    family = MatrixSymbol("P_alpha", M, 4 * M)
+    pick = MappingProxyType({each: MatrixSymbol(f"P_{each}", M, 4 * M) for each in "vkq"})
+    family_weights = MatrixSymbol("W_alpha", M, N)
+    exponents = MatrixSymbol("z", L, 1)
 
-    spins = _at("s", NEURONS)
-    overlap = _at("m", 4 * PATTERNS)
-    conjugate = _at("mhat", 4 * PATTERNS)
-    source = _at("j", 4 * PATTERNS)
-    position = _at("r", 4 * PATTERNS)
-    attention = _at("A", PATTERNS)
-    force = _at("F", PATTERNS)
-    attention_weights = _at("sigma", CONTEXT)
-    attention_response = _at("G", CONTEXT, PATTERNS)
-    keys = _at("K", CONTEXT, PATTERNS)
-    values = _at("V", CONTEXT, PATTERNS)
-    mask = _at("ell", CONTEXT)
-    row = _at("e", CONTEXT)
+    spins = _at("s", N)
+    overlap = _at("m", 4 * M)
+    conjugate = _at("mhat", 4 * M)
+    source = _at("j", 4 * M)
+    position = _at("r", 4 * M)
+    attention = _at("A", M)
+    force = _at("F", M)
+    attention_weights = _at("sigma", L)
+    attention_response = _at("G", L, M)
+    keys = _at("K", L, M)
+    values = _at("V", L, M)
+    mask = _at("ell", L)
+    row = _at("e", L)
 
     def overlap_of_spins(self, time: int) -> MatrixExpr:
-        of_spins = self.semantic_share / NEURONS * self.weights * self.spins(time)
+        of_spins = self.semantic_share / N * self.weights * self.spins(time)
         return of_spins + self.of_map.positional_share * self.position(time)  # Eq. (1)
 
     def drive(self, time: int) -> MatrixExpr:
@@ -97,7 +98,7 @@ class TrajectorySymbols:
 
     def log_probability(self, time: int) -> Expr:
         drive = self.drive(time)
-        return Trace(self.spins(time).T * drive) - _log_cosh(drive) - NEURONS * log(2)  # Eq. (4)
+        return Trace(self.spins(time).T * drive) - _log_cosh(drive) - N * log(2)  # Eq. (4)
 
     def attention_definitions(self, time: int) -> tuple[tuple[MatrixSymbol, MatrixExpr], ...]:
         """Return V_t, K_t, sigma_t and A_t in terms of overlaps and of each other."""
@@ -121,9 +122,9 @@ class TrajectorySymbols:
 _LAPLACE = (r"$N \to \infty$ at fixed patterns, context and horizon",)
 # Checks enumerate every configuration of the spins, so there are few neurons.
 _SIZES = (
-    {NEURONS: 2, PATTERNS: 2, CONTEXT: 3, CLASSES: 2},
-    {NEURONS: 3, PATTERNS: 1, CONTEXT: 2, CLASSES: 4},
-    {NEURONS: 4, PATTERNS: 3, CONTEXT: 4, CLASSES: 1},
+    {N: 2, M: 2, L: 3, J: 2},
+    {N: 3, M: 1, L: 2, J: 4},
+    {N: 4, M: 3, L: 4, J: 1},
 )
 
 
@@ -187,7 +188,7 @@ class MeanField(DisplayMixin):
 @lru_cache
 def derive() -> MeanField:
     """Derive the map for N -> infinity from the generating functional of the spins."""
-    s, of_map, N, last = TrajectorySymbols(), MapSymbols(), NEURONS, HORIZON
+    s, of_map, last = TrajectorySymbols(), MapSymbols(), HORIZON
     beta, gamma = of_map.output_inverse_temperature, of_map.attention_inverse_temperature
     epsilon, share = of_map.positional_share, s.semantic_share
     W, W_o, W_alpha = s.weights, s.output_weights, s.family_weights
@@ -289,7 +290,7 @@ def derive() -> MeanField:
     of_family = sum_of([epsilon * r, share / N * W_alpha * entrywise(tanh, beta * W_o.T * A)])
     names = (W_alpha, P * W), (r, P * s.position(last)), (A, A_last)
     say("one family", P * settled, of_family, Equal(names))
-    C, Omega, B = of_map.correlations, of_map.distinct, MatrixSymbol("B", CLASSES, N)
+    C, Omega, B = of_map.correlations, of_map.distinct, MatrixSymbol("B", J, N)
     overlap = sum_of([epsilon * r, share * C.T * entrywise(tanh, beta * Omega * A)])  # Eq. (6)
     claim = Equal(((W_o, Omega.T * B), (C, B * W_alpha.T / N)), B)
     say("neurons gathered into classes", of_family, overlap, claim, "6")
@@ -303,7 +304,7 @@ def derive() -> MeanField:
     say("attention at any time", average.xreplace({sigma: weights}), attention, Equal(names), "2")
 
     route.section = "Responses"
-    a, b, z = MatrixSymbol("a", PATTERNS, 1), MatrixSymbol("b", CONTEXT, 1), s.exponents
+    a, b, z = MatrixSymbol("a", M, 1), MatrixSymbol("b", L, 1), s.exponents
     variance = Lambda(ENTRY, 1 - tanh(ENTRY) ** 2)  # of a bit, and the slope of its mean
     slopes = DiagMatrix((beta * Omega * A).applyfunc(variance))
     overlap_response = sum_of([beta * share * C.T * slopes * Omega])  # D = dm/dA
@@ -314,7 +315,7 @@ def derive() -> MeanField:
     response("response of the attention", of_exponents, transposed, b, (z, z + b))
     # The attention that generated token d acts through the key and value of this token,
     # and through the query if the token is the newest.
-    e_d, Gamma = MatrixSymbol("e_d", CONTEXT, 1), MatrixSymbol("Gamma", CONTEXT, PATTERNS)
+    e_d, Gamma = MatrixSymbol("e_d", L, 1), MatrixSymbol("Gamma", L, M)
     D_k, D_v, D_q = of_map.responses
     of_scores = sum_of([gamma * e_d * q.T * D_k, gamma * K * D_q])
     moved = (K, K + e_d * (D_k * a).T), (q, q + D_q * a)

@@ -51,6 +51,12 @@ _VERSION = 2
 # Fewest and most orbits in a block: on a CPU, enough for long vectors, and few enough
 # for its cache. Eight blocks keep all cores busy.
 _FEWEST, _MOST, _MOST_ON_ACCELERATORS = 32, 256, 4096
+_AXES = {
+    "values": ("step", "component"),
+    "visited": ("component", "level"),
+    "exponent": ("number",),
+    "exponent_error": ("number",),
+}
 
 
 class LyapunovSpectrum(DisplayMixin, eqx.Module):
@@ -298,11 +304,8 @@ def orbits(
 
         - `values` (orbit, step, component), or with levels `visited` (orbit,
           component, level), 1 for visited levels.
-        - `exponent`, `exponent_error` (orbit, number); the Kaplan-Yorke
-          `dimension` (orbit), a lower bound if there are too few exponents; with
-          two or more, the `regime` (orbit) of `classify`, or "escaped".
-        - `end` (orbit, ...): last state of each orbit, one variable per array,
-          such as `end.keys`.
+        - `exponent`, `exponent_error` (orbit, number), and with two exponents or more
+          the `regime` (orbit) of `classify`, or "escaped".
 
     Example:
         >>> import numpy as np
@@ -339,7 +342,8 @@ def orbits(
         padded = np.pad(block, (0, size - len(block)), mode="edge")
         with usual_settings():
             arrays = _block(*program, jax.tree.map(lambda leaf: leaf[padded], parameters))
-        return _labelled(arrays, levels).isel(orbit=slice(len(block)))
+        shown = {name: np.asarray(each)[: len(block)] for name, each in arrays.items()}
+        return xr.Dataset({name: (("orbit", *_AXES[name]), each) for name, each in shown.items()})
 
     pieces: list[Any] = [None] * len(blocks)
     if folder is not None:
@@ -362,8 +366,19 @@ def orbits(
             pieces[number] = piece
             report.update(len(blocks[number]))
     found = xr.concat(pieces, dim="orbit", combine_attrs="drop_conflicts")
-    named = {_name("parameter", path): leaf for path, leaf in jax.tree_util.tree_leaves_with_path(parameters)}
-    return found.assign_coords({name: ("orbit", np.asarray(leaf)) for name, leaf in named.items() if leaf.ndim == 1})
+    for path, leaf in jax.tree_util.tree_leaves_with_path(parameters):
+        name = jax.tree_util.keystr(path, simple=True, separator=".") or "parameter"
+        found = found.assign_coords({name: ("orbit", np.asarray(leaf))} if leaf.ndim == 1 else {})
+    if levels is not None:
+        found["level"] = np.asarray(levels)
+    if exponents:
+        found["number"] = np.arange(1, exponents + 1)
+    if exponents > 1:
+        values = found["exponent"].values
+        escaped = np.any(np.isnan(values), axis=1)
+        regimes = classify(np.where(escaped[:, None], -np.inf, values), found["exponent_error"].values)
+        found["regime"] = ("orbit", np.where(escaped, "escaped", regimes).astype(str))
+    return found
 
 
 @eqx.filter_jit
@@ -397,34 +412,8 @@ def _block(step, start, observe, coordinates, lengths, levels, parameters) -> di
 
         rows = (seen(state).size, 0 if levels is None else len(levels))
         first = state, jnp.zeros(rows, dtype=jnp.uint8)
-        (state, visited), values = jax.lax.scan(record, first, None, length=recorded)
+        (_, visited), values = jax.lax.scan(record, first, None, length=recorded)
         kept = {"values": values} if levels is None else {"visited": visited}
-        return found | kept | {"end": state}
+        return found | kept
 
     return jax.vmap(one)(parameters)
-
-
-def _labelled(arrays: dict[str, PyTree], levels: np.ndarray | None) -> xr.Dataset:
-    axes = {"values": ("step", "component"), "visited": ("component", "level")}
-    axes |= {"exponent": ("number",), "exponent_error": ("number",)}
-    found = {name: (("orbit", *axes[name]), np.asarray(each)) for name, each in arrays.items() if name in axes}
-    for path, leaf in jax.tree_util.tree_leaves_with_path(arrays["end"]):
-        name = _name("end", path)
-        found[name] = (("orbit", *(f"{name} {axis}" for axis in range(leaf.ndim - 1))), np.asarray(leaf))
-    if levels is not None:
-        found["level"] = np.asarray(levels)
-    if "exponent" in arrays:
-        values, errors = (np.asarray(arrays[name]) for name in ("exponent", "exponent_error"))
-        found["number"] = np.arange(1, values.shape[1] + 1)
-        escaped = np.any(np.isnan(values), axis=1)
-        known = np.where(escaped[:, None], -np.inf, values)
-        found["dimension"] = ("orbit", np.where(escaped, np.nan, kaplan_yorke_dimension(known)))
-        if values.shape[1] > 1:
-            found["regime"] = ("orbit", np.where(escaped, "escaped", classify(known, errors)).astype(str))
-    return xr.Dataset(found)
-
-
-def _name(root: str, path: tuple) -> str:
-    """Name a leaf by its place in a tree. A field of a parameter is named alone."""
-    place = jax.tree_util.keystr(path, simple=True, separator=".")
-    return place if place and root == "parameter" else f"{root}.{place}".removesuffix(".")
