@@ -5,7 +5,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from jaxtyping import Array
 
@@ -165,16 +165,6 @@ def test_the_branch_of_a_fixed_point_has_its_closed_form():
     np.testing.assert_array_equal(branch.stable, growth < 3)
     assert np.all(np.diff(growth) > 0) and growth[0] == 2.8 and growth[-1] == 3.6
     assert branch.ended == "parameter reached 3.6"
-
-
-@settings(max_examples=5)
-@given(largest_step=st.floats(0.02, 0.3), bound=st.floats(3.1, 3.9))
-def test_the_first_period_doubling_is_at_three(largest_step, bound):
-    branch = logistic_branch((2.0, bound), largest_step=largest_step)
-    assert kinds(branch) == ["period doubling"]
-    assert abs(at_events(branch)[0] - 3) < 1e-10
-    assert first_event(branch)["angle"] == np.pi
-    np.testing.assert_allclose(first_event(branch)["points"], [[2 / 3]], atol=1e-10)
 
 
 def test_doubled_cycles_are_followed_to_the_next_doubling_and_back_to_their_birth():

@@ -59,7 +59,7 @@ class System(eqx.Module):
         return {"parameter": u[-1]}
 
     def units(self, u: Unknowns) -> Unknowns:
-        """Return units of the unknowns, in which steps along the curve are measured."""
+        """Return constant units of the unknowns, in which steps along the curve are measured."""
         return jnp.ones_like(u)
 
     def framed(self, u: Unknowns) -> "System":
