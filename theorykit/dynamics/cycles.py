@@ -255,14 +255,16 @@ def follow(
     points, parameter = _checked(step, cycle.points, cycle.parameter, "cycle")
     start, system = np.append(points, parameter), Cycles(step, len(points))
     found = trace(system, start, bounds, direction=direction, largest_step=largest_step)
+    kinds, values = found["event"].values, found["parameter"].values
     moduli, angles = found["multiplier_modulus"].values, found["multiplier_angle"].values
-    off_circle = np.where((angles > 0) & (angles < np.pi), np.abs(moduli - 1), np.inf)
-    pairs = np.take_along_axis(angles, np.argmin(off_circle, axis=1)[:, None], axis=1)[:, 0]
     known = {PERIOD_DOUBLING: np.pi, FOLD: 0.0, BRANCH_POINT: 0.0}
-    kinds = found["event"].values
-    angle = [
-        pair if kind == NEIMARK_SACKER else known.get(kind, np.nan) for kind, pair in zip(kinds, pairs, strict=True)
-    ]
+    angle = np.array([known.get(kind, np.nan) for kind in kinds])
+    is_torus = kinds == NEIMARK_SACKER
+    for at in np.flatnonzero(is_torus):
+        on_circle = (np.abs(moduli[at] - 1) < 1e-6) & (angles[at] > 0) & (angles[at] < np.pi)
+        # Several pairs may cross at one parameter.
+        twins = np.sum(is_torus[:at] & (np.abs(values[:at] - values[at]) < 1e-8))
+        angle[at] = np.sort(angles[at][on_circle])[min(twins, np.sum(on_circle) - 1)]
     found["multiplier_angle"].attrs["units"] = "radian"
     return found.assign(angle=("point", angle, {"units": "radian"}))
 
