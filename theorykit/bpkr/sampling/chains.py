@@ -91,12 +91,13 @@ def _run_batch(make, schedule, shown, keys, settings, path) -> dict[str, Any]:
     run = {"steps": 0, "warmup_seconds": 0.0, "seconds": 0.0}
     if path is not None and (kept := store.read_arrays(path, "run of chains", settings)) is not None:
         states, run = store.tree_like(states, kept), {name: kept[name].item() for name in run}
-        blocks = [{name: values for name, values in kept.items() if name.startswith(_DRAW)}]
+        drawn = {name: values for name, values in kept.items() if name.startswith(_DRAW)}
+        blocks = [drawn] if drawn else []
 
     def arrays() -> dict[str, Any]:
-        names = blocks[0] if blocks else ()
-        blocks[:] = [{name: np.concatenate([block[name] for block in blocks], axis=1) for name in names}]
-        return {**run, **store.leaf_arrays(states), **blocks[0]}
+        if blocks:  # None in the warm-up.
+            blocks[:] = [{name: np.concatenate([block[name] for block in blocks], axis=1) for name in blocks[0]}]
+        return {**run, **store.leaf_arrays(states), **(blocks[0] if blocks else {})}
 
     saved, checkpointed = run["steps"], time.monotonic()
     try:
