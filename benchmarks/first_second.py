@@ -1,5 +1,7 @@
 """Time imports, a first solve in a fresh process, another size, and repeated solves.
 
+Hidden Markov chains, heads (2, 2), 100 examples.
+
     python benchmarks/first_second.py [--repeats 5]
 
 Each row is the median over fresh processes, with the cache off, and as an earlier
@@ -14,7 +16,7 @@ from pathlib import Path
 
 from problems import fresh, medians
 
-BEFORE = """
+PROGRAM = """
 import json, time
 begun, busy = time.perf_counter(), time.process_time()
 rows = {}
@@ -23,27 +25,13 @@ def lap(name):
     global begun, busy
     rows[name] = time.perf_counter() - begun, time.process_time() - busy
     begun, busy = time.perf_counter(), time.process_time()
+    return rows[name]
 
-import jax, numpy as np
+import jax
 import theorykit
 from theorykit import bpkr
 theorykit.enable_float64()
 theorykit.enable_cache()
-
-def solve(architecture, data):
-    jax.block_until_ready(bpkr.solve(architecture, data).action)
-
-def repeat(name, count, *problem):
-    global begun, busy
-    times = []
-    for _ in range(count):
-        begun, busy = time.perf_counter(), time.process_time()
-        solve(*problem)
-        times.append((time.perf_counter() - begun, time.process_time() - busy))
-    rows[name] = [sorted(column)[count // 2] for column in zip(*times)]
-"""
-
-CHAINS = """
 bpkr.Architecture, bpkr.attention, bpkr.path_features, bpkr.solve, bpkr.predict
 lap("import")
 from papers.tasks import HiddenMarkovTask
@@ -56,6 +44,10 @@ attention = bpkr.attention(inputs, key_query=key_query)
 features = bpkr.path_features(inputs, attention, arch, "last")
 data = bpkr.Data(jax.block_until_ready(features), labels)
 lap("features")
+
+def solve(architecture, data):
+    jax.block_until_ready(bpkr.solve(architecture, data).action)
+
 solve(arch, data)
 lap("solve")
 problem, limit = bpkr.Problem(arch, data), bpkr.gp_limit(arch)
@@ -66,60 +58,31 @@ lap("one example fewer")
 names = ("import", "data", "features", "solve")
 rows["import to solution"] = [sum(each) for each in zip(*map(rows.get, names))]
 for width in (10, 1000):
-    arch = bpkr.Architecture((2, 2), width, temperature=0.01)
-    repeat(f"again, N = {width}", 50, arch, data)
+    arch, times = bpkr.Architecture((2, 2), width, temperature=0.01), []
+    for _ in range(50):
+        solve(arch, data)
+        times.append(lap("again"))
+    rows[f"again, N = {width}"] = [sorted(column)[25] for column in zip(*times)]
 print(json.dumps(rows))
 """
-
-RANDOM = """
-heads, examples, outputs, repeats = {}
-arch = bpkr.Architecture(heads, 10, temperature=0.01, outputs=outputs)
-
-def data(examples):
-    rng = np.random.default_rng(0)
-    features = rng.normal(size=(examples, arch.paths, 50)) / np.sqrt(50)
-    signs = rng.choice([-1.0, 1.0], size=examples)
-    classes = np.eye(outputs)[np.arange(examples) % outputs]
-    return bpkr.Data(features, signs if outputs == 1 else classes)
-
-jax.numpy.zeros(3).block_until_ready()  # starts threads
-whole, fewer = data(examples), data(examples - 1)
-lap("import")
-solve(arch, whole)
-lap("first")
-solve(arch, fewer)
-lap("one example fewer")
-repeat("again", repeats, arch, whole)
-print(json.dumps(rows))
-"""
-
-PROGRAMS = {
-    "hidden Markov chains, heads (2, 2), P = 100": BEFORE + CHAINS,
-    "heads (2, 3, 2), P = 150": BEFORE + RANDOM.format(((2, 3, 2), 150, 1, 9)),
-    "12 paths, 3 classes, P = 100": BEFORE + RANDOM.format(((2, 3, 2), 100, 3, 5)),
-    "64 paths, P = 200, N = 10": BEFORE + RANDOM.format(((8, 8), 200, 1, 3)),
-    "10 classes, heads (2, 2), P = 100": BEFORE + RANDOM.format(((2, 2), 100, 10, 3)),
-}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--repeats", type=int, default=5)
-    parser.add_argument("--only", nargs="*", choices=PROGRAMS, default=list(PROGRAMS))
     results = Path(__file__).parent / "results" / "first_second.json"
     parser.add_argument("--json", type=Path, default=results)
     options = parser.parse_args()
     found = {}
     with tempfile.TemporaryDirectory() as folder:
-        for name in options.only:
-            for kind, cache in (("nothing cached", "off"), ("cached", folder)):
-                if kind == "cached":
-                    fresh(PROGRAMS[name], cache)
-                runs = [fresh(PROGRAMS[name], cache) for _ in range(options.repeats)]
-                found[f"{name}; {kind}"] = rows = medians(runs)
-                for part, row in rows.items():
-                    print(f"{name}; {kind}; {part}: {row}", flush=True)
-                options.json.write_text(json.dumps(found, indent=1) + "\n")
+        for kind, cache in (("nothing cached", "off"), ("cached", folder)):
+            if kind == "cached":
+                fresh(PROGRAM, cache)
+            runs = [fresh(PROGRAM, cache) for _ in range(options.repeats)]
+            found[kind] = medians(runs)
+            for part, row in found[kind].items():
+                print(f"{kind}; {part}: {row}", flush=True)
+            options.json.write_text(json.dumps(found, indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -27,7 +27,8 @@ import theorykit
 from theorykit import bpkr
 from theorykit.bpkr.sampling import MixingWarning, Schedule, sample
 from theorykit.bpkr.sweeps import order_parameters_of, sweep
-from theorykit.plots.style import DIVERGING, LIMITS, THEORY, use_style
+from theorykit.plots import draw_order_parameters
+from theorykit.plots.style import LIMITS, THEORY, use_style
 
 # Variants: heads of each layer, and dimension of queries and keys
 SMALL = {
@@ -100,10 +101,11 @@ def path_examples(heads: bpkr.Heads, task: tasks.OneShotTask, count: int, key) -
 def examples(heads: bpkr.Heads, seed: int) -> bpkr.Data:
     """Draw training examples, then test examples of each distribution in turn."""
     key, *keys = jax.random.split(jax.random.key(seed), 1 + len(tests))
-    first, count = path_examples(heads, training, settings.examples[0], key), settings.examples[1]
+    first, count = settings.examples
     drawn = zip(tests.values(), keys, strict=True)
     others = [path_examples(heads, task, count, key) for task, key in drawn]
-    return bpkr.Data(*first, *map(jnp.concatenate, zip(*others, strict=True)))
+    others = map(jnp.concatenate, zip(*others, strict=True))
+    return bpkr.Data(*path_examples(heads, training, first, key), *others)
 
 
 def share_right(outputs, labels) -> np.ndarray:
@@ -172,16 +174,15 @@ def compare(network: bpkr.Network, solved: xr.Dataset, folder: Path) -> xr.Datas
             "agreement": (("origin", "measure"), measured),
             "origin_accuracy": (("origin", "distribution"), accuracies),
             "mixed": drawn.attrs["mixed"],
+            "temperature": temperature,
         }
-        if seed == 0:
-            limit = bpkr.gp_limit(architecture)
-            kernels = [
-                bpkr.kernel(bpkr.Problem(architecture, bpkr.Data(data.features)), each) for each in (point, limit)
-            ]
-            cosines = [bpkr.kernel_task_alignment(each, data.labels).cosines for each in kernels]
+        problem, cosines = bpkr.Problem(architecture, bpkr.Data(data.features)), []
+        for each in (point, bpkr.gp_limit(architecture)):
+            kernel = bpkr.kernel(problem, each)
+            cosines.append(bpkr.kernel_task_alignment(kernel, data.labels).cosines)
+        row["alignment"] = (("kernel_width", "component"), cosines)
         rows.append(xr.Dataset(row))
     found = xr.concat(rows, xr.Variable("seed", list(seeds)))
-    found["alignment"] = ("kernel_width", "component"), cosines
     return found.assign_coords(origin=list(ORIGINS), measure=list(MEASURES))
 
 
@@ -215,14 +216,17 @@ def prune(network: bpkr.Network, solved: xr.Dataset) -> xr.Dataset:
         return np.asarray(network.path_outputs(features)), np.asarray(labels)
 
     def accuracy(drawn, removed) -> float:
-        stays = [all(places[layer - 1, path] != head - 1 for layer, head in removed) for path in range(places.shape[1])]
+        stays = np.ones(places.shape[1], dtype=bool)
+        for layer, head in removed:
+            stays &= places[layer - 1] != head - 1
         return np.mean(np.sign(drawn[0][:, stays].sum(axis=1)) == drawn[1])
 
     held_out = outputs(validation, -1)
     alone = {head: accuracy(held_out, [head]) for head in heads}
-    keys = jax.random.split(jax.random.key(0), 10)
-    shuffled = [[heads[i] for i in jax.random.permutation(key, len(heads)).tolist()] for key in keys]
-    orders = [bpkr.rank_heads(scores), sorted(heads, key=lambda head: -alone[head]), *shuffled]
+    orders = [bpkr.rank_heads(scores), sorted(heads, key=lambda head: -alone[head])]
+    for key in jax.random.split(jax.random.key(0), 10):
+        places_of_heads = jax.random.permutation(key, len(heads)).tolist()
+        orders.append([heads[i] for i in places_of_heads])
     orders = [bpkr.removable_heads(order, counts) for order in orders]
     steps = range(len(orders[0]) + 1)
     single, curves = [], []
@@ -230,8 +234,8 @@ def prune(network: bpkr.Network, solved: xr.Dataset) -> xr.Dataset:
         for task in tests.values():
             drawn = outputs(task, seed)
             single.append([accuracy(drawn, [head]) for head in heads])
-            of_orders = np.array([[accuracy(drawn, order[:count]) for count in steps] for order in orders])
-            curves.append([*of_orders[:2], of_orders[2:].mean(axis=0)])
+            rows = [[accuracy(drawn, order[:count]) for count in steps] for order in orders]
+            curves.append([*rows[:2], np.mean(rows[2:], axis=0)])
     inputs, saved = validation(256, key=jax.random.key(0)).inputs, []
     for count in steps:
         smaller = bpkr.without_heads(network, orders[0][:count])
@@ -290,38 +294,18 @@ def mean_error(values: xr.DataArray) -> tuple[xr.DataArray, xr.DataArray]:
     return mean, np.sqrt(np.maximum(of_rows + of_columns - rest, rest) / (n * m))
 
 
-def text(values: xr.DataArray, digits: int = 3) -> str:
-    mean, error = mean_error(values)
-    return f"{float(mean):.{digits}f} +- {float(error):.{digits}f}"
+def show(title: str, values: xr.DataArray) -> None:
+    """Print means and standard errors."""
+    mean, error = mean_error(values.reset_coords(drop=True))
+    table = xr.Dataset({"mean": mean, "error": error}).to_dataframe()
+    table = table.unstack() if mean.ndim > 1 else table
+    print(f"\n{title}\n{table.to_string(float_format='{:.3f}'.format)}")
 
 
 def at_best(found: xr.Dataset, rule: str) -> xr.DataArray:
     """Select the accuracy at the temperature that a rule chooses at every width."""
-    return found["accuracy"].sel(temperature=found["chosen"].sel(rule=rule))
-
-
-def show(name: str, found: xr.Dataset) -> None:
-    """Print the main numbers of a variant."""
-    best, low = ", ".join(f"{float(each):.3f}" for each in found["best"]), settings.widths[0]
-    print(f"{name}: validation accuracy {best}; converged {found['converged'].mean().item():.0%}")
-    for rule in ("accuracy", "evidence"):
-        chosen = at_best(found, rule)
-        print(f"  accuracy, T chosen by {rule}: {', '.join(tests)}")
-        rows = {f"{width:g}": chosen.sel(width=width) for width in found["width"].values}
-        rows[f"{low} - inf"] = chosen.sel(width=low) - chosen.sel(width=np.inf)
-        for label, row in rows.items():
-            print(f"    N = {label:8}", *(text(row.sel(distribution=each)) for each in tests))
-    for origin in ORIGINS:
-        row = found.sel(origin=origin)
-        numbers = [f"{each} {text(row['agreement'].sel(measure=each))}" for each in MEASURES]
-        accuracy = text(row["origin_accuracy"].isel(distribution=0))
-        print(f"  {origin} and theory at N = {low}: {', '.join(numbers)}; accuracy {accuracy}")
-    print(f"  sampling mixed in {float(found['mixed'].mean()):.0%} of runs; heads removed by score:")
-    pruned = found["pruned"].isel(distribution=0, order=0)
-    for count in range(found.sizes["removed"]):
-        row, left = pruned.isel(removed=count), found["left"].isel(removed=count)
-        shares = "parameters {:.0%}, time {:.0%}".format(*left.mean("training_seed").values)
-        print(f"    {count}: {text(row)}, loss {text(pruned.isel(removed=0) - row)}; {shares}")
+    chosen = found["chosen"].sel(rule=rule)
+    return found["accuracy"].sel(temperature=chosen)
 
 
 def titled(panel, title: str):
@@ -337,17 +321,16 @@ def draw(found: xr.Dataset) -> plt.Figure:
     colors = dict(zip(tests, (THEORY, *LIMITS), strict=False))
 
     axes = titled(left, "b   accuracy over width").subplots()
-    for rule, face, style in (("accuracy", None, "--"), ("evidence", "white", ":")):
+    rules = ("accuracy", None, "o-", "--"), ("evidence", "white", "o", ":")
+    for rule, face, line, style in rules:
         chosen = at_best(found, rule)
-        solved = found["converged"].sel(temperature=found["chosen"].sel(rule=rule))
         for name, color in colors.items():
             mean, error = mean_error(chosen.sel(distribution=name))
             points = mean["width"][:-1] * (1.0 if rule == "accuracy" else 1.06)
-            look = {"fmt": "o-" if face is None else "o", "color": color, "markerfacecolor": face}
+            look = {"fmt": line, "color": color, "markerfacecolor": face or color}
+            look["markersize"] = 4
             label = f"{name}, $T$ by {rule}"
-            axes.errorbar(points, mean[:-1], error[:-1], markersize=4, label=label, **look)
-            unsolved = ~solved.all(["training_seed", "seed"]).values[:-1]
-            axes.plot(points[unsolved], mean[:-1][unsolved], "kx", markersize=7)
+            axes.errorbar(points, mean[:-1], error[:-1], label=label, **look)
             level = rf"{name}, $N=\infty$, $T$ by {rule}"
             axes.axhline(mean[-1], color=color, linestyle=style, label=level)
             if rule == "accuracy":
@@ -357,62 +340,60 @@ def draw(found: xr.Dataset) -> plt.Figure:
     left.legend(loc="outside lower center", ncols=2, fontsize=7)
 
     axes = titled(right, "c   kernel components and labels, one network and draw").subplots()
-    cosines = one["alignment"].values[:, :50]
+    cosines = one["alignment"].isel(seed=0).values[:, :50]
     for i, (color, label) in enumerate(((THEORY, f"$N={low}$"), (LIMITS[0], r"$N=\infty$"))):
         places = np.arange(1, cosines.shape[1] + 1) + 0.4 * (i - 0.5)
         axes.bar(places, cosines[i], 0.4, color=color, label=label)
     axes.set(xlabel="kernel component, by eigenvalue", ylabel="|cosine| with labels")
     right.legend(loc="outside lower center", ncols=2)
 
-    titled(middle, "d   order parameter $U_1$, one network and draw; mean agreement with theory")
-    for axes, origin in zip(middle.subplots(1, 3), ORIGINS, strict=True):
-        matrix, row = one["U"].isel(seed=0).sel(origin=origin), found["agreement"].sel(origin=origin)
-        most = float(abs(matrix).max())
-        image = axes.imshow(matrix, cmap=DIVERGING, vmin=-most, vmax=most)
-        middle.colorbar(image, ax=axes, shrink=0.8, aspect=25)
-        paths = matrix["path_1"].values
-        size = len(paths) // len({path[0] for path in paths})
-        for start in range(size, len(paths), size):
-            axes.axhline(start - 0.5, color="0.35", linewidth=0.6)
-            axes.axvline(start - 0.5, color="0.35", linewidth=0.6)
-        places = np.arange(0, len(paths), 1 if len(paths) <= 16 else size)
-        axes.set_xticks(places, paths[places], fontsize=7, rotation=90)
-        axes.set_yticks(places, paths[places], fontsize=7)
-        axes.set(xlabel="path")
-        title = f"theory\n$N={low}$, $T={float(one['chosen'].sel(width=low, rule='accuracy')):g}$"
-        if origin != "theory":
-            doubt = "" if origin == "trained" or found["mixed"].all() else "*, not mixed"
-            numbers = (text(row.sel(measure=each), 2).replace("+-", r"$\pm$") for each in MEASURES[:3])
-            title = "{}{}: correlation {}\nsame sign {}, in blocks {}".format(origin, doubt, *numbers)
-        axes.set_title(title, loc="center", fontweight="normal")
+    title = "d   order parameter $U_1$, one network and draw; mean agreement with theory"
+    mean, error = mean_error(found["agreement"])
+    for i, axes in enumerate(titled(middle, title).subplots(1, 3)):
+        draw_order_parameters(one[["U"]].isel(seed=0, origin=i).rename(U="U_1"), axes)
+        # Blocks are pairs of paths that share the first head.
+        first = [path[0] for path in one["path_1"].values]
+        for start in np.flatnonzero(np.array(first[1:]) != first[:-1]) + 0.5:
+            axes.axhline(start, color="0.35", linewidth=0.6)
+            axes.axvline(start, color="0.35", linewidth=0.6)
+        numbers = [rf"{x:.2f} $\pm$ {dx:.2f}" for x, dx in zip(mean[i], error[i], strict=True)]
+        title = "{}: correlation {}\nsame sign {}, in blocks {}".format(ORIGINS[i], *numbers)
+        at_low = rf"theory, $N={low}$, $T={float(one['temperature']):g}$"
+        doubt = "" if i != 1 or found["mixed"].all() else "not mixed, "
+        axes.set_title(doubt + title if i else at_low, loc="center", fontweight="normal")
 
     left, right = bottom.subfigures(1, 2, width_ratios=(1, 1.15))
-    above, below = titled(left, "e   heads by ascending score, one network").subplots(2, 1, sharex=True)
+    title = "e   heads by ascending score, one network"
+    above, below = titled(left, title).subplots(2, 1, sharex=True)
     order = np.argsort(one["score"].values, kind="stable")
-    above.bar(range(len(order)), one["score"][order], 0.7, color=THEORY)
+    places = range(len(order))
+    above.bar(places, one["score"][order], 0.7, color=THEORY)
     above.set(ylabel="score")
     inside = one.isel(distribution=0, head=order).expand_dims("training_seed")
+    mean, error = mean_error(inside["single"])
     look = {"color": THEORY, "fmt": "o", "markersize": 4}
-    below.errorbar(range(len(order)), *mean_error(inside["single"]), label="without this head", **look)
+    below.errorbar(places, mean, error, label="without this head", **look)
     whole, _ = mean_error(inside["pruned"].isel(order=0, removed=0))
     below.axhline(float(whole), color="0.4", linewidth=1, label="whole network")
-    below.set_xticks(range(len(order)), one["head"].values[order], fontsize=7)
+    below.set_xticks(places, one["head"].values[order], fontsize=7)
     below.set(xlabel="layer.head", ylabel="accuracy")
     left.legend(loc="outside lower center", ncols=2)
 
-    mosaic = [list(tests), ["left"] * len(tests)]
-    panels = titled(right, "f   heads removed, not trained again").subplot_mosaic(mosaic, height_ratios=(1.7, 1))
-    orders = {"score": THEORY, "leave one out": LIMITS[1], "random": "0.55"}
+    rows, title = [list(tests), ["left"] * len(tests)], "f   heads removed, not trained again"
+    panels = titled(right, title).subplot_mosaic(rows, height_ratios=(1.7, 1))
+    orders = (("score", THEORY), ("leave one out", LIMITS[1]), ("random", "0.55"))
     for name in tests:
-        for i, (label, color) in enumerate(orders.items()):
-            mean, error = mean_error(found["pruned"].sel(distribution=name).isel(order=i))
-            panels[name].errorbar(
-                range(len(mean)), mean, error, color=color, fmt="o-", markersize=3, label=f"order: {label}"
-            )
+        mean, error = mean_error(found["pruned"].sel(distribution=name))
+        for i, (label, color) in enumerate(orders):
+            look = {"color": color, "fmt": "o-", "markersize": 3}
+            removed = range(mean.shape[1])
+            panels[name].errorbar(removed, mean[i], error[i], label=label, **look)
         panels[name].set_title(name, loc="center", fontweight="normal")
         panels[name].set(ylabel="accuracy")
-    right.legend(*panels["in distribution"].get_legend_handles_labels(), loc="outside lower center", ncols=3)
-    lines = panels["left"].plot(found["left"].mean("training_seed"), "o-", color=LIMITS[2], markersize=3)
+    handles = panels[name].get_legend_handles_labels()
+    right.legend(*handles, loc="outside lower center", ncols=3)
+    left = found["left"].mean("training_seed")
+    lines = panels["left"].plot(left, "o-", color=LIMITS[2], markersize=3)
     lines[1].set_linestyle("--")
     panels["left"].legend(lines, ("parameters", "inference time"))
     panels["left"].set(xlabel="heads removed", ylabel="share left", ylim=(0, 1.08))
@@ -423,7 +404,19 @@ results = {}
 for name in options.variants:
     axis = xr.Variable("training_seed", range(options.training_seeds))
     results[name] = xr.concat([run(name, seed) for seed in axis.values], axis)
-    show(name, results[name])
+    found, low = results[name], settings.widths[0]
+    shares = found[["best", "converged", "mixed"]].mean()
+    print(name, *(f"{each}: {float(shares[each]):.3f}" for each in shares))
+    for rule in ("accuracy", "evidence"):
+        chosen = at_best(found, rule)
+        show(f"accuracy, temperature by {rule}", chosen)
+        show(f"gain of N = {low}", chosen.sel(width=low) - chosen)
+    show("agreement with the theory", found["agreement"])
+    show("accuracy on the same examples", found["origin_accuracy"])
+    pruned = found["pruned"].isel(distribution=0)
+    show("accuracy over heads removed, by score, leave one out, random", pruned)
+    show("loss of accuracy", pruned.isel(removed=0) - pruned)
+    show("share of parameters and time left", found["left"].expand_dims(seed=1))
     with use_style():
         draw(results[name]).savefig(options.output / f"figure-{FIGURES[name]}.png")
 xr.DataTree.from_dict(results).to_netcdf(options.output / "one-shot.nc")
