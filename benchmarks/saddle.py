@@ -81,7 +81,7 @@ def adam(heads, width, features, labels, rate, steps):
         updates, moments = optimiser.update(slope, moments)
         return optax.apply_updates(point, updates), moments, largest, count + 1
 
-    point = start.matrices, jnp.log(start.u)
+    point = start.matrices, jnp.log(start.readout)
     state = point, optimiser.init(point), jnp.inf, 0
     return jax.lax.while_loop(goes_on, step, state)[3]
 
