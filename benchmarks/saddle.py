@@ -68,7 +68,8 @@ def adam(heads, width, features, labels, rate, steps):
     optimiser = optax.adam(rate)
 
     def action(point):
-        values = bpkr.OrderParameters(point[0], jnp.exp(point[1]))
+        matrices = tuple((each + each.T) / 2 for each in point[0])
+        values = bpkr.OrderParameters(matrices, jnp.exp(point[1]))
         return bpkr.evaluate(bpkr.Problem(architecture, data), values).total / width
 
     def goes_on(state):

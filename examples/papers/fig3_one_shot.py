@@ -357,7 +357,7 @@ def draw(found: xr.Dataset) -> plt.Figure:
             axes.axhline(start, color="0.35", linewidth=0.6)
             axes.axvline(start, color="0.35", linewidth=0.6)
         numbers = [rf"{x:.2f} $\pm$ {dx:.2f}" for x, dx in zip(mean[i], error[i], strict=True)]
-        title = "{}: correlation {}\nsame sign {}, in blocks {}".format(ORIGINS[i], *numbers)
+        title = "{}: correlation {}\nsame sign {}\nin blocks {}".format(ORIGINS[i], *numbers)
         at_low = rf"theory, $N={low}$, $T={float(one['temperature_here'][0]):g}$"
         doubt = "" if i != 1 or found["mixed"].all() else "not mixed, "
         axes.set_title(doubt + title if i else at_low, loc="center", fontweight="normal")
