@@ -1,4 +1,4 @@
-"""The `theorykit` command. Other programs with commands, such as `examples/papers`, can also use `run`."""
+"""The `theorykit` command."""
 
 import difflib
 import errno

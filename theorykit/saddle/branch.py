@@ -27,8 +27,8 @@ import xarray as xr
 from jaxtyping import Array, Float
 from sympy import Expr, Symbol
 
+from .._jit import jit
 from ..checks import checked_number, refuse_traced, shown
-from ..compilation import jit
 from ..curve import System, trace
 from ..curve.system import SINGULAR, bordered, lost_rank, null_vectors, slope_at
 from ..curve.tracing import checked_bounds
