@@ -22,7 +22,6 @@ from theorykit.bpkr.action.document import USUAL, blocks
 from theorykit.bpkr.features.implicit import ImplicitFeatures
 from theorykit.bpkr.order_parameters import gp_coordinates
 from theorykit.bpkr.specification.activations import IDENTITY
-from theorykit.cli import derive
 from theorykit.derivation import derivation_blocks
 from theorykit.symbolic import as_markdown
 from theorykit.testing import strategies
@@ -456,15 +455,12 @@ def test_models_choose_the_richness():
 
 
 def test_documents_name_the_parameterisation():
-    for is_infinite in (False, True):
-        structure = derive.Structure(("2",), richness=True, infinite_width=is_infinite)
-        action = bpkr.derive(structure.architecture())
+    for width in (1, math.inf):
+        action = bpkr.derive(bpkr.Architecture((2,), width, temperature=1.0, richness=1.0))
         written = as_markdown(blocks(action, *USUAL))
         assert "mean-field" in written
-        assert ("of infinite width" in written) == is_infinite
+        assert ("of infinite width" in written) == (width == math.inf)
         assert r"$\exp(-N_{1} \gamma_{0}^{2} |f - y|^2" in as_markdown(derivation_blocks(action.derivation))
-    with pytest.raises(ValueError, match="--infinite-width needs --richness"):
-        derive.Structure(("2",), infinite_width=True).architecture()
 
 
 @pytest.mark.slow
