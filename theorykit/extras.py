@@ -13,10 +13,7 @@ _EXTRAS = {
     "h5py": "files",
     "hypothesis": "testing",
     "matplotlib": "plots",
-    "msgspec": "cli",
     "numpyro": "sampling",
-    "safetensors": "checkpoints",
-    "tyro": "cli",
     "zarr": "zarr",
 }
 """The extra in pyproject.toml that installs each library."""
