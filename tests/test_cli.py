@@ -271,13 +271,24 @@ def test_netcdf_and_path_features_are_read(tmp_path):
         ("temperature = 0.2", "temperatur = 0.2", "unknown field `temperatur`"),
         ("temperature = 0.2", "", "needs widths and a temperature"),
         ('"data.npz"', '"other.npz"', "other.npz"),
+        ("temperature = 0.2", 'temperature = "0.2"', "temperature"),
+        ("temperature = 0.2", "temperature = -1.0", "-1.0"),
+        ("[20, 15, 10]", "[20, 15]", "widths"),
+        ("[2, 1]", "[2, 3]", "attention[1] must have shape"),
         ("[2, 1]", "[2, 1", "mine.toml: "),
+        ('"mean"', '"middle"', "readout must be"),
+        ('"y"', '"z"', "data.npz has no array 'z'"),
     ],
 )
 def test_mistakes_in_settings_are_one_line(old, new, message, folder, run):
     (folder / "mine.toml").write_text(SETTINGS.replace(old, new, 1))
     said = refused(run, "solve", "mine.toml")
     assert message in said and "\n" not in said
+
+
+@pytest.mark.parametrize("arguments", [["slove", "mine.toml"], ["solve"], ["solve", "mine.toml", "--overwirte"]])
+def test_mistakes_on_the_command_line_have_exit_code_2(arguments, run):
+    assert refused(run, *arguments) == "2"
 
 
 @pytest.mark.parametrize("option", ["--help", "--version"])

@@ -402,7 +402,7 @@ def test_a_sweep_over_the_richness_shows_itself_and_is_drawn(tmp_path):
     assert axes.get_xlabel() == r"richness $\gamma_0$"
     _, (line, *_) = axes.get_legend_handles_labels(), axes.get_lines()
     assert_close(line.get_ydata()[1:], swept()["test_accuracy"].values[0, 0, 1:], 1e-12)
-    assert plots.sweep.draw(swept(), tmp_path / "sweep.png").stat().st_size > 10_000
+    assert plots.style.save(plots.sweep.figure(swept()), tmp_path / "sweep.png").stat().st_size > 10_000
     with pytest.raises(ValueError, match="no axis richness"):
         plots.draw_over_richness(swept().sel(richness=1.0))
 
@@ -413,7 +413,7 @@ def test_a_sweep_of_infinite_width_alone_has_its_evidence_per_width(richness, tm
     grid = {"width": [math.inf], "temperature": [0.1], "richness": richness}
     found = sweeps.sweep(problem.architecture, problem.data, progress=False, **grid)
     assert "log evidence per width" in str(theorykit.summary(found)) and "nan" not in str(theorykit.summary(found))
-    assert plots.sweep.draw(found, tmp_path / "sweep.png").stat().st_size > 10_000
+    assert plots.style.save(plots.sweep.figure(found), tmp_path / "sweep.png").stat().st_size > 10_000
     if richness:
         with pytest.raises(ValueError, match="use draw_over_richness"):
             plots.draw_scores_over_width(found)
