@@ -7,7 +7,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from ..summaries import MEASURE, distinct, order_parameter_names, standard_errors_between
-from .style import ABOVE, LIMITS, THEORY, new_axes
+from .style import ABOVE, LIMITS, THEORY, _new_axes
 
 __all__ = ["figure"]
 
@@ -43,7 +43,7 @@ def draw_comparison(result: xr.Dataset, axes: Axes | None = None) -> Axes:
         result: the result of `bpkr.sampling.compare`.
         axes: where to draw, by default new axes.
     """
-    axes = new_axes(axes)
+    axes = _new_axes(axes)
     _draw_entries(axes, _not_left_out(result))
     axes.legend(**ABOVE)
     return axes

@@ -12,10 +12,8 @@ from sympy import Expr, Symbol
 from ..checks import by_name
 from ..saddle import Action
 from ..symbolic import latex
-from .style import ABOVE, LIMITS, THEORY, new_axes, shades
+from .style import ABOVE, LIMITS, THEORY, _new_axes, _shades
 
-# Number of points along each axis of a landscape.
-_POINTS = 201
 _LINES = {
     "coexistence": {"color": THEORY, "linestyle": "-"},
     "coexistence, metastable": {"color": THEORY, "linestyle": ":"},
@@ -45,8 +43,8 @@ def draw_landscape(action: Action, values: Mapping[Expr | str, Any], axes: Axes 
     lists = [name for name in several if name not in order_parameters]
     if len(ranges) not in (1, 2) or len(several) > 2:
         raise ValueError(f"values must have a range for one or two order parameters, got several for {several}")
-    axes = new_axes(axes)
-    grid = {name: np.linspace(*given[name], _POINTS) for name in ranges}
+    axes = _new_axes(axes)
+    grid = {name: np.linspace(*given[name], 201) for name in ranges}
     if len(ranges) == 2:
         across, up = np.meshgrid(*grid.values())
         heights = action(given | dict(zip(ranges, (across, up), strict=True)))
@@ -56,7 +54,7 @@ def draw_landscape(action: Action, values: Mapping[Expr | str, Any], axes: Axes 
         axes.set(xlabel=_name(ranges[0]), ylabel=_name(ranges[1]))
         return axes
     curves = [{name: value} for name in lists for value in given[name]] or [{}]
-    for curve, color in zip(curves, shades(len(curves)), strict=True):
+    for curve, color in zip(curves, _shades(len(curves)), strict=True):
         label = ", ".join(f"{_name(name)} = {value:g}" for name, value in curve.items())
         axes.plot(grid[ranges[0]], action(given | curve | grid), color=color, label=label or None)
     axes.set(xlabel=_name(ranges[0]), ylabel="action $S$")
@@ -72,7 +70,7 @@ def draw_phase_diagram(diagram: xr.Dataset, axes: Axes | None = None) -> Axes:
         diagram: the result of `saddle.phase_diagram`.
         axes: where to draw, by default new axes.
     """
-    axes, (across, up) = new_axes(axes), (diagram.attrs["across"], diagram.attrs["up"])
+    axes, (across, up) = _new_axes(axes), (diagram.attrs["across"], diagram.attrs["up"])
     kinds, lines, stability = (diagram[name].values for name in ("kind", "line", "stability"))
     known = set()
     for line in np.unique(lines):
@@ -102,7 +100,7 @@ def draw_orbits(diagram: xr.Dataset, axes: Axes | None = None, *, over: str = "p
         over: name of the parameter.
         component: number of the recorded value, from 0.
     """
-    axes = new_axes(axes)
+    axes = _new_axes(axes)
     if "visited" in diagram:
         draw_marks(axes, diagram["visited"].isel(component=component).swap_dims(orbit=over))
     else:

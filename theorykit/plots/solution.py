@@ -8,7 +8,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from ..checks import checked_array
-from .style import DIVERGING, THEORY, new_axes
+from .style import DIVERGING, THEORY, _new_axes
 
 __all__ = ["figure"]
 
@@ -41,7 +41,7 @@ def draw_order_parameters(solution: xr.Dataset, axes: Axes | None = None, *, lay
         axes: where to draw, by default new axes.
         layer: the layer l, from 1.
     """
-    axes, matrix = new_axes(axes), solution[f"U_{layer}"]
+    axes, matrix = _new_axes(axes), solution[f"U_{layer}"]
     if matrix.ndim != 2:
         raise ValueError(f"U_{layer} has several points, along {', '.join(map(str, matrix.dims[:-2]))}: select one")
     most = float(np.abs(matrix).max())
@@ -67,7 +67,7 @@ def draw_kernel_spectrum(eigenvalues: ArrayLike, cosines: ArrayLike, axes: Axes 
     """
     eigenvalues = np.asarray(checked_array("eigenvalues", eigenvalues, "components"))
     cosines = np.asarray(checked_array("cosines", cosines, "components"))
-    axes = new_axes(axes)
+    axes = _new_axes(axes)
     numbers, right = np.arange(1, len(eigenvalues) + 1), axes.twinx()
     bars = right.bar(numbers, cosines**2, color="0.8", width=1.0, label="squared cosine (right)")
     right.set(ylabel="squared cosine with the labels")

@@ -37,13 +37,13 @@ def use_style() -> AbstractContextManager[None]:
     return plt.rc_context(_SETTINGS)
 
 
-def new_axes(axes: Axes | None) -> Axes:
+def _new_axes(axes: Axes | None) -> Axes:
     """Return the given axes, or new ones."""
     # The constrained layout keeps legends outside the axes on the figure.
     return plt.figure(layout="constrained").subplots() if axes is None else axes
 
 
-def shades(count: int) -> Sequence:
+def _shades(count: int) -> Sequence:
     """Return the colours of lines in a natural order."""
     return plt.get_cmap("viridis")(np.linspace(0, 0.9, count)) if count > 1 else [THEORY]
 

@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from ..summaries import TITLES, select_shown, temperature_name, with_errors, with_temperatures
-from .style import new_axes, shades
+from .style import _new_axes, _shades
 
 __all__ = ["figure"]
 
@@ -60,7 +60,7 @@ def draw_over_richness(result: xr.Dataset, axes: Axes | None = None, *, score: s
 
 
 def _draw(result: xr.Dataset, axes: Axes | None, score: str | None, over: str) -> Axes:
-    axes, result = new_axes(axes), with_temperatures(result)
+    axes, result = _new_axes(axes), with_temperatures(result)
     at = result["temperature"].min()
     where = f" at {temperature_name(at.item())}"
     if score == "U_1":
@@ -89,7 +89,7 @@ def _draw(result: xr.Dataset, axes: Axes | None, score: str | None, over: str) -
     finite = finite[np.argsort(values[finite])] if is_number else finite
     places = values[finite] if is_log else np.arange(len(finite))
     others: dict[str, Any] = {}
-    for (label, line), color in zip(lines.items(), shades(len(lines)), strict=True):
+    for (label, line), color in zip(lines.items(), _shades(len(lines)), strict=True):
         numbers, failed = line[score].values, ~line["converged"].values[finite].astype(bool)
         errors = line[f"{score}_error"].values if f"{score}_error" in line else np.zeros_like(numbers)
         style = _LINE | {"color": color, "label": label, "linestyle": "-" if is_number else ""}
