@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import xarray as xr
 
-from theorykit import bpkr, cli, store
+from theorykit import bpkr, cli
 from theorykit.bpkr import Dense, Skip, sweeps
 from theorykit.bpkr.action import document
 from theorykit.symbolic import as_latex, as_markdown
@@ -68,7 +68,7 @@ def refused(run, *arguments: str) -> str:
 
 
 def written(path) -> xr.Dataset:
-    return store.read(path).to_dataset()
+    return xr.load_dataset(path, engine="h5netcdf")
 
 
 # ---- derive

@@ -236,18 +236,19 @@ def sweep(
         n_jobs: Solve this many widths at a time, in separate processes.
         overwrite: Replace the output.
     """
-    from .plots import style
-    from .plots import sweep as drawing
+    from . import plots
 
     output = output or settings.with_name(f"{settings.stem}-sweep.nc")
     result = obtain(settings, output, overwrite, True, folder, n_jobs)
     print(theorykit.summary(result))
-    with style.use_style():
-        print(f"drew {style.save(drawing.figure(result), output.with_suffix('.png'))}")
+    with plots.style.use_style():
+        print(f"drew {plots.style.save(plots.sweep.figure(result), output.with_suffix('.png'))}")
 
 
 def obtain(path: Path, output: Path, overwrite: bool, is_sweep: bool, folder: Path | None, n_jobs: int) -> Any:
     """Solve with the settings at `path` and write the result, or read it if it is finished."""
+    import xarray as xr
+
     from . import bpkr, store
     from .bpkr import sweeps
     from .workers import local_workers
@@ -260,7 +261,7 @@ def obtain(path: Path, output: Path, overwrite: bool, is_sweep: bool, folder: Pa
     content = (path.parent / settings.data.file).read_bytes()
     made_from = f"{network} {grid} {settings.data} {settings.solver} {hashlib.sha256(content).hexdigest()}"
     if output.exists() and not overwrite:
-        result = store.read(output).to_dataset()
+        result = xr.load_dataset(output, engine="h5netcdf")
         if result.attrs.get("made_from") != made_from:
             raise FileExistsError(f"{output} has other settings or data: pass another --output, or --overwrite")
         print(f"{output} is finished")
@@ -270,7 +271,6 @@ def obtain(path: Path, output: Path, overwrite: bool, is_sweep: bool, folder: Pa
         raise ValueError(f"{path}: [architecture] needs widths and a temperature")
 
     theorykit.enable_float64()
-    theorykit.enable_cache()
     # The grid replaces widths and temperature.
     given = msgspec.structs.asdict(network) | {"widths": math.inf if network.width_ratios else 1, "temperature": 1}
     architecture = bpkr.Architecture(**given | {"layers": [parse_layer(word) for word in network.layers]})
