@@ -6,7 +6,7 @@ PYTHON ?= $(shell for p in $(CANDIDATES); do $$p -c "$(USABLE)" >/dev/null 2>&1 
 BIN := .venv/bin
 INSTALLED := .venv/.installed
 
-.PHONY: demo test test-all lint derivations docs kept clean
+.PHONY: demo test test-all lowest lint derivations docs kept clean
 
 demo: $(INSTALLED)  ## Derive the action, solve it at every width, draw Fig. 2; results are in demo/
 	@echo "Deriving the action and solving it for 15 data sets; bars show the progress."
@@ -20,6 +20,13 @@ test: $(INSTALLED)  ## Run all tests except the slow ones
 test-all: $(INSTALLED)  ## Run every test, and check annotations at run time
 	@echo "Running every test, on every core: an hour or more on two cores."
 	$(BIN)/python -m pytest -n auto --dist loadfile --types
+
+lowest:  ## Run the quick tests with the lowest version of each dependency that pyproject.toml allows
+	$(PYTHON) -m venv .venv/lowest
+	.venv/lowest/bin/python -m pip install --quiet uv
+	.venv/lowest/bin/python -m uv pip install --quiet --python .venv/lowest/bin/python \
+	    --resolution lowest-direct --editable '.[test]'
+	.venv/lowest/bin/python -m pytest -n auto --dist loadfile -m "not slow"
 
 lint: $(INSTALLED)
 	$(BIN)/python -m pip install --quiet --editable '.[lint]'

@@ -58,13 +58,14 @@ def pytest_configure(config):
     """Install the type checks, before theorykit is imported, and choose the folder of compiled code."""
     if config.getoption("types"):
         _check_types()
-    from theorykit import cache
+    from theorykit._jit import remove_beyond
 
     # Workers, subprocesses and later runs share one cache of compiled code. `--cache-clear` removes it.
     if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
         compiled = _ROOT / ".pytest_cache" / "d" / "compiled"
-        cache.remove_beyond(compiled, 10**9)
-        os.environ["JAX_COMPILATION_CACHE_DIR"] = str(compiled / cache.machine())
+        compiled.mkdir(parents=True, exist_ok=True)
+        remove_beyond(compiled, 10**9)
+        os.environ["JAX_COMPILATION_CACHE_DIR"] = str(compiled)
         os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
     jax.config.update("jax_compilation_cache_dir", os.environ["JAX_COMPILATION_CACHE_DIR"])
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)

@@ -17,7 +17,7 @@ import tempfile
 from pathlib import Path
 
 _PROCESS = """
-import json, sys, time
+import json, time
 begun, busy = time.perf_counter(), time.process_time()
 rows = {}
 
@@ -29,9 +29,6 @@ def lap(name):
 import theorykit
 from theorykit import bpkr
 theorykit.enable_float64()
-if sys.argv[1] == "cached":
-    # Also the functions that sample the data, which are not theorykit's.
-    theorykit.enable_cache()
 bpkr.Architecture, bpkr.attention, bpkr.path_features, bpkr.solve, bpkr.predict
 lap("import")
 import jax

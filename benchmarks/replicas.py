@@ -21,6 +21,7 @@ default).
 import argparse
 import json
 import multiprocessing
+import os
 import statistics
 import time
 import warnings
@@ -378,7 +379,7 @@ def certified(problem: Problem) -> Callable[[], tuple[np.ndarray, np.ndarray]]:
 def measure(name: str) -> dict:
     """Return the values of every method, where they converged, and wall-clock and processor seconds of both calls."""
     theorykit.enable_float64()
-    theorykit.disable_cache()
+    os.environ["THEORYKIT_CACHE"] = "off"
     warnings.simplefilter("ignore")
     problem = PROBLEMS[name]()
     jnp.zeros(3).block_until_ready()

@@ -1,12 +1,13 @@
-"""What is kept for later: the user's cache and pickles return what was computed, or are not used."""
+"""Programs kept on disk return what was computed, or are not used; pickles and copies equal the original."""
 
 import copy
 import os
 import pickle
-import sys
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import equinox as eqx
 import jax
@@ -21,238 +22,246 @@ import theorykit
 from tests.derivation.architectures import action
 from tests.marks import slow
 from tests.processes import call
-from theorykit import bpkr, cli, dmft
-from theorykit.bpkr.specification.activations import UNIT, Activation, stable_name
+from theorykit import _jit, bpkr, dmft
+from theorykit.bpkr.specification.activations import UNIT, Activation
 from theorykit.symbolic import numeric_function
 
-JAX_SETTINGS = (
-    "jax_compilation_cache_dir",
-    "jax_persistent_cache_min_compile_time_secs",
-    "jax_persistent_cache_min_entry_size_bytes",
-)
+SETTINGS = ("jax_compilation_cache_dir", "jax_persistent_cache_min_compile_time_secs")
 _DRAW = np.random.default_rng(0)
 FEATURES, LABELS = _DRAW.normal(size=(9, 2, 3)), np.resize([1.0, -1.0], 9)
+MODEL = bpkr.Architecture((2,), 3.0, temperature=0.3)
 
 
-@pytest.fixture(autouse=True)
+@pytest.fixture
 def nothing_is_set(monkeypatch, tmp_path):
     """Set up a user who has set nothing, with a temporary home, and restore all settings afterwards."""
-    for name in ("THEORYKIT_CACHE", "THEORYKIT_CACHE_SIZE", *map(str.upper, JAX_SETTINGS)):
-        # monkeypatch restores the value, whatever the test does with it.
-        monkeypatch.setenv(name, "")
-        monkeypatch.delenv(name)
+    monkeypatch.delenv("THEORYKIT_CACHE", raising=False)
     monkeypatch.setattr(platformdirs, "user_cache_path", lambda *_, **__: tmp_path / "home")
-    before = {name: getattr(jax.config, name) for name in JAX_SETTINGS}
-    for name, value in zip(JAX_SETTINGS, (None, 1.0, 0), strict=True):
-        jax.config.update(name, value)
+    before = {name: getattr(jax.config, name) for name in SETTINGS}
+    jax.config.update("jax_compilation_cache_dir", None)
     compilation_cache.reset_cache()
+    _jit._folder.cache_clear()
     yield
     for name, value in before.items():
         jax.config.update(name, value)
     compilation_cache.reset_cache()
+    _jit._folder.cache_clear()
 
 
 # ---- from one process to the next
 
 
-def architectures() -> list[bpkr.Architecture]:
-    return [
-        bpkr.Architecture((2,), 3.0, temperature=0.3),
-        bpkr.Architecture((2, 2), 3.0, temperature=0.3),
-    ]
-
-
-def results() -> list[str | float]:
-    """Derive two actions and solve for one."""
+def solved(cache: str, activation: str = "") -> list[float]:
+    """Solve and predict in a new process, with a linear layer or a numeric function of JAX."""
+    os.environ["THEORYKIT_CACHE"] = cache
+    del os.environ["JAX_COMPILATION_CACHE_DIR"]
+    jax.config.update("jax_compilation_cache_dir", None)
     theorykit.enable_float64()
-    problem = bpkr.Problem(architectures()[0], bpkr.Data(FEATURES, LABELS))
+    architecture, features = MODEL, FEATURES
+    if activation:
+        function = numeric_function("mine", getattr(jnp, activation))
+        architecture = bpkr.Architecture((), 3.0, temperature=0.3, embedding=function(UNIT))
+        features = bpkr.path_features(FEATURES, (), architecture)
+    problem = bpkr.Problem(architecture, bpkr.Data(features, LABELS))
     found = bpkr.solve(problem)
-    energies = [str(bpkr.derive(architecture).total) for architecture in architectures()]
-    return [*energies, float(found.action), float(bpkr.predict(problem, found, FEATURES).mean[0])]
-
-
-def results_with(cache: str, version: str = theorykit.__version__, home: str = "") -> list[str | float]:
-    """Return the results in a new process of this version with this cache, or with the default one in `home`."""
-    os.environ.update({"THEORYKIT_CACHE": cache, "XDG_CACHE_HOME": home})
-    for module in [theorykit, *(each for name, each in sys.modules.items() if name.startswith("theorykit."))]:
-        if hasattr(module, "__version__"):
-            module.__version__ = version
-    return results()
+    return [float(found.action), float(bpkr.predict(problem, found, features).mean[0])]
 
 
 def entries(folder: Path) -> dict[Path, tuple[int, int]]:
     """Return the files of a cache, and when they were made."""
-    files = (path for path in folder.rglob("*") if path.is_file())
-    return {path: (path.stat().st_ino, path.stat().st_size) for path in files}
+    return {path: (path.stat().st_ino, path.stat().st_mtime_ns) for path in folder.iterdir()}
+
+
+def programs(folder: Path) -> list[Path]:
+    """Return theorykit's entries, without JAX's."""
+    return sorted(path for path in folder.iterdir() if not path.name.endswith("-cache"))
 
 
 @pytest.fixture(scope="module")
-def filled(tmp_path_factory) -> tuple[Path, list[str | float]]:
+def filled(tmp_path_factory) -> tuple[Path, list[float]]:
     """Return a cache that one process has filled, and that process's results."""
     folder = tmp_path_factory.mktemp("cache")
-    return folder, call(results_with, str(folder))
+    return folder, call(solved, str(folder))
 
 
 def test_the_next_process_reuses_what_is_cached(filled):
     folder, first = filled
     before = entries(folder)
-    assert len(before) >= 2
-    assert call(results_with, str(folder)) == first
-    assert entries(folder) == before, "nothing is derived or compiled again"
+    assert len(programs(folder)) >= 2 and len(before) > len(programs(folder))
+    assert call(solved, str(folder)) == first
+    assert entries(folder) == before, "nothing is traced or compiled again"
 
 
-def test_cached_results_are_those_without_a_cache(filled, monkeypatch):
-    monkeypatch.setenv("THEORYKIT_CACHE", "off")
-    *energies, value, mean = results()
-    assert filled[1][:2] == energies and energies[0] != energies[1]
+def test_cached_results_are_those_without_a_cache(filled):
     # Processes may compile with other options, and so end at another point within the tolerance of the solver.
-    assert filled[1][2:] == pytest.approx([value, mean], rel=1e-6)
+    assert filled[1] == pytest.approx(call(solved, "off"), rel=1e-6)
 
 
-def names_of_forms() -> list[str | None]:
-    return [stable_name(architecture.form) for architecture in architectures()]
+def flipped(content: bytes) -> bytes:
+    middle = len(content) // 2
+    return content[:middle] + bytes([content[middle] ^ 4]) + content[middle + 1 :]
+
+
+def cut(content: bytes) -> bytes:
+    return content[: len(content) // 2]
+
+
+@pytest.mark.parametrize("damage", [flipped, *slow([cut])])
+def test_damaged_entries_are_computed_again(damage, filled, tmp_path):
+    folder, first = filled
+    for path in entries(folder):
+        (tmp_path / path.name).write_bytes(damage(path.read_bytes()))
+    damaged = {path.name: path.read_bytes() for path in programs(tmp_path)}
+    assert call(solved, str(tmp_path)) == first
+    assert all(path.read_bytes() != damaged[path.name] for path in programs(tmp_path))
+
+
+@pytest.mark.slow
+def test_two_processes_fill_one_folder(filled, tmp_path):
+    with ThreadPoolExecutor() as pool:
+        both = pool.map(lambda _: call(solved, str(tmp_path)), range(2))
+    assert list(both) == [filled[1]] * 2
+    before = entries(tmp_path)
+    assert call(solved, str(tmp_path)) == filled[1] and entries(tmp_path) == before
+
+
+@pytest.mark.slow
+def test_functions_of_one_name_never_get_the_program_of_another(tmp_path):
+    found = [call(solved, str(tmp_path), name) for name in ("tanh", "sin", "tanh")]
+    assert found[0] == found[2] and found[0] != found[1]
+    assert found[1] == pytest.approx(call(solved, "off", "sin"), rel=1e-6)
+
+
+# ---- names of programs
+
+
+def texts() -> list[str]:
+    deep = bpkr.Architecture((2, 2), 3.0, temperature=0.3)
+    return [_jit._text(bpkr.derive(each)) for each in (MODEL, deep, replace(MODEL, temperature=0.5))]
 
 
 def test_programs_are_named_by_the_expressions_of_the_network():
-    first, second = names_of_forms()
-    assert first != second and call(names_of_forms) == [first, second]
-    renamed = replace(architectures()[0].form, has_richness=True)
-    assert stable_name(renamed) not in (first, second)
+    first, second, colder = texts()
+    assert first != second and first == colder and call(texts) == [first, second, colder]
 
 
-def test_programs_with_python_code_have_no_name():
+class Louder(Activation):
+    pass
+
+
+def test_programs_with_code_of_users_have_no_name():
     code = numeric_function("mine", jnp.tanh)
-    activations = (Activation("mine", code(UNIT)), Activation("other", Function("g")(UNIT)), Activation("h", UNIT**2))
-    assert [stable_name(each) is None for each in activations] == [True, True, False]
+    for value in (
+        Activation("mine", code(UNIT)),
+        Activation("other", Function("g")(UNIT)),
+        Louder("mine", UNIT**2),
+        {"layers": (Louder,)},
+        lambda x: x,
+        programs,
+        SimpleNamespace(),
+    ):
+        with pytest.raises(_jit._UnknownCode):
+            _jit._text(value)
+    assert UNIT.name in _jit._text(Activation("h", UNIT**2))
 
 
-@pytest.mark.slow
-def test_another_version_does_not_read_the_cache(filled):
-    folder, first = filled
-    before = entries(folder)
-    assert call(results_with, str(folder), "0.0.0") == first
-    # At least the solver is compiled again.
-    assert len(entries(folder)) > len(before)
-    assert {path: entries(folder)[path] for path in before} == before
+def test_names_depend_on_versions_and_precision(nothing_is_set, monkeypatch):
+    first = _jit._path((None, True))
+    monkeypatch.setattr("optimistix.__version__", "0.0.0")
+    _jit._versions.cache_clear()
+    assert len({first, _jit._path((None, True)), _jit._path((None, False))}) == 3
+    _jit._versions.cache_clear()
 
 
-def flipped(contents: list[bytes]) -> list[bytes]:
-    middles = [len(content) // 2 for content in contents]
-    return [
-        content[:middle] + bytes([content[middle] ^ 4]) + content[middle + 1 :]
-        for content, middle in zip(contents, middles, strict=True)
-    ]
+# ---- the folder
 
 
-def cut(contents: list[bytes]) -> list[bytes]:
-    return [content[: len(content) // 2] for content in contents]
-
-
-def swapped(contents: list[bytes]) -> list[bytes]:
-    """Under the names of other entries."""
-    return contents[1:] + contents[:1]
-
-
-@pytest.mark.parametrize("damage", [flipped, *slow([cut, swapped])])
-def test_damaged_entries_are_not_used(damage, filled, tmp_path):
-    folder, first = filled
-    for path in entries(folder):
-        (tmp_path / path.relative_to(folder)).parent.mkdir(parents=True, exist_ok=True)
-    for kind in {path.parent for path in entries(folder)}:
-        paths = sorted(path for path in entries(folder) if path.parent == kind)
-        for path, content in zip(paths, damage([path.read_bytes() for path in paths]), strict=True):
-            (tmp_path / path.relative_to(folder)).write_bytes(content)
-    assert call(results_with, str(tmp_path)) == first
-
-
-@pytest.mark.slow
-def test_a_home_that_cannot_be_written_is_no_error(filled, tmp_path):
-    (tmp_path / "file").write_text("mine")
-    assert call(results_with, str(tmp_path / "file" / "cache")) == filled[1]
-
-
-@pytest.mark.slow
-def test_the_default_cache_is_in_the_home_of_the_user_unless_it_is_off(filled, tmp_path):
-    for cache in ("off", ""):
-        assert call(results_with, cache, theorykit.__version__, str(tmp_path)) == filled[1]
-        assert bool(entries(tmp_path)) == (cache == "")
-
-
-# ---- settings of the cache
-
-
-def test_disabling_works(tmp_path, monkeypatch, capsys):
-    for word in ("off", "OFF", "0"):
-        monkeypatch.setenv("THEORYKIT_CACHE", word)
-        assert theorykit.enable_cache() is None and theorykit.enable_cache(tmp_path / "mine") is None
-    monkeypatch.delenv("THEORYKIT_CACHE")
-    monkeypatch.setattr(sys, "argv", ["theorykit", "--no-cache", "derive", "--layers", "2"])
-    cli.main()
-    assert "S" in capsys.readouterr().out
-    monkeypatch.delenv("THEORYKIT_CACHE", raising=False)
-    theorykit.disable_cache()
-    assert theorykit.enable_cache() is None
-    assert jax.config.jax_compilation_cache_dir is None and list(tmp_path.iterdir()) == []
-
-
-def test_the_folder_is_the_named_one_or_that_of_the_user(tmp_path, monkeypatch):
-    assert theorykit.enable_cache() == tmp_path / "home"
-    monkeypatch.setenv("THEORYKIT_CACHE", str(tmp_path / "variable"))
-    assert theorykit.enable_cache() == tmp_path / "variable"
-    assert theorykit.enable_cache(tmp_path / "named") == tmp_path / "named"
-
-
-def test_jax_keeps_its_functions_there_unless_it_has_a_folder(tmp_path):
-    theorykit.enable_cache(tmp_path / "a")
+def test_jax_keeps_its_functions_there_unless_it_has_a_folder(nothing_is_set, tmp_path, monkeypatch):
+    home = tmp_path / "home"
+    assert _jit._folder() == home and home.stat().st_mode & 0o077 == 0, "the code in this folder is run"
     jax.jit(lambda x: 3 * x + 17)(jnp.arange(5.0)).block_until_ready()
-    kept = entries(tmp_path / "a")
-    assert kept and all(path.parent == Path(jax.config.jax_compilation_cache_dir) for path in kept)
-    # The code in this folder is run.
-    assert all(path.parent.stat().st_mode & 0o077 == 0 for path in kept)
+    assert entries(home)
     jax.config.update("jax_compilation_cache_dir", str(tmp_path / "of JAX"))
-    theorykit.enable_cache(tmp_path / "b")
+    monkeypatch.setenv("THEORYKIT_CACHE", str(tmp_path / "named"))
+    _jit._folder.cache_clear()
+    assert _jit._folder() == tmp_path / "named"
     assert jax.config.jax_compilation_cache_dir == str(tmp_path / "of JAX")
 
 
-def test_the_cache_is_limited(tmp_path, monkeypatch):
-    (tmp_path / "jax" / "one").mkdir(parents=True)
+@pytest.mark.parametrize("named", ["off", "OFF", "file", "file/folder"])
+def test_without_a_folder_nothing_is_kept(named, nothing_is_set, tmp_path, monkeypatch):
+    (tmp_path / "file").write_text("mine")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("THEORYKIT_CACHE", named)
+    assert _jit._folder() is None and _jit._path(None) is None
+    assert jax.config.jax_compilation_cache_dir is None
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
+
+
+def test_the_least_recently_used_files_are_removed(tmp_path):
     for number in range(4):
-        path = tmp_path / "jax" / "one" / f"{number}"
+        path = tmp_path / f"{number}"
         path.write_bytes(bytes(1000))
         os.utime(path, (number, number))
-    # A third of the limit is for compiled functions.
-    monkeypatch.setenv("THEORYKIT_CACHE_SIZE", "7500")
-    assert theorykit.enable_cache(tmp_path) == tmp_path
+    _jit.remove_beyond(tmp_path, 2500)
     assert sorted(path.name for path in entries(tmp_path)) == ["2", "3"]
-    with pytest.raises(ValueError, match="size_limit"):
-        theorykit.enable_cache(tmp_path, size_limit=-1)
-    (tmp_path / "file").write_text("")
-    with pytest.raises(ValueError, match="folder must be a folder"):
-        theorykit.enable_cache(tmp_path / "file")
+
+
+# ---- compiled functions
 
 
 def test_compiled_functions_are_the_same_within_transformations():
     def square(x):
         return jnp.sum(x**2)
 
-    compiled, points = theorykit.jit(square), jnp.arange(6.0).reshape(3, 2)
-    np.testing.assert_array_equal(jax.jit(jax.vmap(compiled))(points), jnp.sum(points**2, axis=1))
-    np.testing.assert_array_equal(jax.grad(compiled)(points), 2 * points)
+    points = jnp.arange(6.0).reshape(3, 2)
+    for compiled in (theorykit.jit(square), _jit.jit_and_keep(square)):
+        np.testing.assert_array_equal(jax.jit(jax.vmap(compiled))(points), jnp.sum(points**2, axis=1))
+        np.testing.assert_array_equal(jax.grad(compiled)(points), 2 * points)
     few = theorykit.jit(square, of_numbers=lambda x: x.size < 3)
     assert few(points[0]) == square(points[0]) and few(points) == square(points)
+
+
+@pytest.mark.parametrize(
+    "strict",
+    [
+        lambda: jax.numpy_rank_promotion("raise"),
+        lambda: jax.numpy_dtype_promotion("strict"),
+        lambda: jax.debug_nans(True),
+        lambda: jax.debug_infs(True),
+        jax.checking_leaks,
+        jax.disable_jit,
+    ],
+    ids=["rank", "dtype", "nan", "inf", "leak", "no jit"],
+)
+@pytest.mark.parametrize("compile_", [theorykit.jit, _jit.jit_and_keep])
+def test_compiled_functions_ignore_strict_settings(strict, compile_):
+    function = compile_(lambda x, n: (x + jnp.ones((2, 1)) * n, jnp.log(x - x), jnp.zeros(2) / 0))
+    with strict():
+        found = function(jnp.ones(3), jnp.array(2))
+    np.testing.assert_array_equal(found[0], np.full((2, 3), 3.0))
+    assert np.all(np.isneginf(found[1])) and np.all(np.isnan(found[2]))
+
+
+def test_kept_functions_follow_the_precision():
+    double = _jit.jit_and_keep(lambda x: x + jnp.ones(3))
+    values = np.ones(3, dtype=np.float32)
+    with jax.enable_x64(False):
+        assert double(values).dtype == np.float32
+    assert double(values).dtype == np.float64
 
 
 # ---- pickles and copies
 
 
-MODEL = bpkr.Architecture((bpkr.Attention(2), bpkr.Dense()), 3, temperature=0.3, outputs=2)
+WIDE = bpkr.Architecture((bpkr.Attention(2), bpkr.Dense()), 3, temperature=0.3, outputs=2)
 DATA = bpkr.Data(FEATURES, np.stack([LABELS, -LABELS], axis=1))
 OBJECTS: dict[str, Callable[[], object]] = {
-    "architecture": lambda: MODEL,
+    "architecture": lambda: WIDE,
     "layers": lambda: (bpkr.Attention(2), bpkr.Skip(bpkr.Attention(1), 0.5)),
     "data": lambda: DATA,
-    "order parameters": lambda: bpkr.gp_limit(MODEL),
-    "saddle": lambda: bpkr.solve(bpkr.Architecture((2,), 3.0, temperature=0.3), bpkr.Data(FEATURES, LABELS)),
+    "order parameters": lambda: bpkr.gp_limit(WIDE),
+    "saddle": lambda: bpkr.solve(MODEL, bpkr.Data(FEATURES, LABELS)),
     "prediction": lambda: bpkr.Prediction(jnp.arange(3.0), jnp.ones(3)),
     "heads": lambda: bpkr.Heads(key_query=[np.ones((2, 3, 3))]),
     "network": lambda: dmft.self_attention_limit(dmft.published_weights(), 4),

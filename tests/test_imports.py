@@ -10,11 +10,9 @@ import pytest
 ROOT = Path(__file__).parent.parent
 # Parts of the package, lowest first; "" is its own `__init__`.
 ORDER = (
-    ("extras", "memory", "precision", "settings"),
-    ("checks", "progress", "threads"),
-    ("atomic_files",),
-    ("cache",),
-    ("compilation",),
+    ("_compat",),
+    ("checks", "progress"),
+    ("_jit", "atomic_files"),
     ("",),
     ("workers",),
     ("symbolic",),

@@ -5,7 +5,7 @@ import sys
 import pytest
 
 from theorykit import progress
-from theorykit.extras import MissingLibrary, needed
+from theorykit._compat import MissingLibrary, needed
 
 
 def test_progress_in_a_file_is_the_cost_and_the_end(monkeypatch, capsys):
@@ -26,6 +26,6 @@ def test_progress_in_a_file_is_the_cost_and_the_end(monkeypatch, capsys):
 
 
 def test_a_missing_library_is_named_with_its_extra(monkeypatch):
-    monkeypatch.setitem(sys.modules, "zarr", None)
-    with pytest.raises(MissingLibrary, match=r"needs zarr, which is not installed: .*\[zarr\]"):
-        needed("zarr", "reading this file")
+    monkeypatch.setitem(sys.modules, "numpyro", None)
+    with pytest.raises(MissingLibrary, match=r"sampling needs numpyro: .*\[sampling\]"):
+        needed("numpyro", "sampling")

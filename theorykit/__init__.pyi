@@ -1,7 +1,6 @@
-from .cache import disable_cache, enable_cache
-from .compilation import jit
-from .precision import enable_float64
+from ._compat import enable_float64
+from ._jit import jit
 from .summaries import summary
 
-__all__ = ["disable_cache", "enable_cache", "enable_float64", "jit", "summary"]
+__all__ = ["enable_float64", "jit", "summary"]
 __version__: str

@@ -31,7 +31,7 @@ from jaxtyping import Array, Float
 from sympy import Expr, MatrixSymbol, Symbol, Trace, expand, sympify
 from sympy.matrices.expressions.matexpr import MatrixExpr
 
-from .precision import require_float64
+from ._compat import require_float64
 
 Kind = TypeVar("Kind")
 Function = TypeVar("Function", bound=Callable)

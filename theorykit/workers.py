@@ -20,8 +20,7 @@ from threading import Thread
 from typing import Any
 
 from . import __version__
-from .extras import needed
-from .precision import request_float64
+from ._compat import enable_float64, needed
 
 # A concurrent.futures.Executor, a dask.distributed.Client, or None to run in this process.
 Workers = Any
@@ -240,7 +239,7 @@ def in_worker(version: str, common: "Packed", task: "Packed") -> Any:
     if version != __version__:
         raise ValueError(f"the worker has theorykit {__version__}, but the task is from theorykit {version}")
     # A task may need only NumPy.
-    request_float64()
+    enable_float64()
     function, arguments = common.unpack()
     return _call(function, *arguments, *task.unpack())
 
@@ -249,7 +248,7 @@ def _call(function: Callable, *arguments: Any) -> Any:
     """Call `function` under JAX's default settings, which are settings of a thread, if JAX is imported."""
     if "jax" not in sys.modules:
         return function(*arguments)
-    from .settings import usual_settings
+    from ._jit import usual_settings
 
     with usual_settings():
         return function(*arguments)

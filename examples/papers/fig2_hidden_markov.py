@@ -37,7 +37,6 @@ if saved.exists() and not options.overwrite:
     parser.error(f"{saved} exists; --overwrite replaces it")
 
 theorykit.enable_float64()
-theorykit.enable_cache()
 TEMPERATURE, TRAINING, TEST = 0.01, 100, 1000
 
 # ---- Three networks: the task, heads per layer, and the second head of layer 1. The last two have only the paths 11

@@ -16,11 +16,11 @@ import xarray as xr
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from theorykit import bpkr, store
+from theorykit._jit import usual_settings
 from theorykit.bpkr.network.attention import readout_weights, unchecked_path_features
 from theorykit.bpkr.network.network import path_weights, read_paths
 from theorykit.checks import Positive, check_fields, checked_whole_number
 from theorykit.progress import Progress
-from theorykit.settings import usual_settings
 
 from .tasks import Examples
 

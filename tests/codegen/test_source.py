@@ -39,7 +39,7 @@ from tests.expressions import (
 from theorykit import bpkr
 from theorykit.bpkr.evaluation.formulas import compiled_terms
 from theorykit.codegen import compile_expressions, interpret
-from theorykit.derivation.sampling import random_values as values_of
+from theorykit.derivation.claims import random_values as values_of
 from theorykit.symbolic import (
     GaussianAverage,
     Softmax,

@@ -20,7 +20,7 @@ from theorykit.symbolic import (
     numeric_function,
     with_nodes,
 )
-from theorykit.symbolic.documents.mathml import mathml
+from theorykit.symbolic.documents.page import mathml
 from theorykit.symbolic.functions import (
     JUMPING,
     AngleBetween,

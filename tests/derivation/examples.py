@@ -23,15 +23,7 @@ from sympy.matrices.expressions.blockmatrix import BlockDiagMatrix
 from sympy.matrices.expressions.diagonal import DiagMatrix
 
 from theorykit.derivation import Step, claims, solving
-from theorykit.symbolic import (
-    Softmax,
-    SquareRoot,
-    entrywise,
-    inverse,
-    kronecker,
-    log_cosh,
-    positive_definite,
-)
+from theorykit.symbolic import Softmax, SquareRoot, entrywise, inverse, kronecker, log_cosh, positive_definite
 from theorykit.symbolic.algebra import expand_products, simplify_traces
 from theorykit.symbolic.atoms import LogDet, PartialTrace, PrincipalBlock, SideBySide
 from theorykit.symbolic.matrix_functions import ENTRY, kernel_matrix, sum_of_column
@@ -186,9 +178,9 @@ _PARTS = {
     ),
     "gaussian_density": (
         "density",
-        Trace(j.T * M * j) / scale,
+        Trace(j.T * M * j) / scale - Trace(j.T * j) + 2 * I * Trace(j.T * w),
         LogDet(M) - n * log(scale) + scale * Trace(w.T * inverse(M) * w),
-        claims.GaussianDensity(j, w),
+        claims.Average(j, Identity(n)),
     ),
     "gram_volume": (
         "volume",

@@ -11,7 +11,7 @@ from sympy.matrices.expressions.blockmatrix import BlockDiagMatrix
 
 from theorykit.codegen import interpret
 from theorykit.derivation import Derivation, Step, claims
-from theorykit.derivation.sampling import random_values
+from theorykit.derivation.claims import random_values
 from theorykit.symbolic import inverse
 from theorykit.symbolic.atoms import PartialTrace, PositiveDefiniteSymbol, SymmetricSymbol
 

@@ -7,7 +7,7 @@ import pytest
 from sympy import Identity, S, Trace, sqrt
 
 from theorykit.derivation import Derivation, Step, claims
-from theorykit.derivation.sampling import random_values
+from theorykit.derivation.claims import random_values
 from theorykit.symbolic import SquareRoot, inverse, positive_definite
 from theorykit.symbolic.atoms import LogDet
 

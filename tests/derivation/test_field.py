@@ -58,21 +58,12 @@ def matrices(size=4):
 
 
 def determinant_of_fractions(matrix):
-    """By expansion along the first row, which divides by nothing."""
-    if len(matrix) == 1:
-        return matrix[0, 0]
-    minors = (np.delete(matrix[1:], column, axis=1) for column in range(len(matrix)))
-    terms = zip(matrix[0], minors, strict=True)
-    return sum((-1) ** i * entry * determinant_of_fractions(minor) for i, (entry, minor) in enumerate(terms))
+    return int(Matrix(matrix).det())
 
 
 def inverse_of_fractions(matrix):
-    """By cofactors."""
-    result = np.empty(matrix.shape, dtype=object)
-    for i, j in np.ndindex(*matrix.shape):
-        minor = np.delete(np.delete(matrix, i, axis=0), j, axis=1)
-        result[j, i] = Fraction((-1) ** (i + j) * determinant_of_fractions(minor), determinant_of_fractions(matrix))
-    return result
+    inverted = Matrix(matrix).inv()
+    return np.vectorize(lambda entry: Fraction(int(entry.p), int(entry.q)), otypes=[object])(np.array(inverted))
 
 
 def in_the_field(numbers):

@@ -41,7 +41,7 @@ def derived_before_anything_is_wrong():
 def missed(derivation, step, mistakes):
     """Kinds of the mistakes in a step that its check misses. The evidence of the others names the step."""
     for kind, wrong in mistakes:
-        (evidence,) = Derivation((wrong,), derivation.sizes).evidence()
+        (evidence,) = Derivation((wrong,), derivation.sizes).verify().evidence
         if evidence.holds or "FAILS" not in str(evidence) or step.rule[:44] not in str(evidence):
             yield kind
 
@@ -138,4 +138,4 @@ def test_the_verification_fails_at_the_step_that_uses_wrong_code(derive, rule, m
     monkeypatch.setattr(module, part, wrong)
     derivation = derive(name)
     monkeypatch.undo()
-    assert next(evidence for evidence in derivation.evidence() if not evidence.holds).step.rule == rule
+    assert next(evidence for evidence in derivation.verify().evidence if not evidence.holds).step.rule == rule

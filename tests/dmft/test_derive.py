@@ -12,7 +12,7 @@ from sympy import Add, Expr, MatrixSymbol, S, Trace
 from theorykit import dmft
 from theorykit.codegen import compile_expressions, interpret
 from theorykit.derivation import claims, derivation_blocks
-from theorykit.derivation.sampling import random_values
+from theorykit.derivation.claims import random_values
 from theorykit.dmft.derivation import CLASSES, CONTEXT, NEURONS, PATTERNS, MapSymbols, TrajectorySymbols
 from theorykit.symbolic import as_markdown, normal
 from theorykit.symbolic.algebra import expand_products

@@ -13,7 +13,7 @@ from theorykit.codegen import interpret
 from theorykit.symbolic import GaussianAverage, gaussian_average, gradient, latex, log_normal_cdf, with_nodes
 from theorykit.symbolic.atoms import LogDet
 from theorykit.symbolic.averages import bounded, breaks
-from theorykit.symbolic.documents.mathml import mathml
+from theorykit.symbolic.documents.page import mathml
 
 z, w, h, b = sp.symbols("z w h b", real=True)
 VALUES = {"h": 0.3, "b": 0.8, "z": -0.4, "w": 0.7}

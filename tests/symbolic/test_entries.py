@@ -22,7 +22,7 @@ from theorykit.symbolic import (
     sum_of_entries,
 )
 from theorykit.symbolic.atoms import LogDet
-from theorykit.symbolic.documents.mathml import mathml
+from theorykit.symbolic.documents.page import mathml
 from theorykit.symbolic.matrix_functions import Entrywise, SumOfEntries, sum_of_column
 
 P, N = symbols("P N", integer=True, positive=True)

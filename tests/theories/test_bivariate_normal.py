@@ -13,7 +13,7 @@ from sympy import Integer, Symbol
 from tests.expressions import assert_close
 from theorykit.codegen import compile_expressions, interpret
 from theorykit.symbolic import gradient, latex, log_normal_cdf
-from theorykit.symbolic.documents.mathml import mathml
+from theorykit.symbolic.documents.page import mathml
 from theorykit.theories.bivariate_normal import log_bivariate_normal_cdf
 
 X, Y, Z = NUMBERS = [Symbol(name, real=True) for name in "xyz"]

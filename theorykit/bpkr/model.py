@@ -13,8 +13,8 @@ from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 from numpy.typing import NDArray
 
+from .._jit import usual_settings
 from ..checks import checked_array, checked_whole_number, finite_array, is_traced, numeric_array, refuse_traced
-from ..settings import usual_settings
 from ..symbolic.documents.display import DisplayMixin
 from ..symbolic.documents.document import Table, Text
 from .data.classes import LabelsWarning, r_squared

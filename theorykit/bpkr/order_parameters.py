@@ -30,6 +30,8 @@ from jax.scipy.linalg import solve_triangular
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float, PRNGKeyArray
 
+from .._compat import require_float64
+from .._jit import usual_settings
 from ..checks import (
     Requirement,
     checked_instance,
@@ -41,11 +43,9 @@ from ..checks import (
     on_host,
     require,
 )
-from ..precision import require_float64
 from ..saddle.diagnosis import AbstractOutcome, warn_of_failures
 from ..saddle.domains import entries_of_factor, filled_factor
 from ..saddle.problem import Coordinates, Tangent
-from ..settings import usual_settings
 from ..symbolic.documents.display import DisplayMixin
 from ..symbolic.documents.document import Table
 from ..symbolic.documents.values import brief

@@ -9,8 +9,8 @@ import jax.numpy as jnp
 import numpy as np
 from sympy import Basic, Expr, MatrixSymbol, Symbol
 
+from .._compat import require_float64
 from ..checks import by_name, checked_instance
-from ..precision import require_float64
 from ..symbolic.atoms import bound_outside
 from ..symbolic.averages import GaussianAverage, bounded
 from .compiled import CompiledFunction, bound_sizes, compile_expressions, symbols_of

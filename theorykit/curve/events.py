@@ -11,7 +11,7 @@ import numpy as np
 import xarray as xr
 from jaxtyping import Array
 
-from ..compilation import jit
+from .._jit import jit
 from .system import System, Unknowns, tangent_of
 
 FOLD, BRANCH_POINT = "fold", "branch point"

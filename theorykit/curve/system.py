@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
-from ..compilation import jit
+from .._jit import jit
 
 Unknowns = Float[Array, " unknowns"]
 

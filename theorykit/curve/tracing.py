@@ -15,8 +15,8 @@ import numpy as np
 import xarray as xr
 from scipy.optimize import brentq
 
+from .._compat import require_float64
 from ..checks import Count, Positive, checked_arguments, checked_number, refuse_traced
-from ..precision import require_float64
 from ..progress import Progress
 from .events import BRANCH_POINT, FOLD, refined
 from .system import Place, System, Unknowns, corrected, seen_at, slope_at

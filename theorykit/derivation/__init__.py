@@ -1,7 +1,4 @@
-"""Derivation engine: derivations state their steps, and claims are checked. It contains no theory.
-
-Step(before, after, claim) -> Derivation -> verify
-"""
+"""Derivation engine: derivations state their steps, and claims are checked. It contains no theory."""
 
 from . import solving
 from .step import Derivation, Recorder, Step, Verification, derivation_blocks, verification_blocks

@@ -1,72 +1,90 @@
 """Claims of derivation steps, and their checks by evaluation, quadrature or finite differences.
 
-The check of a claim uses only its expressions, and shares no algorithm with the rule that made the step. Actions S
-occur in integrands exp(-S/2), so a sum of actions is a product of integrands.
+Actions S occur in integrands exp(-S/2), so a sum of actions is a product of integrands.
 """
 
 import itertools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 from sympy import Expr, MatrixSymbol, S, Symbol, flatten
 from sympy.matrices.expressions.matexpr import MatrixExpr
 
-from ..checks import check_fields, checked_whole_number
 from ..codegen import interpret
 from ..codegen.evaluate import At
 from ..codegen.literal import Numpy
 from ..symbolic import Equation
 from ..symbolic import GaussianAverage as AverageOfKernel
-from ..symbolic.atoms import SymmetricSymbol
+from ..symbolic.atoms import PositiveDefiniteSymbol, PositiveSemidefiniteSymbol, SymmetricSymbol
 from .field import NotRational, Point, defined
-from .sampling import Values, random_value
 
 Show = Callable[[Expr], str]
+Values = dict[str, np.ndarray | float | int | complex]
 
 # Number of random points at which an integrand is compared with a Gaussian density.
 _DRAWS = 20
-# Number of standard errors that counts as one tolerance. A true claim then fails with probability 1e-5.
+# Standard errors in one tolerance. A true claim then fails with probability 1e-5.
 _STANDARD_ERRORS = 4.5
-# Numbers of equally spaced directions in quadratures over a row of two weights. For step functions the error depends
-# irregularly on the number, so several are compared with the last.
+# Numbers of directions in quadratures over a row of two weights. For step functions the error depends irregularly on
+# the number, so several are compared with the last.
 _DIRECTIONS = 201, 271, 433, 867
 # Number of directions per length of the row.
 _PER_LENGTH = 5
 # Largest length of the row, in standard deviations of a weight.
 _LONGEST = 10.0
-# The uncertainty of the last quadrature is this factor times the largest difference, and at most this fraction.
+# The error of the last quadrature is at most this factor times the largest difference, and at most this fraction.
 _UNCERTAIN, _MOST_UNCERTAIN = 4, 0.05
-# The claim is tested with inputs scaled by these factors, which gives variances of 1e-3 and 1e3.
+# Factors of the inputs. They give variances of 1e-3 and 1e3.
 _SCALES = (1.0, 0.03, 30.0)
 
 
+def random_values(expressions: Iterable[Expr], sizes: Mapping[Expr, int], rng: np.random.Generator) -> Values:
+    """Draw a value of order one for every symbol, by name, with its declared symmetry."""
+    values: Values = {size.name: number for size, number in sizes.items()}
+    free = {symbol for expression in expressions for symbol in expression.free_symbols}
+    for symbol in sorted(free, key=lambda symbol: symbol.name):
+        if symbol.name not in values:
+            values[symbol.name] = random_value(symbol, values, rng)
+    return values
+
+
+def random_value(symbol: Symbol | MatrixSymbol, sizes: Values, rng: np.random.Generator) -> np.ndarray | float:
+    """Draw a value for one symbol."""
+    if not getattr(symbol, "is_Matrix", False):
+        return float(rng.uniform(0.5, 1.5))
+    rows, columns = (round(float(interpret(side, sizes))) for side in symbol.shape)
+    matrix = rng.normal(size=(rows, columns)) / np.sqrt(columns)
+    if isinstance(symbol, PositiveDefiniteSymbol):
+        return matrix @ matrix.T + 0.5 * np.eye(rows)
+    if isinstance(symbol, PositiveSemidefiniteSymbol):
+        return matrix @ matrix.T
+    if isinstance(symbol, SymmetricSymbol):
+        return (matrix + matrix.T) / 2
+    return matrix
+
+
 class FloatPoint(At):
-    """Floating-point values of symbols by name, with the methods of `Point`."""
+    """Floating-point values of symbols by name, with the methods of `field.Point`."""
 
     def __init__(self, values: Values, rng: np.random.Generator):
         super().__init__(values, Numpy)
         self.rng = rng
 
     def where(self, values: Mapping[Expr, Any]) -> "FloatPoint":
-        """Return a point with other values of symbols."""
         return FloatPoint({**self.values, **{symbol.name: value for symbol, value in values.items()}}, self.rng)
 
     def draw(self, symbol: Symbol | MatrixSymbol) -> "FloatPoint":
-        """Return a point with another random value for a symbol."""
         return self.where({symbol: random_value(symbol, self.values, self.rng)})
 
     def direction(self, symbol: Symbol | MatrixSymbol) -> Any:
-        """Draw a direction in which the value of a symbol may move."""
         drawn = self.rng.normal(size=np.shape(self.values[symbol.name]))
         if isinstance(symbol, SymmetricSymbol):
             drawn = (drawn + drawn.T) / np.linalg.norm(drawn + drawn.T)
         return drawn
 
     def assignment(self, symbol: MatrixSymbol) -> np.ndarray:
-        """Draw a class and a sign for every neuron."""
         classes, neurons = self.values[symbol.name].shape
         assignment = np.zeros((classes, neurons))
         signs = self.rng.choice([-1.0, 1.0], size=neurons)
@@ -74,29 +92,25 @@ class FloatPoint(At):
         return assignment
 
     def slope(self, function: Callable[["FloatPoint"], Any], variable: Expr, direction: Any) -> Any:
-        """Differentiate a function of points by fourth-order differences."""
         at, step = self.values[variable.name], 1e-4
         f = [function(self.where({variable: at + k * step * direction})) for k in (-2, -1, 1, 2)]
         return (f[0] - 8 * f[1] + 8 * f[2] - f[3]) / (12 * step)
 
 
 class Claim:
-    """Relation between `before` and `after`. Subclasses are dataclasses.
+    """Relation between `before` and `after`.
 
     A claim that values are equal implements `sides`, for floating-point numbers and exact arithmetic. Others implement
-    `error` for floating-point numbers only.
+    `error`, for floating-point numbers only.
 
     - `tolerance`: tolerance of the check in floating-point numbers.
     - `checked_by`: description of this check, with braces in place of the tolerance.
-    - `beyond`: the part that is not an identity of rational functions, and cannot be checked exactly.
+    - `beyond`: the part that cannot be checked exactly.
     """
 
     tolerance: float = 1e-10
     checked_by: str = "random numbers, to {}"
     beyond: str = "a claim of another kind than that values are equal"
-
-    def __post_init__(self):
-        check_fields(self)
 
     def sides(self, before: Expr, after: Expr, point: Point | FloatPoint) -> Iterator[tuple[Any, Any]]:
         """Yield pairs of values that are equal if the claim holds, in the arithmetic of the point."""
@@ -104,14 +118,15 @@ class Claim:
 
     def error(self, before: Expr, after: Expr, values: Values, rng: np.random.Generator) -> float:
         """Return the error of the claim for these values of symbols by name."""
-        return worst(*(difference(*pair) for pair in self.sides(before, after, FloatPoint(values, rng))))
+        # Python's `max` may ignore NaN.
+        return float(np.max([difference(*pair) for pair in self.sides(before, after, FloatPoint(values, rng))]))
 
     def statement(self, before: str, after: str, show: Show) -> Equation:
-        """Write the claim as an equation between the LaTeX of both sides. `show` writes other expressions."""
+        """Write the claim as an equation. `show` writes expressions of the claim."""
         return Equation(before, after)
 
     def expressions(self, before: Expr, after: Expr) -> Sequence[Expr]:
-        """Return all expressions whose symbols need values: both sides, and the expressions of the claim."""
+        """Return all expressions whose symbols need values."""
         return (before, after, *(part for part in flatten(vars(self).values()) if isinstance(part, Expr)))
 
 
@@ -124,31 +139,15 @@ def difference(found, expected) -> float:
     return float(np.max(np.abs(found - expected)) / max(1.0, np.max(np.abs(expected))))
 
 
-def worst(*errors: float) -> float:
-    """Return the largest error, or NaN if any error is NaN, which Python's `max` may ignore."""
-    return float(np.max(errors))
-
-
 def _inner(left, right):
     return (left.T @ right).trace()
-
-
-def _curvature(function, size: int) -> np.ndarray:
-    """Return the matrix of second differences of a function of columns at zero, exact for quadratics."""
-    steps = np.vstack([np.zeros(size), np.eye(size)])
-    values = np.broadcast_to(function(steps[:, None] + steps), (size + 1, size + 1))
-    return values[1:, 1:] - values[1:, :1] - values[:1, 1:] + values[0, 0]
-
-
-# Claims that two expressions agree: everywhere, up to a constant, row by row, or at large width.
 
 
 @dataclass(frozen=True)
 class Equal(Claim):
     """Both sides are equal if all symbols of `definitions` are replaced by their values.
 
-    If neurons are gathered into classes, the definitions contain an `assignment`, a matrix with one row per class and
-    one column per neuron. One entry of a column is 1 or -1, and the others are zero.
+    An `assignment` of neurons to classes is a matrix with one entry of 1 or -1 in each column.
     """
 
     definitions: tuple[tuple[Expr, Expr], ...] = ()
@@ -176,17 +175,14 @@ class EqualUpToConstant(Claim):
         yield other(after) - point(after), other(before) - point(before)
 
     def statement(self, before, after, show):
-        """Write the constant."""
         return Equation(before, rf"{after} + \text{{const.}}")
 
 
 @dataclass(frozen=True)
 class SumOverRows(Claim):
-    """One side, a function of matrices, is the sum over `count` rows of the other side, a function of one row.
+    """The side `per_row`, a function of one row, summed over `count` rows of matrices, is the other side.
 
     - `rows`: pairs of a column symbol and the matrix whose rows it represents.
-    - `count`: number of rows.
-    - `per_row`: the side that is a function of one row, written as a column.
     """
 
     rows: tuple[tuple[MatrixSymbol, MatrixExpr], ...]
@@ -204,7 +200,6 @@ class SumOverRows(Claim):
         yield point(whole), sum(of_rows)
 
     def statement(self, before, after, show):
-        """Write the sum."""
         each = r",\; ".join(rf"{show(column)}^T \in \text{{rows of }} {show(matrix)}" for column, matrix in self.rows)
         total = rf"\sum_{{{each}}}" if self.rows else show(self.count)
         if self.per_row == "before":
@@ -225,11 +220,7 @@ class LeadingOrder(Claim):
         yield wider(after), 7 * point(after)
 
     def statement(self, before, after, show):
-        """Write the order of the remainder."""
         return Equation(before, rf"{after} + O(1) \quad ({show(self.width)} \to \infty)")
-
-
-# Claims about integrals: Gaussian averages, delta functions, densities, volumes, sources.
 
 
 SPINS = "spins"
@@ -245,9 +236,9 @@ class Average(Claim):
     - `of`: the side that is averaged.
     - `value`: a column. If it is given, `after` is its covariance over spins with weights exp(-before/2).
 
-    The exponent of a Gaussian average must be quadratic in the column. The integrand is then proportional to another
-    Gaussian density, around the stationary point of the integrand in the complex plane. The check measures this density
-    by differences, and compares it with the integrand at random points. Spins are enumerated.
+    The exponent of a Gaussian average must be quadratic. The integrand is then proportional to another Gaussian density
+    around a stationary point in the complex plane. The check measures this density by differences, and compares it with
+    the integrand at random points. Spins are enumerated.
     """
 
     variable: MatrixSymbol
@@ -271,7 +262,9 @@ class Average(Claim):
             return exponents + np.sum(columns @ precision * columns, axis=-1)
 
         # The exponent is quadratic, so differences give the exact centre and width of the tilted Gaussian.
-        spread = np.linalg.inv(_curvature(exponent, size).real / 2)
+        steps = np.vstack([np.zeros(size), np.eye(size)])
+        at = np.broadcast_to(exponent(steps[:, None] + steps), (size + 1, size + 1))
+        spread = 2 * np.linalg.inv((at[1:, 1:] - at[1:, :1] - at[:1, 1:] + at[0, 0]).real)
         slope = (exponent(np.eye(size)) - exponent(-np.eye(size))) / 2
         centre, root = -spread @ slope / 2, np.linalg.cholesky((spread + spread.T) / 2)
         scale = np.prod(np.diag(root)) / np.sqrt(np.linalg.det(covariance))
@@ -293,7 +286,6 @@ class Average(Claim):
         return difference(interpret(after, values), (weights[:, None] * centred).T @ centred)
 
     def statement(self, before, after, show):
-        """Write the average, or the sum over spins."""
         variable = show(self.variable)
         if self.value is not None:
             law = rf"P\left({variable}\right) \propto {_weight(before)}"
@@ -311,8 +303,7 @@ class Average(Claim):
 class OrderParameterInserted(Claim):
     """`after` contains the order parameter `symbol` in place of `value`, and its conjugate as a Lagrange multiplier.
 
-    The integral over the conjugate is a delta function. The claim holds if `after` is linear in the conjugate, with
-    the term weight tr(conjugate (value - symbol)), and equals `before` if the order parameter has its value.
+    Then `after` has the term weight tr(conjugate (value - symbol)), and equals `before` if the symbol has its value.
     """
 
     symbol: MatrixSymbol
@@ -329,50 +320,16 @@ class OrderParameterInserted(Claim):
         yield first(after) - second(after), point(self.weight) * _inner(step, value - point(self.symbol))
 
     def statement(self, before, after, show):
-        """Write the integral over the order parameter and its conjugate."""
         variables = rf"d{show(self.symbol)}\, d{show(self.conjugate)}"
         return Equation(_weight(before), rf"\int {variables}\; {_weight(after)}")
-
-
-@dataclass(frozen=True)
-class GaussianDensity(Claim):
-    """exp(-after/2) is, up to powers of 2 pi, the density of a column with characteristic function exp(-before/2)."""
-
-    source: MatrixSymbol
-    column: MatrixSymbol
-    tolerance = 1e-8
-    beyond = "a density"
-    checked_by = "second differences of both exponents, to {}"
-
-    def error(self, before, after, values, rng):
-        size = len(values[self.column.name])
-
-        def at(expression, symbol):
-            return lambda columns: interpret(expression, {**values, symbol.name: columns[..., None]})
-
-        covariance = _curvature(at(before, self.source), size) / 2
-        precision = _curvature(at(after, self.column), size) / 2
-        source, column = values[self.source.name], values[self.column.name]
-        exponent = np.vdot(column, precision @ column) + np.linalg.slogdet(covariance)[1]
-        return worst(
-            difference(covariance @ precision, np.eye(size)),
-            difference(interpret(before, values), np.vdot(source, covariance @ source)),
-            difference(interpret(after, values), exponent),
-        )
-
-    def statement(self, before, after, show):
-        """Write the Fourier transform."""
-        source, column = show(self.source), show(self.column)
-        return Equation(_weight(before), rf"\int d{column}\; {_weight(after)}\; e^{{-i {source}^T {column}}}")
 
 
 @dataclass(frozen=True)
 class Volume(Claim):
     """`before` is -2 log density of weights X (n x N), and `after` is -2 log density of their overlap U.
 
-    The claim holds up to a constant. Both depend on X only through U. The ratio of the volume elements is tested by
-    linear maps: X -> A X changes the volume element of weights by |det A|^N, and the volume element of overlaps by the
-    Jacobian of U -> A U A^T.
+    The claim holds up to a constant, and is tested by linear maps: X -> A X changes the volume element of weights by
+    |det A|^N, and the volume element of overlaps by the Jacobian of U -> A U A^T.
     """
 
     columns: MatrixSymbol
@@ -414,12 +371,8 @@ class Volume(Claim):
         return abs(log_volume[1] - log_volume[0] - of_weights + of_overlaps) / max(1.0, abs(of_weights))
 
     def statement(self, before, after, show):
-        """Write both volume elements."""
         weights, overlap = show(self.columns), show(self.overlap)
         return Equation(rf"{_weight(before)}\; d{weights}", rf"{_weight(after)}\; d{overlap}", r"\propto")
-
-
-# Claims about linear replacements of nonlinear hidden units, with the same mean and covariance over the weights.
 
 
 @dataclass(frozen=True)
@@ -428,11 +381,10 @@ class SameMoments(Claim):
 
     - `weights`: weights of the nonlinear units, one row of two standard normal numbers per unit.
     - `equivalent`: standard normal weights of the linear units.
-    - `kernel`: the symbol of the kernel of the units.
-    - `value`: the value of the kernel.
+    - `kernel`, `value`: the kernel of the units, and its value.
 
-    The mean of `before` is a quadrature over directions and lengths of a row, which does not use the kernel. The mean
-    of `after` is exact. We subtract the quadrature error, which matters for step functions and steep functions.
+    The mean of `before` is a quadrature over directions and lengths of a row, whose error is subtracted. The mean of
+    `after` is exact.
     """
 
     weights: MatrixSymbol
@@ -446,13 +398,12 @@ class SameMoments(Claim):
     def error(self, before, after, values, rng):
         width = self.weights.shape[0].name
         if values[self.weights.name].shape[1] != 2:
-            raise ValueError("the mean over nonlinear units can be checked only with two weights per unit")
+            raise ValueError("the mean over nonlinear units needs two weights per unit")
         # These rows have exactly the second moments of standard normal numbers.
         count = values[self.equivalent.name].shape[1]
         rows = np.sqrt(count) * np.eye(count)
 
         def mean(directions, at):
-            """Average `before` over rows of standard normal weights in this number of directions."""
             angles = 2 * np.pi * (np.arange(directions) + rng.uniform()) / directions
             nodes, weights = np.polynomial.legendre.leggauss(directions // _PER_LENGTH)
             lengths = _LONGEST * (nodes + 1) / 2
@@ -470,22 +421,17 @@ class SameMoments(Claim):
             *coarse, found = (mean(directions, at) for directions in _DIRECTIONS)
             uncertain = min(_UNCERTAIN * np.max(np.abs(coarse - found)), _MOST_UNCERTAIN * abs(found))
             errors.append((abs(expected - found) - uncertain) / abs(found))
-        return worst(0.0, *errors)
+        return float(np.max([0.0, *errors]))
 
     def statement(self, before, after, show):
-        """Write both means."""
         sides = ((before, self.weights), (after, self.equivalent))
         return Equation(*(rf"\left\langle {side} \right\rangle_{{{show(over)}}}" for side, over in sides))
-
-
-# Claims about derivatives, responses to changes, and stationary points.
 
 
 @dataclass(frozen=True)
 class Derivative(Claim):
     """`after` is the derivative of `before` with respect to a number or a matrix.
 
-    - `variable`: the number or the matrix. The derivative of a number has its shape, and a column has a Jacobian.
     - `order`: 1, or 2 for the matrix of second derivatives of a quadratic function of a column.
     - `factor`: a number that multiplies the derivative.
     - `definitions`: symbols that depend on the variable, with their values, which may contain earlier symbols.
@@ -493,7 +439,7 @@ class Derivative(Claim):
     """
 
     variable: Symbol | MatrixSymbol
-    order: Annotated[int, partial(checked_whole_number, least=1, most=2)] = 1
+    order: Literal[1, 2] = 1
     factor: Expr = S.One
     definitions: tuple[tuple[Expr, Expr], ...] = ()
     at_zero: bool = False
@@ -526,7 +472,6 @@ class Derivative(Claim):
             yield _inner(found, along) if variable.is_Matrix else found * along, slope
 
     def statement(self, before, after, show):
-        """Write the derivative, or the response if symbols move with the variable."""
         variable, power = show(self.variable), "" if self.order == 1 else f"^{self.order}"
         if self.at_zero and self.definitions:
             moved = r",\; ".join(rf"\delta {show(x)} = {show(value - x)}" for x, value in self.definitions)
@@ -572,17 +517,13 @@ class Stationary(Claim):
         return super().error(before, after, values, rng)
 
     def statement(self, before, after, show):
-        """Write the extremum."""
         varied = show(self.variable if self.multiplier is None else self.multiplier)
         return Equation(rf"\underset{{{varied}}}{{\operatorname{{extr}}}} \left[{before}\right]", after)
 
 
 @dataclass(frozen=True)
 class Solves(Claim):
-    """The matrix `before` is zero if `variable` equals `after`, which is positive definite if `positive_definite`.
-
-    A quadratic matrix equation also has other solutions, which are not positive definite.
-    """
+    """The matrix `before` is zero if `variable` equals `after`, which may have to be `positive_definite`."""
 
     variable: MatrixSymbol
     positive_definite: bool = False
@@ -599,12 +540,11 @@ class Solves(Claim):
         if self.positive_definite and not np.linalg.eigvalsh(solution)[0] > 0:
             return np.inf
         residual = interpret(before, {**values, self.variable.name: solution})
-        # The error is relative to the value of the equation at a random point, which is not a solution.
+        # The error is relative to the value at a random point, which is no solution.
         elsewhere = FloatPoint(values, rng).draw(self.variable)(before)
         return float(np.max(np.abs(residual)) / max(1.0, np.max(np.abs(elsewhere))))
 
     def statement(self, before, after, show):
-        """Write the equation and its solution."""
         return Equation(f"{before} = 0", rf"{show(self.variable)} = {after}", r"\;\Rightarrow\;")
 
 
@@ -612,8 +552,8 @@ class Solves(Claim):
 class LargeSizeLimit(Claim):
     """`after` is the limit of the mean of `before`, a random number, as `size` grows. The correction falls as 1/size.
 
-    `sample(size, values, rng)` returns independent draws of the number at the parameters `at`. The check extrapolates
-    their means to infinite size. It is evidence for the limit at these parameters, and no proof.
+    `sample(size, values, rng)` returns independent draws of the number at the parameters `at`. Their means are
+    extrapolated to infinite size.
     """
 
     size: Symbol
@@ -630,14 +570,11 @@ class LargeSizeLimit(Claim):
     def error(self, before, after, values, rng):
         values = {**values, **{symbol.name: value for symbol, value in self.at}}
         draws = [np.asarray(self.sample(size, values, rng)) for size in self.sizes]
-        errors = np.array([np.std(each, ddof=1) / np.sqrt(len(each)) for each in draws])
-        # Weighted least squares for limit + slope / size.
-        design = np.stack([np.ones(len(draws)), 1 / np.array(self.sizes)], axis=1) / errors[:, None]
-        inverse = np.linalg.pinv(design)
-        limit = inverse[0] @ (np.array([np.mean(each) for each in draws]) / errors)
-        uncertainty = _STANDARD_ERRORS * np.linalg.norm(inverse[0])
+        means = [np.mean(each) for each in draws]
+        weights = [np.sqrt(len(each)) / np.std(each, ddof=1) for each in draws]
+        (_, limit), covariance = np.polyfit(1 / np.array(self.sizes), means, 1, w=weights, cov="unscaled")
+        uncertainty = _STANDARD_ERRORS * np.sqrt(covariance[1, 1])
         return self.tolerance * abs(limit - float(interpret(after, values))) / uncertainty
 
     def statement(self, before, after, show):
-        """Write the limit."""
         return Equation(rf"\lim_{{{show(self.size)} \to \infty}} {before}", after)

@@ -1,4 +1,4 @@
-"""The algebra of proofs: evaluate expressions exactly at random points modulo the cube of a prime, with degrees.
+"""Evaluate expressions exactly at random points modulo the cube of a prime, with degrees.
 
 Two different rational functions agree modulo a prime p at a random point with probability at most their degree divided
 by the prime (Schwartz-Zippel lemma). The rules of nodes are those of every algebra.
@@ -10,13 +10,11 @@ Numbers are residues modulo p^3, which are Python integers in NumPy object array
 - The logarithm of a residue b is log(b^(p-1)) / (p-1), because b^(p-1) = 1 + p t (Fermat), and the series of
   log(1 + p t) ends modulo p^3. This p-adic logarithm maps products to sums and is a multiple of p. A sum
   g + c_1 log f_1 + ... of rational functions g, c_i and f_i thus vanishes if g does modulo p, and the logarithms do
-  modulo p^2. If they do not cancel identically, they vanish by chance as rarely as their derivative
-  c_1 f_1'/f_1 + ..., because a random point has random second digits.
+  modulo p^2, by chance as rarely as their derivative c_1 f_1'/f_1 + ..., because second digits are random.
 
-The value of a matrix symbol is a random matrix, which is symmetric if the symbol is. An identity of rational functions
-that holds for all positive definite matrices holds for all symmetric matrices. The value of a scalar symbol is the
-square of a random residue, so that its square root is also a residue. The constant pi is treated as a symbol, because
-it is transcendental.
+Symmetric symbols have symmetric values: an identity that holds for all positive definite matrices holds for all
+symmetric ones. Scalar symbols have squares as values, so that their roots are residues. The constant pi is
+transcendental, and is treated as a symbol.
 """
 
 from __future__ import annotations
@@ -50,7 +48,7 @@ LOGARITHM, FUNCTION = "logarithm", "function"
 
 
 class NotRational(NotImplementedError):
-    """An expression is neither a rational function of its symbols nor linear in logarithms of such functions."""
+    """An expression is no rational function, and not linear in logarithms of such functions."""
 
 
 class SingularPoint(ArithmeticError):
@@ -61,9 +59,7 @@ class SingularPoint(ArithmeticError):
 class Residues:
     """A number or an array of numbers modulo the cube of the prime, P/q with the same denominator q for all entries.
 
-    - `entries`: the residues.
-    - `above`: bound on the degree of P in the randomly drawn numbers.
-    - `below`: bound on the degree of q.
+    - `above`, `below`: bounds on the degrees of P and q in the randomly drawn numbers.
     - `marks`: whether the value contains a logarithm or any function.
     """
 
@@ -74,7 +70,6 @@ class Residues:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Return the shape of the array."""
         return np.shape(self.entries)
 
     def __add__(self, other):
@@ -107,7 +102,6 @@ class Residues:
         return self * _residues(other) ** -1
 
     def __pow__(self, exponent):
-        """Return an integer power of every entry."""
         if exponent >= 0:
             return reduce(operator.mul, [self] * exponent, Residues(1))
         if LOGARITHM in self.marks:
@@ -122,19 +116,15 @@ class Residues:
 
     @property
     def T(self):
-        """Return the transpose."""
         return self.linear(np.transpose)
 
     def trace(self):
-        """Return the trace."""
         return self.linear(np.trace)
 
     def linear(self, function: Callable) -> Residues:
-        """Apply a function that is linear in the entries and has integer coefficients."""
         return Residues(function(self.entries) % MODULUS, self.above, self.below, self.marks)
 
     def bilinear(self, function: Callable, other: Residues) -> Residues:
-        """Apply a product."""
         if LOGARITHM in self.marks & other.marks:
             raise NotRational("a product of logarithms")
         entries = function(self.entries, other.entries) % MODULUS
@@ -153,7 +143,6 @@ class Residues:
 
     @property
     def is_zero(self) -> bool:
-        """Return whether every entry is zero."""
         return not np.any(self.entries % PRIME**2 != 0)
 
 
@@ -164,10 +153,7 @@ def _residues(number: Residues | int) -> Residues:
 def _reciprocal(number: int) -> int:
     if number % PRIME == 0:
         raise SingularPoint("a denominator is zero")
-    found = pow(number, -1, PRIME)
-    for _ in range(2):  # each step of Newton's method doubles the number of digits
-        found = found * (2 - number * found) % MODULUS
-    return found
+    return pow(number, -1, MODULUS)
 
 
 def eliminate(matrix: Residues, right: np.ndarray) -> tuple[Residues, Residues]:
@@ -186,10 +172,10 @@ def eliminate(matrix: Residues, right: np.ndarray) -> tuple[Residues, Residues]:
             rows[[column, pivot]], determinant = rows[[pivot, column]], -determinant
         determinant = determinant * rows[column, column] % MODULUS
         rows[column] = rows[column] * _reciprocal(rows[column, column]) % MODULUS
-        # A determinant needs no zeros above the diagonal. Earlier columns have zeros already.
+        # A determinant needs no zeros above the diagonal.
         others = [row for row in range(size) if row > column or (row < column and right.size)]
         rows[others, column:] = (rows[others, column:] - rows[others, column, None] * rows[column, column:]) % MODULUS
-    # The inverse is the adjugate, whose entries are minors of size n - 1, divided by the determinant of degree n.
+    # The inverse is the adjugate, whose entries are minors of size n - 1, divided by the determinant.
     solved = Residues(rows[:, size:], (size - 1) * above + below, size * above, matrix.marks)
     return solved, Residues(determinant, size * above, size * below, matrix.marks)
 
@@ -212,11 +198,9 @@ class Point(At):
     """Random values of symbols and expressions.
 
     - `sizes`: values of symbolic sizes.
-    - `generator`: source of random numbers.
     - `results`: values of functions that are not rational, by function and arguments.
     - `degrees`: bounds on the degrees of these arguments.
-    - `origin`, `changed`: a point that differs only in symbols with these names. `values` are their values, if they are
-      not random.
+    - `origin`, `changed`: a point that differs only in symbols with these names. `values` are theirs, if not random.
     """
 
     def __init__(self, sizes: Mapping[Expr, int], seed: str):
@@ -228,18 +212,16 @@ class Point(At):
 
     @property
     def xp(self):
-        """Functions of arrays of residues."""
         return _Arrays(self)
 
     def __call__(self, node: Basic) -> Residues:
-        """Evaluate an expression. Raises `NotRational`, which names a part that is not a rational function."""
         if node not in self.known:
             same = self.origin is not None and self.changed.isdisjoint(_names(node))
             self.known[node] = self.origin(node) if same else Field.rule(type(node))(node, self)
         return self.known[node]
 
     def where(self, values: Mapping[Basic, Residues | None]) -> Point:
-        """Return a point with other values of symbols. They are random if they are None."""
+        """Return a point with other values of symbols, random ones for None."""
         point = copy(self)
         point.known, point.origin, point.changed = {}, self, frozenset(symbol.name for symbol in values)
         of_sizes = {size: sp.Integer(value.entries) for size, value in values.items() if size in self.sizes}
@@ -248,13 +230,12 @@ class Point(At):
         return point
 
     def draw(self, symbol: Symbol | MatrixSymbol) -> Point:
-        """Return a point with another random value for a symbol."""
         if symbol in self.sizes:
             raise NotRational(f"another value of the size {symbol}")
         return self.where({symbol: None})
 
     def direction(self, symbol: Symbol | MatrixSymbol) -> Residues:
-        """Draw a direction in which the value of a symbol may move, a random number or matrix."""
+        """Draw a direction in which the value of a symbol may move."""
         if not symbol.is_Matrix:
             return Residues(self.generator.randrange(MODULUS), 1)
         entries = np.empty(tuple(map(self.size, symbol.shape)), dtype=object)
@@ -264,7 +245,6 @@ class Point(At):
         return Residues(entries, 1)
 
     def assignment(self, symbol: MatrixSymbol) -> Residues:
-        """Raise `NotRational`: a matrix of signs has no random point of the field."""
         raise NotRational("an odd or even function of entries")
 
     def slope(self, function: Callable[[Point], Residues], variable: Expr, direction: Residues) -> Residues:
@@ -278,7 +258,6 @@ class Point(At):
         return Residues(change.entries // PRIME * _reciprocal(2), change.above, change.below, change.marks)
 
     def size(self, side: Expr) -> int:
-        """Return the value of a size."""
         number = self(side).entries
         if number > _LARGEST_SIZE:
             raise NotRational(f"the size {side}, which has no whole number as its value")
@@ -304,7 +283,7 @@ class Point(At):
         return lambda *matrices: self.of_any_function(sp.Lambda(tuple(variables), expression), *matrices)
 
     def of_any_function(self, function: Any, *matrices: Residues) -> Residues:
-        """Return fixed random residues for a function of these entries, so that identities hold for every function."""
+        """Return fixed random residues for a function of these entries."""
         # Two arguments P/q and R/s are equal if P s - R q is zero.
         self.degrees.add(max(matrix.above for matrix in matrices) + max(matrix.below for matrix in matrices))
 
@@ -333,7 +312,7 @@ def _names(node: Basic) -> frozenset[str]:
 
 @dataclass(frozen=True)
 class _Arrays:
-    """The functions of arrays of residues that rules use. Those of NumPy are linear."""
+    """Functions of arrays of residues. Those of NumPy are linear."""
 
     point: Point
 
@@ -353,12 +332,10 @@ class _Arrays:
         return apply
 
     def exp(self, exponents: Residues) -> Residues:
-        """Exponentials may be any function."""
         return self.point.of_any_function("exp", exponents)
 
     def max(self, exponents: Residues, **options: Any) -> int:
-        """Exponentials of residues do not overflow."""
-        return 0
+        return 0  # exponentials of residues do not overflow
 
 
 def _symbol(node, at):
@@ -415,46 +392,38 @@ class Field(Algebra):
 
     @staticmethod
     def number(number):
-        """Convert a rational number."""
         if not number.is_Rational:
             raise NotRational(type(number).__name__)
         return Residues(int(number.p) * _reciprocal(int(number.q)) % MODULUS)
 
     @staticmethod
     def function(row, node, at):
-        """Raise `NotRational`."""
         _refuse(node, at)
 
     @staticmethod
     def entrywise(function, *matrices):
-        """Apply a function of entries."""
         return function(*matrices)
 
     @staticmethod
     def inverse(matrix, at):
-        """Invert a matrix."""
         value = at(matrix)
         return eliminate(value, np.eye(len(value.entries), dtype=object))[0]
 
     @staticmethod
     def log_det(matrix, at):
-        """Return the logarithm of a determinant."""
         value = at(matrix)
         return eliminate(value, np.empty((len(value.entries), 0), dtype=object))[1].logarithm()
 
     @staticmethod
     def trace(matrix, at):
-        """Return the trace."""
         return at(matrix).trace()
 
     @staticmethod
     def kron(left, right):
-        """Return the Kronecker product."""
         return left.bilinear(np.kron, right)
 
     @staticmethod
     def joined(blocks, axis):
-        """Concatenate matrices. The product of all denominators is their common denominator."""
         below = sum(block.below for block in blocks)
         above = max(block.above + below - block.below for block in blocks)
         entries = np.concatenate([block.entries for block in blocks], axis)

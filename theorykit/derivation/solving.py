@@ -1,7 +1,4 @@
-"""Solve equations of one unknown, and eliminate order parameters from actions at their saddle points.
-
-Every solution that enters a derivation is a step with a claim, which `Derivation.verify` checks without this module.
-"""
+"""Solve equations of one unknown, and eliminate order parameters from actions at their saddle points."""
 
 from __future__ import annotations
 
@@ -37,24 +34,22 @@ def solve_for(equation: Expr, variable: Symbol | MatrixSymbol, ranges: Ranges = 
     """Solve `equation` = 0 for a variable.
 
     Args:
-        equation: an equation for a number, or a matrix in which a matrix variable occurs once, either alone between
-            factors or in an inverse.
+        equation: an equation for a number, or a matrix in which a matrix variable occurs once, alone or in an inverse.
         variable: the variable.
-        ranges: ranges of numbers. A number must have one solution in its range. Of several solutions, those outside it
-            for random values of all other symbols are discarded.
+        ranges: ranges of numbers. Solutions outside them, for random values of all other symbols, are discarded.
 
     Raises:
         RuleError: if there is no solution of this form, or more than one.
     """
     if isinstance(variable, Symbol):
-        # SymPy solves for a symbol with the assumptions that follow from its range, and does not look into other terms.
+        # SymPy solves for a symbol with the assumptions that follow from its range.
         held, back = hold((node for node in _opaque(equation) if not node.has(variable)), real=True)
         within = ranges.get(variable, Reals)
         sign = {"positive": True} if within.inf >= 0 else {"negative": True} if within.sup <= 0 else {}
         unknown = Dummy(variable.name, real=True, **sign)
         rest = equation.xreplace({**held, variable: unknown})
         if any(node.has(unknown) for node in _opaque(rest)):
-            raise RuleError(f"{variable} occurs in a trace, a log-determinant, an average or a function of a matrix")
+            raise RuleError(f"{variable} occurs in a function of a matrix, or in an average")
         try:
             found = solve_by_sympy(rest, unknown)
         except NotImplementedError as error:
@@ -65,8 +60,7 @@ def solve_for(equation: Expr, variable: Symbol | MatrixSymbol, ranges: Ranges = 
             many = f"{len(found)} solutions, {', '.join(map(str, found))}" if found else "no solution"
             raise RuleError(f"{equation} = 0 has {many} for {variable} between {within.inf} and {within.sup}")
         return found[0].xreplace(back)
-    # If the equation is L f(X) R + rest = 0, then f(X) = -L^-1 rest R^-1. Here f is the identity, or the inverse of X
-    # or of a sum with X.
+    # If L f(X) R + rest = 0, then f(X) = -L^-1 rest R^-1. Here f is the identity, or the inverse of X or of a sum.
     terms = matrix_terms(equation)
     holding = [term for term in terms if any(factor.has(variable) for factor in term[1])]
     if len(holding) != 1:
@@ -104,7 +98,7 @@ def eliminate_constrained(
     ranges: Ranges = MappingProxyType({}),
     **record,
 ) -> Step:
-    """Integrate over `multiplier`, in which `before` is linear, and substitute the `variable` that this determines."""
+    """Integrate over `multiplier`, in which `before` is linear, and substitute the `variable`."""
     slope = gradient(before, multiplier)
     if slope.has(multiplier):
         raise RuleError(f"the action must be linear in {multiplier}, but its gradient is {slope}")
@@ -138,7 +132,7 @@ def riccati(equation: MatrixExpr, variable: MatrixSymbol, **record) -> Step:
 
 
 def _with_value(before: Expr, values: Mapping[Expr, Expr]) -> Expr:
-    """Substitute values. An expression of numbers is not expanded, because large terms of an expansion may cancel."""
+    # An expression of numbers is not expanded, because large terms of an expansion may cancel.
     after = before.xreplace(values)
     return normal(after) if any(symbol.is_Matrix for symbol in values) else after
 
@@ -164,8 +158,6 @@ def _number(symbol: Symbol, within: Interval, rng: np.random.Generator) -> compl
     """Draw a number from its range. It is complex, so that roots of negative numbers exist."""
     low, high, length = float(within.inf), float(within.sup), np.exp(2 * rng.normal())
     low = max(low, 0.0) if symbol.is_positive else low
-    if np.isfinite(high - low):
-        return complex(rng.uniform(low, high))
-    if np.isfinite(low) or np.isfinite(high):
-        return complex(low + length if np.isfinite(low) else high - length)
-    return complex(2 * rng.normal())
+    if np.isfinite(low):
+        return complex(rng.uniform(low, high) if np.isfinite(high) else low + length)
+    return complex(high - length if np.isfinite(high) else 2 * rng.normal())

@@ -1,7 +1,4 @@
-"""Record of a derivation: steps with their claims, and the evidence that the claims hold.
-
-A derivation states its steps one by one: the expressions before and after, and the claim that relates them.
-"""
+"""Record of a derivation: steps with their claims, and the evidence that the claims hold."""
 
 from __future__ import annotations
 
@@ -16,14 +13,13 @@ from types import MappingProxyType
 import numpy as np
 from sympy import Expr
 
-from ..checks import check_fields, checked_arguments, checked_whole_number, counted
+from .._compat import threads_for
+from ..checks import checked_instance, checked_whole_number, counted
 from ..symbolic import Block, Heading, Text, latex
 from ..symbolic.documents.display import DisplayMixin
 from ..symbolic.documents.document import Folded, Items, Table
-from ..threads import threads_for
-from .claims import Claim, Equal, EqualUpToConstant, Show
+from .claims import Claim, Equal, EqualUpToConstant, Show, random_values
 from .field import FUNCTION, PRIME, NotRational, Point, SingularPoint
-from .sampling import random_values
 
 # Number of points to try. At some, a denominator may vanish.
 _ATTEMPTS = 3
@@ -36,10 +32,8 @@ class Step(DisplayMixin):
     """One step of a derivation, from `before` to `after`.
 
     - `rule`: name of the step.
-    - `before`: the expression from which the step starts.
-    - `after`: the expression at which it arrives.
     - `claim`: the relation between `before` and `after`.
-    - `equations`: the number of the corresponding equation in the paper.
+    - `equations`: number of the equation in the paper.
     - `assumptions`: limits that were taken and the conditions for them, in words.
     - `definitions`: symbols that the step introduces, with their values.
     - `section`: the part of the derivation to which the step belongs.
@@ -55,16 +49,12 @@ class Step(DisplayMixin):
     section: str = ""
 
     def __post_init__(self):
-        check_fields(self)
+        for name, kind in (("before", Expr), ("after", Expr), ("claim", Claim)):
+            checked_instance(name, getattr(self, name), kind)
 
     def _view(self):
-        yield replace(_step_block(self, None), is_open=True)
+        yield replace(_step_block(self), is_open=True)
 
-    def _repr_latex_(self) -> str:
-        formula = self.claim.statement(latex(self.before), latex(self.after), latex)
-        return rf"$\displaystyle {formula.left} {formula.relation} {formula.right}$"
-
-    @checked_arguments
     def error(self, sizes: Mapping[Expr, int], rng: np.random.Generator) -> float:
         """Return the error of the claim at random values of its symbols, in units of its tolerance.
 
@@ -72,9 +62,6 @@ class Step(DisplayMixin):
             sizes: a whole number for every symbolic size.
             rng: random number generator.
         """
-        return self._error(sizes, rng)
-
-    def _error(self, sizes, rng):
         for _ in range(_DRAWS):
             values = random_values(self.claim.expressions(self.before, self.after), sizes, rng)
             with np.errstate(invalid="ignore", divide="ignore"):
@@ -86,48 +73,29 @@ class Step(DisplayMixin):
 
 @dataclass
 class Recorder:
-    """A derivation in progress.
-
-    - `steps`: the steps so far.
-    - `section`, `equations`, `assumptions`: fields of `Step` for the next steps.
-    """
+    """A derivation in progress: its `steps` so far, and fields of `Step` for the next ones."""
 
     steps: list[Step] = field(default_factory=list)
     section: str = ""
     equations: str = ""
     assumptions: tuple[str, ...] = ()
 
-    def __post_init__(self):
-        check_fields(self)
-
     def say(self, rule: str, before: Expr, after: Expr, claim: Claim, **record) -> Expr:
-        """State that `claim` holds between `before` and `after`, append this step, and return `after`.
-
-        Equal sides of a claim of equality are no step, and are not recorded.
-
-        Args:
-            rule: name of the step.
-            before: the expression from which the step starts.
-            after: the expression at which it arrives.
-            claim: the relation between the two.
-            **record: fields of `Step` that replace the recorder's fields.
-        """
+        """Append a step with these fields, and return `after`. Equal sides of a claim of equality are no step."""
         if not (isinstance(claim, (Equal, EqualUpToConstant)) and before == after):
             kept = {"section": self.section, "equations": self.equations, "assumptions": self.assumptions}
             self.steps.append(Step(rule, before, after, claim, **(kept | record)))
         return after
 
 
-@dataclass(frozen=True, repr=False)
-class Evidence(DisplayMixin):
-    """The result of the check of one step's claim.
+@dataclass(frozen=True)
+class Evidence:
+    """Result of the check of a step.
 
-    - `step`: the step.
-    - `error`: largest error over the trials up to the first failure, in units of the claim's tolerance.
-    - `reason`: why the claim could not be evaluated, or is false despite its small error. The error is then infinite.
-    - `chance`: bound on the probability that a false claim would have passed, if the claim was checked in exact
-      arithmetic at random points. None for checks that are only numeric.
-    - `numeric`: why the check was only numeric.
+    - `error`: largest error over the trials, in units of the claim's tolerance.
+    - `reason`: why the error is infinite: the claim could not be evaluated, or is false despite a small error.
+    - `chance`: bound on the probability that a false claim would have passed in exact arithmetic at random points.
+    - `numeric`: why the check was only numeric. Then `chance` is None.
     """
 
     step: Step
@@ -138,17 +106,12 @@ class Evidence(DisplayMixin):
 
     @property
     def holds(self) -> bool:
-        """True if the error is within the claim's tolerance."""
         return bool(self.error <= 1)
 
     @property
     def proved(self) -> bool:
-        """True if the claim passed in exact arithmetic, so it holds at the sizes of the trials, up to `chance`."""
+        """True if the claim holds in exact arithmetic at the sizes of the trials, up to `chance`."""
         return self.holds and self.chance is not None
-
-    def _view(self):
-        yield replace(_step_block(self.step, None, evidence=self), is_open=True)
-        yield Text(_remark(self))
 
     def __str__(self):
         verdict = "holds" if self.holds else "FAILS"
@@ -160,96 +123,56 @@ class Evidence(DisplayMixin):
 
 
 @dataclass(frozen=True, repr=False)
-class Verification(DisplayMixin):
+class Verification:
     """Evidence for every step of a derivation."""
 
     evidence: tuple[Evidence, ...]
 
     @property
     def holds(self) -> bool:
-        """True if every step holds."""
         return all(item.holds for item in self.evidence)
 
     @property
     def failures(self) -> tuple[Evidence, ...]:
-        """Evidence of the steps that do not hold."""
         return tuple(item for item in self.evidence if not item.holds)
 
     @property
     def proved(self) -> tuple[Evidence, ...]:
-        """Evidence of the steps that passed in exact arithmetic, at the sizes of the trials."""
         return tuple(item for item in self.evidence if item.proved)
 
     @property
     def chance(self) -> float:
-        """Largest bound on the probability that a false step among those in `proved` would have passed."""
+        """Largest bound on the probability that a false step would have been proved."""
         return max((item.chance for item in self.proved), default=0.0)
 
-    def _view(self):
-        yield from verification_blocks(self)
-        yield from (_step_block(item.step, None, evidence=item) for item in self.failures)
+    def __repr__(self):
+        failed, proved = len(self.failures), len(self.proved)
+        verdict = f"{counted(len(self.evidence), 'step')}, {failed or 'none'} failed"
+        if proved and not failed:
+            verdict += f", {proved} of them proved at the sizes tried, {_chance(self.chance)}"
+        return verdict
 
     def __str__(self):
         lines = [f"{number:3d}  {item}" for number, item in enumerate(self.evidence, 1)]
-        failed, proved = len(self.failures), len(self.proved)
-        verdict = f"{counted(len(lines), 'step')}, {failed or 'none'} failed"
-        if proved and not failed:
-            verdict += f", {proved} of them proved at the sizes tried, with an error probability of at most "
-            verdict += written(self.chance)
-        return "\n".join([*lines, verdict])
+        return "\n".join([*lines, repr(self)])
 
 
 @dataclass(frozen=True, repr=False)
 class Derivation(DisplayMixin):
-    """The steps of a derivation.
-
-    - `steps`: the steps in order.
-    - `sizes`: for each trial of `verify`, a whole number for every symbolic size.
-    """
+    """The steps of a derivation, and `sizes`: for each trial of `verify`, a whole number for every symbolic size."""
 
     steps: tuple[Step, ...]
     sizes: tuple[Mapping[Expr, int], ...]
 
-    def __post_init__(self):
-        check_fields(self)
-
     def verify(self, seed: int = 0) -> Verification:
-        """Check every step's claim at random numbers for every set of sizes. Identities are also checked exactly."""
-        return Verification(tuple(self.evidence(seed)))
-
-    def evidence(self, seed: int = 0) -> Iterator[Evidence]:
-        """Yield the results of `verify` step by step. Each step is checked on demand."""
-        seed = checked_whole_number("seed", seed, least=0)
-        points = random_points(self.sizes, seed)
-        return (self._evidence(step, seed, points) for step in self.steps)
-
-    @threads_for(0)  # The matrices of a check have few rows.
-    def _evidence(self, step: Step, seed: int, points: Sequence[Sequence[Point]]) -> Evidence:
-        largest = 0.0
-        for trial, sizes in enumerate(self.sizes):
-            try:
-                error = step._error(sizes, np.random.default_rng([seed, trial]))
-            except ValueError as mistake:  # a determinant or factor does not exist, or shapes do not fit
-                return Evidence(step, float("inf"), str(mistake))
-            if np.isnan(error):
-                return Evidence(step, float("inf"), "not a number")
-            largest = max(largest, error)
-            if largest > 1:
-                return Evidence(step, largest)
-        try:
-            chance = chance_of_mistake(step, points)
-        except NotRational as found:
-            return Evidence(step, largest, numeric=str(found))
-        if chance is None:
-            told = f"false in exact arithmetic, though its error on numbers is {largest:.1e} of what is tolerated"
-            return Evidence(step, float("inf"), told)
-        return Evidence(step, largest, chance=chance)
+        """Check every claim at random numbers for all sizes. Identities are also checked exactly."""
+        points = random_points(self.sizes, checked_whole_number("seed", seed, least=0))
+        return Verification(tuple(_evidence(step, self.sizes, seed, points) for step in self.steps))
 
     def _view(self):
         yield Heading(f"Derivation of {counted(len(self.steps), 'step')}", 1)
         rows = ((section or "steps", str(len(steps))) for section, steps in self.sections())
         yield Table(tuple(rows), ("section", "steps"))
-        yield Text("Check every step: `derivation.verify()`.")
         yield Folded("Every step: `derivation.steps`", tuple(derivation_blocks(self)))
 
     def sections(self) -> Iterator[tuple[str, Sequence[Step]]]:
@@ -258,17 +181,35 @@ class Derivation(DisplayMixin):
         return ((name, [step for step in self.steps if step.section == name]) for name in names)
 
 
+@threads_for(0)  # The matrices of a check have few rows.
+def _evidence(step: Step, all_sizes, seed: int, points: Sequence[Sequence[Point]]) -> Evidence:
+    largest = 0.0
+    for trial, sizes in enumerate(all_sizes):
+        try:
+            error = step.error(sizes, np.random.default_rng([seed, trial]))
+        except ValueError as mistake:  # a determinant or factor does not exist, or shapes do not fit
+            return Evidence(step, float("inf"), str(mistake))
+        if np.isnan(error):
+            return Evidence(step, float("inf"), "not a number")
+        largest = max(largest, error)
+        if largest > 1:
+            return Evidence(step, largest)
+    try:
+        chance = chance_of_mistake(step, points)
+    except NotRational as found:
+        return Evidence(step, largest, numeric=str(found))
+    if chance is None:
+        return Evidence(step, float("inf"), f"false in exact arithmetic; error on numbers {largest:.1e} tolerances")
+    return Evidence(step, largest, chance=chance)
+
+
 def random_points(sizes: Sequence[Mapping[Expr, int]], seed: int) -> list[list[Point]]:
-    """Return random points for several sets of sizes, which all steps of a derivation share."""
-    attempts = range(_ATTEMPTS)
-    return [[Point(each, f"{seed}, {trial}, {attempt}") for attempt in attempts] for trial, each in enumerate(sizes)]
+    """Return random points for each set of sizes, which all steps of a derivation share."""
+    return [[Point(each, f"{seed}, {trial}, {i}") for i in range(_ATTEMPTS)] for trial, each in enumerate(sizes)]
 
 
 def chance_of_mistake(step: Step, points: Sequence[Sequence[Point]]) -> float | None:
-    """Bound the probability that a false claim holds at these points, or return None if the claim does not hold.
-
-    Raises `NotRational` with the reason if the claim cannot be checked exactly.
-    """
+    """Bound the probability that a false claim holds at these points. Return None if the claim does not hold."""
     degree = 0
     for attempts in points:
         for point in attempts:
@@ -284,11 +225,11 @@ def chance_of_mistake(step: Step, points: Sequence[Sequence[Point]]) -> float | 
             if has_function:
                 raise NotRational("a property of the functions in it")
             return None
-        # Bound the probability, times the prime, that different arguments of a function coincide at this point.
+        # Bound the probability, times the prime, that different arguments of a function coincide.
         count = len(point.results) if has_function else 0
         collisions = count * (count - 1) // 2 * max(point.degrees, default=0)
         degree = max(degree, max([1, *(residual.above for residual in found)]) + collisions)
-    # A false claim is false for at least one set of sizes. To pass, it must hold by chance at one of the points there.
+    # A false claim is false for at least one set of sizes. It may hold by chance at one of the points there.
     return _ATTEMPTS * degree / PRIME
 
 
@@ -298,7 +239,10 @@ def written(chance: float) -> str:
     return f"{text:.0e}".replace("e-0", "e-")
 
 
-@checked_arguments
+def _chance(chance: float) -> str:
+    return f"with an error probability of at most {written(chance)}"
+
+
 def derivation_blocks(
     derivation: Derivation,
     names: Mapping[Expr, str] = MappingProxyType({}),
@@ -310,25 +254,24 @@ def derivation_blocks(
     Args:
         derivation: the derivation.
         names: LaTeX names of symbols, as in `symbolic.latex`.
-        level: level of the headings of sections, 1 to 6.
-        verification: result of `derivation.verify()`. Each step then also has the method and error of its check.
+        level: level of the headings of sections.
+        verification: result of `derivation.verify()`, to show the method and error of each check.
 
     Raises:
         ValueError: `verification` belongs to another derivation.
     """
     if verification is not None and [item.step for item in verification.evidence] != list(derivation.steps):
         raise ValueError("verification must belong to derivation, but their steps differ")
-    checked_whole_number("level", level, least=1, most=6)
+    evidence = {} if verification is None else {id(item.step): item for item in verification.evidence}
     show, numbers = partial(latex, symbol_names=names), itertools.count(1)
     for section, steps in derivation.sections():
         if section:
             yield Heading(section, level)
         for step in steps:
-            found = () if verification is None else (item for item in verification.evidence if item.step is step)
-            yield _step_block(step, next(numbers), show, next(iter(found), None))
+            yield _step_block(step, next(numbers), show, evidence.get(id(step)))
 
 
-def _step_block(step: Step, number: int | None, show: Show = latex, evidence: Evidence | None = None) -> Folded:
+def _step_block(step: Step, number: int | None = None, show: Show = latex, evidence: Evidence | None = None) -> Folded:
     word = "Eqs." if {",", "-"} & set(step.equations) else "Eq."
     equations = f", {word} ({step.equations})" if step.equations else ""
     assumptions = f" Assumes: {'; '.join(step.assumptions)}." if step.assumptions else ""
@@ -349,29 +292,21 @@ def _remark(evidence: Evidence) -> str:
     error = evidence.error * evidence.step.claim.tolerance
     checked = f"{verdict}: error {error:.1e}, by {_how_checked(evidence.step.claim)}."
     if evidence.proved:
-        return f"{checked} Proved at these sizes, with an error probability of at most {written(evidence.chance)}."
+        return f"{checked} Proved at these sizes, {_chance(evidence.chance)}."
     return f"{checked} On numbers only: {evidence.numeric}." if evidence.numeric else checked
 
 
-@checked_arguments
 def verification_blocks(verification: Verification) -> Iterator[Block]:
     """Summarise the checks in one line per kind of claim, with the number of claims that passed exactly."""
     kinds = Counter(_how_checked(item.step.claim) for item in verification.evidence)
     proved = Counter(_how_checked(item.step.claim) for item in verification.proved)
-    lines = []
-    for how, count in kinds.items():
-        some = f"; {proved[how]} of them proved" if proved[how] else ""
-        lines.append(f"{count} by {how}{'; proved' if proved[how] == count else some}")
     verdict = "all hold" if verification.holds else f"**{len(verification.failures)} FAIL**"
-    exact = ""
-    if verification.proved:
-        exact = (
-            f" {len(verification.proved)} of them are identities and are proved at the sizes tried, by exact "
-            "arithmetic at random points of a prime field. A false identity would have passed with a probability of "
-            f"at most {written(verification.chance)}."
-        )
-    yield Text(f"{len(verification.evidence)} steps were checked on random numbers, and {verdict}.{exact} By kind:")
-    yield Items(tuple(lines))
+    yield Text(
+        f"{len(verification.evidence)} steps were checked on random numbers, and {verdict}. {len(verification.proved)} "
+        "of them are identities and are proved at the sizes tried, by exact arithmetic at random points of a prime "
+        f"field, {_chance(verification.chance)}. By kind:"
+    )
+    yield Items(tuple(f"{count} by {how}; {proved[how]} proved" for how, count in kinds.items()))
 
 
 def _how_checked(claim: Claim) -> str:

@@ -23,10 +23,10 @@ from jax.typing import ArrayLike
 from jaxtyping import Array, Float, Int
 
 from .. import dynamics
+from .._compat import require_float64
+from .._jit import usual_settings
 from ..checks import checked_array, checked_choice, checked_instance, checked_whole_number, is_traced, numeric_array
 from ..codegen import CompiledFunction, compile_expressions
-from ..precision import require_float64
-from ..settings import usual_settings
 from ..symbolic.documents.display import DisplayMixin
 from ..symbolic.documents.document import Block, Table
 from ..symbolic.documents.values import brief

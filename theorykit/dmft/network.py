@@ -20,8 +20,8 @@ import jax.numpy as jnp
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float, PRNGKeyArray
 
+from .._jit import usual_settings
 from ..checks import checked_instance, checked_whole_number, is_traced
-from ..settings import usual_settings
 from .map import (
     OUTPUT,
     STATES,

@@ -20,6 +20,8 @@ import optimistix as optx
 import xarray as xr
 from jaxtyping import Array, Complex, Float
 
+from .._compat import require_float64
+from .._jit import jit
 from ..checks import (
     Count,
     Index,
@@ -32,10 +34,8 @@ from ..checks import (
     first_line,
     refuse_traced,
 )
-from ..compilation import jit
 from ..curve import BRANCH_POINT, FOLD, System, trace
 from ..curve.system import Unknowns, corrected
-from ..precision import require_float64
 from ..symbolic.documents.display import DisplayMixin
 from ..symbolic.documents.document import Block, Table, Text
 from ..symbolic.documents.values import brief

@@ -20,9 +20,9 @@ import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float, PyTree, Shaped
 
+from .._compat import require_float64
+from .._jit import jit
 from ..checks import checked_whole_number, is_traced, real_array
-from ..compilation import jit
-from ..precision import require_float64
 from ..symbolic.documents.display import DisplayMixin
 from ..symbolic.documents.document import Block, Table
 from ..symbolic.documents.values import brief

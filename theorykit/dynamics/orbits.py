@@ -17,10 +17,10 @@ import xarray as xr
 from jaxtyping import Array, PyTree
 
 from .. import store
+from .._compat import require_float64
+from .._jit import usual_settings
 from ..checks import checked_whole_number
-from ..precision import require_float64
 from ..progress import Progress
-from ..settings import usual_settings
 from . import exponents as lyapunov
 from .exponents import Step
 

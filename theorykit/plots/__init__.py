@@ -2,7 +2,7 @@
 
 import lazy_loader
 
-from ..extras import needed
+from .._compat import needed
 
 needed("matplotlib", "theorykit.plots")
 

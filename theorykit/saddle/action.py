@@ -21,6 +21,8 @@ import scipy
 from jaxtyping import Array, Float
 from sympy import Add, Expr, Interval, MatrixSymbol, S, Symbol
 
+from .._compat import require_float64
+from .._jit import jit
 from ..checks import (
     Scalar,
     by_name,
@@ -37,9 +39,7 @@ from ..checks import (
 from ..codegen import CompiledFunction, compile_expressions
 from ..codegen.compiled import bound_sizes, check_covered
 from ..codegen.rounding import rounding_effects
-from ..compilation import jit
 from ..derivation import Derivation, solving
-from ..precision import require_float64
 from ..symbolic import Block, Equation, GaussianAverage, Heading, Text, as_markdown, gradient, latex, with_nodes
 from ..symbolic.averages import ADAPTIVE, MOST_NODES, bounded
 from ..symbolic.by_parts import in_standard_form

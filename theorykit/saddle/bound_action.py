@@ -12,6 +12,8 @@ import numpy as np
 from jaxtyping import Array, Bool, Float
 from sympy import Expr, MatrixSymbol
 
+from .._compat import require_float64
+from .._jit import jit
 from ..checks import (
     Requirement,
     array_module,
@@ -24,8 +26,6 @@ from ..checks import (
     require,
     shown,
 )
-from ..compilation import jit
-from ..precision import require_float64
 from .action import Action, indefinite, named, shapes_of
 from .domains import AbstractDomain, Real, Symmetric, as_declared
 from .problem import AbstractSaddleProblem, Coordinates, Expansion, Point

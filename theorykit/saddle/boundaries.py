@@ -27,7 +27,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from ..compilation import jit
+from .._jit import jit
 from ..curve import System
 from .action import Action
 from .bound_action import BEYOND, BoundAction, Values, bind, place_of

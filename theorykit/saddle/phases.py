@@ -14,8 +14,8 @@ import xarray as xr
 from scipy.optimize import brentq
 from sympy import Expr
 
+from .._jit import jit
 from ..checks import Count, Index, by_name, checked_arguments, counted, refuse_traced
-from ..compilation import jit
 from ..curve import BRANCH_POINT, FOLD, trace
 from ..curve.system import Place, corrected, seen_at, slope_at
 from ..curve.tracing import checked_bounds

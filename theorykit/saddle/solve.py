@@ -15,9 +15,9 @@ import numpy as np
 import optimistix as optx
 from jaxtyping import Array, Bool, Float, Int
 
+from .._jit import jit
 from ..checks import Count, Index, checked_arguments, checked_number, is_traced, on_host, shown
 from ..codegen import average_errors
-from ..compilation import jit
 from ..progress import Progress
 from .action import Action
 from .bound_action import BEYOND, BoundAction, Values, bind, initial_coordinates

@@ -19,9 +19,9 @@ import numpy as np
 import xarray as xr
 
 from .. import atomic_files
+from .._compat import needed
 from ..atomic_files import mark, refuse_to_overwrite
 from ..checks import checked_instance, checked_path, checked_sequence
-from ..extras import needed
 from ..symbolic import Block, as_latex, as_markdown
 
 _ENGINE = "h5netcdf"

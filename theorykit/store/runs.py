@@ -21,9 +21,8 @@ import numpy as np
 import xarray as xr
 
 from .. import atomic_files
+from .._compat import needed, require_float64
 from ..checks import shown
-from ..extras import needed
-from ..precision import require_float64
 from ..workers import Workers, run_tasks
 from .description import UNKNOWN, describe
 from .files import read, write

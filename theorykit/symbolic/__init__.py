@@ -21,11 +21,7 @@ from .documents.rendering import latex
 from .envelopes import moreau, proximal
 from .functions import log_cosh, log_normal_cdf
 from .gaussian_table import gaussian_average
-from .matrix_functions import (
-    assume_positive_definite,
-    entrywise,
-    sum_of_entries,
-)
+from .matrix_functions import assume_positive_definite, entrywise, sum_of_entries
 from .numeric import numeric_function
 
 __all__ = [

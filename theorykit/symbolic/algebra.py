@@ -1,7 +1,6 @@
 """Algebra of matrix expressions: distribute products, and bring traces and log-determinants to a normal form.
 
-SymPy's own simplifiers expand determinants of Kronecker products and cannot take partial traces. This module implements
-the identities that a theory of random weights needs. They hold for matrices of any size.
+SymPy's own simplifiers expand determinants of Kronecker products and cannot take partial traces.
 """
 
 from collections import defaultdict
@@ -12,7 +11,6 @@ import sympy as sp
 from sympy.matrices.expressions.blockmatrix import BlockDiagMatrix
 from sympy.matrices.expressions.matexpr import MatrixExpr
 
-from ..checks import checked_matrices, checked_matrix, checked_scalar
 from .atoms import (
     LogDet,
     PartialTrace,
@@ -20,17 +18,16 @@ from .atoms import (
     SideBySide,
     SquareRoot,
     Stacked,
+    checked_matrices,
+    checked_matrix,
+    checked_scalar,
     hold,
     matrix_scalars,
     principal_block,
     split_coefficient,
 )
 from .averages import GaussianAverage
-from .matrix_functions import (
-    AssumedPositiveDefinite,
-    assume_positive_definite,
-    coefficient_and_factors,
-)
+from .matrix_functions import AssumedPositiveDefinite, assume_positive_definite, coefficient_and_factors
 
 Factors = tuple[MatrixExpr, ...]
 """Factors of a product of matrices, in order."""
@@ -56,10 +53,9 @@ def kronecker(left: MatrixExpr, right: MatrixExpr) -> MatrixExpr:
 
 @lru_cache(maxsize=4096)
 def matrix_terms(expression: MatrixExpr) -> tuple[tuple[sp.Expr, Factors], ...]:
-    """Expand `expression` into a sum of products and collect like terms.
+    """Expand a matrix into a sum of products, pairs of a scalar and factors that are no sums. Collect like terms.
 
-    Each term is a pair (scalar coefficient, factors), in which no factor is a sum. Identities are left out, and a
-    matrix cancels its neighbouring inverse. An empty product is the identity.
+    A matrix cancels its neighbouring inverse. An empty product is the identity.
     """
     gathered: dict[Factors, sp.Expr] = defaultdict(lambda: sp.S.Zero)
     for coefficient, factors in _products(expression):
@@ -157,11 +153,7 @@ def square_root(matrix: MatrixExpr) -> MatrixExpr:
 
 
 def fold_asinh(expression: sp.Expr) -> sp.Expr:
-    """Rewrite r exp(-asinh x) as -r x + sqrt((r x)^2 + r^2).
-
-    The result is easier to read, but loses digits by cancellation for large x. Arguments of roots are assumed to be
-    non-negative.
-    """
+    """Rewrite r exp(-asinh x) as sqrt((r x)^2 + r^2) - r x for display. It loses digits by cancellation for large x."""
     small = [factor for factor in sp.Mul.make_args(expression) if isinstance(factor, sp.exp)]
     if len(small) != 1 or not isinstance(-small[0].exp, sp.asinh):
         return expression

@@ -1,36 +1,72 @@
 """Atoms: the few expressions that a theory of random weights needs and that SymPy lacks.
 
-All atoms are ordinary SymPy expressions: immutable, hashable, and open to substitution. SymPy's own nodes (`MatMul`,
-`Inverse`, `KroneckerProduct`, `BlockMatrix`, ...) are used where they exist.
+All atoms are SymPy expressions: immutable, hashable, and open to substitution. An atom has the methods `value(at)`, its
+value in the algebra of `at`; `pullback(cotangent)`, pairs of an argument and its part of the gradient; `is_definite`, a
+proof that it is positive definite if the matrices are for which `proof` succeeds; and `_latex(printer)`.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from itertools import chain, count
 from operator import add, mul
+from typing import Any
 
 import sympy as sp
 from sympy.matrices.expressions.blockmatrix import BlockDiagMatrix, BlockMatrix
 from sympy.matrices.expressions.diagonal import DiagMatrix
 from sympy.matrices.expressions.matexpr import MatrixExpr
 
-from ..checks import (
-    Column,
-    Size,
-    SquareMatrix,
-    are_equal_sizes,
-    checked_arguments,
-    checked_column,
-    checked_expression,
-    checked_matrix,
-    checked_size,
-    checked_sizes,
-    checked_square,
-    checked_whole_number,
-)
+from ..checks import checked_instance, checked_sequence, checked_whole_number, shown
 from .notation import PRODUCT, SCALAR, enclosed, operand, operator
+
+
+def checked_expression(name: str, value: Any) -> sp.Expr:
+    """Require an expression. A finite Python number becomes a SymPy number."""
+    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    if is_number and -math.inf < value < math.inf:
+        return sp.sympify(value)
+    return checked_instance(name, value, sp.Expr)
+
+
+def checked_scalar(name: str, value: Any) -> sp.Expr:
+    """Require a scalar. A product of matrices with one entry, such as x^T K x, becomes its trace."""
+    value = checked_expression(name, value)
+    if value.is_Matrix and value.shape != (1, 1):
+        raise ValueError(f"{name} must be a scalar expression, got one of shape {value.shape}")
+    return sp.Trace(value) if value.is_Matrix else value
+
+
+def checked_matrix(name: str, value: Any) -> MatrixExpr:
+    return checked_instance(name, value, MatrixExpr, "a SymPy matrix expression")
+
+
+def checked_square(name: str, value: Any) -> MatrixExpr:
+    if not are_equal_sizes(*checked_matrix(name, value).shape):
+        raise ValueError(f"{name} must be a square matrix expression, got {shown(value)} of shape {value.shape}")
+    return value
+
+
+def checked_matrices(name: str, values: Any) -> tuple[MatrixExpr, ...]:
+    values = checked_sequence(name, values, "matrix expressions")
+    if not values:
+        raise ValueError(f"{name} must have at least one matrix expression, got none")
+    return tuple(checked_matrix(f"{name}[{i}]", each) for i, each in enumerate(values))
+
+
+def checked_size(name: str, value: Any) -> sp.Expr:
+    """Require a positive integer, or an expression that may be one."""
+    size = checked_scalar(name, value)
+    if size.is_integer is False or size.is_positive is False:
+        raise ValueError(f"{name} must be a whole number above zero, got {shown(value)}")
+    return size
+
+
+def are_equal_sizes(size: sp.Expr, other: sp.Expr) -> bool:
+    """Return whether two sizes are equal, however their products are written."""
+    return size == other or sp.expand(size - other) == 0
 
 
 class SymmetricSymbol(sp.MatrixSymbol):
@@ -43,33 +79,27 @@ class SymmetricSymbol(sp.MatrixSymbol):
 class PositiveSemidefiniteSymbol(SymmetricSymbol):
     """Named symmetric positive semidefinite matrix."""
 
-    def is_semidefinite(self, proof):
-        """By declaration."""
-        return True
+    is_semidefinite = True
 
 
 class PositiveDefiniteSymbol(PositiveSemidefiniteSymbol):
     """Named symmetric positive definite matrix, which has a Cholesky factor."""
 
     def is_definite(self, proof):
-        """By declaration."""
         return True
 
 
-@checked_arguments
-def symmetric(name: str, size: Size) -> SymmetricSymbol:
+def symmetric(name: str, size: sp.Expr | int) -> SymmetricSymbol:
     """Return a symmetric `size x size` matrix symbol that may be indefinite."""
     return SymmetricSymbol(name, size, size)
 
 
-@checked_arguments
-def positive_definite(name: str, size: Size) -> PositiveDefiniteSymbol:
+def positive_definite(name: str, size: sp.Expr | int) -> PositiveDefiniteSymbol:
     """Return a symmetric positive definite `size x size` matrix symbol."""
     return PositiveDefiniteSymbol(name, size, size)
 
 
-@checked_arguments
-def positive_semidefinite(name: str, size: Size) -> PositiveSemidefiniteSymbol:
+def positive_semidefinite(name: str, size: sp.Expr | int) -> PositiveSemidefiniteSymbol:
     """Return a symmetric positive semidefinite `size x size` matrix symbol."""
     return PositiveSemidefiniteSymbol(name, size, size)
 
@@ -77,8 +107,7 @@ def positive_semidefinite(name: str, size: Size) -> PositiveSemidefiniteSymbol:
 class BoundVariable(sp.Symbol):
     """Real variable that has no meaning outside the expression that binds it.
 
-    It never equals a symbol created elsewhere, even one of the same name. A symbol that is substituted into an
-    expression is therefore never confused with the bound variable.
+    It never equals a symbol created elsewhere, even one of the same name.
     """
 
     def __new__(cls, name, **assumptions):
@@ -135,8 +164,7 @@ def check_matrices_are_fixed(expression: sp.Expr) -> None:
     for node in matrix_scalars(expression):
         for variable in bound_outside(node):
             raise NotImplementedError(
-                f"{node} contains a matrix that depends on {variable}, the variable of an average or of a function; "
-                "only matrices that do not depend on the variable are supported there"
+                f"{node} contains a matrix that depends on {variable}, the variable of an average or of a function"
             )
 
 
@@ -149,7 +177,7 @@ def bound_outside(expression: sp.Expr) -> list[BoundVariable]:
 class LogDet(sp.Expr):
     """log det of a positive definite matrix, kept unexpanded.
 
-    SymPy expands the determinant of a Kronecker product into a power, which overflows. This atom is not expanded.
+    SymPy expands the determinant of a Kronecker product into a power, which overflows.
     """
 
     is_commutative = True
@@ -157,11 +185,9 @@ class LogDet(sp.Expr):
     matrix = property(lambda self: self.args[0])
 
     def value(self, at):
-        """Evaluate with the factorisation of the algebra."""
         return at.algebra.log_det(self.matrix, at)
 
     def pullback(self, cotangent):
-        """Return the gradient: the inverse of the matrix."""
         return [(self.matrix, cotangent * sp.Inverse(self.matrix).T)]
 
     precedence = SCALAR
@@ -189,18 +215,16 @@ class _PartOfTwo(FunctionOfMatrix):
     sizes = property(lambda self: self.args[1])
 
     def __new__(cls, matrix, sizes, part):
-        matrix, sizes = checked_matrix("matrix", matrix), sp.Tuple(*checked_sizes(cls.names[0], sizes))
+        checked_matrix("matrix", matrix)
+        sizes = checked_sequence(cls.names[0], sizes, "sizes", length=2)
+        sizes = sp.Tuple(*(checked_size(f"{cls.names[0]}[{i}]", size) for i, size in enumerate(sizes)))
         part = checked_whole_number(cls.names[1], part, least=0, most=1)
         size = sp.expand(cls.whole(*sizes))
         if tuple(map(sp.expand, matrix.shape)) != (size, size):
-            raise ValueError(
-                f"{cls.__name__} of sizes {sizes} needs a {size} x {size} matrix, but {matrix} is {matrix.shape[0]} x "
-                f"{matrix.shape[1]}"
-            )
+            raise ValueError(f"{cls.__name__} of sizes {sizes} needs a {size} x {size} matrix, got {matrix.shape}")
         return MatrixExpr.__new__(cls, matrix, sizes, sp.Integer(part))
 
     def is_definite(self, proof):
-        """Follow the matrix."""
         return proof(self.matrix)
 
 
@@ -221,14 +245,12 @@ class PartialTrace(_PartOfTwo):
         return PartialTrace(self.matrix.T, self.dimensions, self.args[2])
 
     def value(self, at):
-        """Sum over the indices of one factor."""
         outer, inner = map(at.size, self.dimensions)
         matrix = at(self.matrix)
         blocks = at.xp.reshape(matrix, (*matrix.shape[:-2], outer, inner, outer, inner))
         return at.xp.einsum("...hahb->...ab" if self.traced == 0 else "...aibi->...ab", blocks)
 
     def pullback(self, cotangent):
-        """Return the gradient, a Kronecker product. SymPy simplifies it only with the coefficient in front."""
         coefficient, rest = split_coefficient(cotangent.doit())
         identity = sp.Identity(self.traced_dimension)
         pair = (identity, rest) if self.traced == 0 else (rest, identity)
@@ -251,13 +273,11 @@ class PrincipalBlock(_PartOfTwo):
         return principal_block(self.matrix.T, self.sizes, self.index)
 
     def value(self, at):
-        """Take the rows and columns of the block."""
         split = at.size(self.sizes[0])
         kept = slice(None, split) if self.index == 0 else slice(split, None)
         return at(self.matrix)[..., kept, kept]
 
     def pullback(self, cotangent):
-        """Return the gradient, which is zero in the other block."""
         return [(self.matrix, embed(cotangent, self.sizes, self.index))]
 
     def _latex(self, printer):
@@ -273,7 +293,6 @@ class Diagonal(FunctionOfMatrix):
         return self.matrix[i, i]
 
     def value(self, at):
-        """Take the diagonal."""
         return at.xp.diagonal(at(self.matrix), 0, -2, -1)[..., None]
 
     def _latex(self, printer):
@@ -287,11 +306,9 @@ class SquareRoot(FunctionOfMatrix):
         return self
 
     def value(self, at):
-        """Evaluate with the decomposition of the algebra."""
         return at.algebra.square_root(self.matrix, at)
 
     def is_definite(self, proof):
-        """Follow the matrix."""
         return proof(self.matrix)
 
     def _latex(self, printer):
@@ -299,25 +316,23 @@ class SquareRoot(FunctionOfMatrix):
 
 
 class Softmax(FunctionOfMatrix):
-    """exp(x_i) / sum_j exp(x_j) of a column x, kept unexpanded because the exponentials alone overflow.
-
-    The softmax is zero where x is minus infinity.
-    """
+    """exp(x_i) / sum_j exp(x_j) of a column x. It is zero where x is minus infinity."""
 
     column = property(lambda self: self.args[0])
 
     def __new__(cls, column):
-        return MatrixExpr.__new__(cls, checked_column("column", column))
+        if checked_matrix("column", column).shape[1] != 1:
+            raise ValueError(f"column must have one column, got {shown(column)} of shape {column.shape}")
+        return MatrixExpr.__new__(cls, column)
 
     def value(self, at):
-        """Subtract the largest entry first. The result does not depend on it, so neither do derivatives."""
+        # The result does not depend on the largest entry, so neither do derivatives.
         column = at(self.column)
         largest = at.algebra.stop_gradient(at.xp.max(column, axis=-2, keepdims=True))
         weights = at.xp.exp(column - largest)
         return weights / at.xp.sum(weights, axis=-2, keepdims=True)
 
     def pullback(self, cotangent):
-        """Return the gradient by the Jacobian diag(p) - p p^T, which is symmetric."""
         return [(self.column, DiagMatrix(self) * cotangent - self * (self.T * cotangent))]
 
     def _latex(self, printer):
@@ -339,18 +354,15 @@ class _Regrouped(FunctionOfMatrix):
 
     @property
     def shape(self):
-        """Return the shape, with k times the rows or the columns."""
         shape = list(self.matrix.shape)
         shape[self.joined] = sp.expand(shape[self.joined] * self.blocks)
         shape[self.split] = _divide(shape[self.split], self.blocks)
         return tuple(shape)
 
     def value(self, at):
-        """Rearrange the blocks."""
         return at.algebra.joined(at.xp.split(at(self.matrix), at.size(self.blocks), axis=self.split), self.joined)
 
     def pullback(self, cotangent):
-        """Return the gradient, rearranged back."""
         return [(self.matrix, (SideBySide if type(self) is Stacked else Stacked)(cotangent, self.blocks))]
 
     precedence = PRODUCT
@@ -432,9 +444,9 @@ def split_coefficient(matrix: MatrixExpr) -> tuple[sp.Expr, MatrixExpr]:
     return sp.Integer(1), matrix
 
 
-@checked_arguments
-def quadratic_form(vector: Column, matrix: SquareMatrix) -> sp.Expr:
+def quadratic_form(vector: MatrixExpr, matrix: MatrixExpr) -> sp.Expr:
     """Return the scalar `vector^T matrix vector`, for a column `vector`, as the trace of a 1 x 1 product."""
-    if not are_equal_sizes(matrix.shape[0], vector.shape[0]):
-        raise ValueError(f"the matrix must have as many rows as the vector, {vector.shape[0]}, got {matrix.shape}")
+    rows = checked_square("matrix", matrix).shape[0]
+    if checked_matrix("vector", vector).shape[1] != 1 or not are_equal_sizes(vector.shape[0], rows):
+        raise ValueError(f"vector must be a column of {rows} rows, as the matrix has, got shape {vector.shape}")
     return sp.Trace(vector.T * matrix * vector)

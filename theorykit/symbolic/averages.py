@@ -1,7 +1,6 @@
 """Averages over standard normal variables, as atoms that are evaluated by quadrature.
 
-`gaussian_average` replaces averages by closed forms if these exist. The functions `breaks`, `features` and
-`exponential_factor` extract the properties of an integrand that a quadrature rule needs.
+The functions `breaks`, `singularities`, `features` and `exponential_factor` tell a quadrature rule about an integrand.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -10,8 +9,8 @@ from typing import Any, NamedTuple
 import sympy as sp
 from sympy.core.relational import Relational
 
-from ..checks import Expression, checked_arguments, checked_instance, checked_scalar, checked_whole_number, shown
-from .atoms import NormalVariable, hold, matrix_scalars, new_variable
+from ..checks import checked_instance, checked_whole_number, shown
+from .atoms import NormalVariable, checked_expression, checked_scalar, hold, matrix_scalars, new_variable
 from .functions import SmoothedKink
 from .notation import unused, with_names
 
@@ -26,21 +25,20 @@ _MOST_FEATURES = 6
 class GaussianAverage(sp.Expr):
     r"""Mean of `integrand` over a standard normal `variable`, by quadrature.
 
-    The variable is bound: it differs from all symbols elsewhere, and it is not a free symbol of the average. An average
-    over two variables is an average of an average.
+    The variable is bound: it differs from all symbols elsewhere. An average over two variables is an average of an
+    average.
 
-    With a number of `nodes`, the rule is Gauss-Hermite quadrature. An integrand with kinks or jumps is instead
-    integrated piecewise between them, with as many Gauss-Legendre nodes per piece. The error falls exponentially with
-    the number of nodes, but steep or rapidly oscillating integrands need many nodes. With `nodes="adaptive"`, or
-    infinity, the rule has about 2,000 nodes on panels that are short near singularities and near the roots of steep
-    functions, and it states its error. It does not refine itself: rapid oscillations may need a larger number of nodes.
-    See `theorykit.codegen.quadrature_error`.
+    With a number of `nodes`, the rule is Gauss-Hermite quadrature, or Gauss-Legendre quadrature on the pieces between
+    kinks and jumps. The error falls exponentially with the number of nodes, but steep or oscillating integrands need
+    many. With `nodes="adaptive"`, or infinity, the rule has about 2,000 nodes on panels that are short near
+    singularities and near the roots of steep functions. It states its error (`theorykit.codegen.quadrature_error`), but
+    does not refine itself.
 
     Args:
         integrand: Scalar expression.
         variable: Symbol for the standard normal number in the integrand.
         nodes: Number of nodes, or "adaptive".
-        side: Number of error bounds to add to the value: 1, -1 or a symbol. By default, none is added.
+        side: Number of error bounds to add to the value: 1, -1 or a symbol. By default, none.
 
     Raises:
         ValueError: If the integrand is known to have no finite mean.
@@ -64,12 +62,10 @@ class GaussianAverage(sp.Expr):
 
     integrand = property(lambda self: self.args[0])
     variable = property(lambda self: self.args[1])
-    is_adaptive = property(lambda self: self.args[2] is sp.S.Infinity)
-
-    @property
-    def nodes(self) -> int | sp.Expr:
-        """Number of nodes, per piece if the rule is piecewise. SymPy's infinity means adaptive."""
-        return sp.oo if self.is_adaptive else int(self.args[2])
+    is_adaptive = property(lambda self: self.args[2] is sp.oo)
+    nodes = property(lambda self: sp.oo if self.is_adaptive else int(self.args[2]))
+    side = property(lambda self: self.args[3] if len(self.args) > 3 else sp.S.Zero)
+    bound_symbols = property(lambda self: [self.variable])
 
     def _latex(self, printer):
         name = unused(printer, printer._print(self.variable), self)
@@ -77,22 +73,11 @@ class GaussianAverage(sp.Expr):
         return rf"\left\langle {mean} \right\rangle_{{{name} \sim \mathcal{{N}}(0, 1)}}"
 
     @property
-    def side(self) -> sp.Expr:
-        """Number of error bounds that are added to the value."""
-        return self.args[3] if len(self.args) > 3 else sp.S.Zero
-
-    @property
     def free_symbols(self):
-        """Free symbols, without the variable."""
-        return (self.integrand.free_symbols | self.side.free_symbols) - {self.variable}
-
-    @property
-    def bound_symbols(self):
-        """Bound symbols: the variable."""
-        return [self.variable]
+        return super().free_symbols - {self.variable}
 
     def _renamed(self):
-        """Return the same average with another variable, because a substituted expression contains this one."""
+        # A substituted expression contains the variable.
         own = new_variable(NormalVariable, self.variable.name, self.integrand)
         return self.func(self.integrand.xreplace({self.variable: own}), own, *self.args[2:])
 
@@ -131,10 +116,10 @@ class GaussianAverage(sp.Expr):
 
 def checked_nodes(nodes: Any) -> sp.Expr:
     """Return a number of nodes, or SymPy's infinity for "adaptive"."""
-    if nodes is sp.S.Infinity or (isinstance(nodes, str) and nodes == ADAPTIVE):
-        return sp.oo
-    if isinstance(nodes, str):
+    if isinstance(nodes, str) and nodes != ADAPTIVE:
         raise ValueError(f'nodes must be a whole number or "{ADAPTIVE}", got {shown(nodes)}')
+    if isinstance(nodes, str) or nodes is sp.oo:
+        return sp.oo
     return sp.Integer(checked_whole_number("nodes", nodes, least=1, most=MOST_NODES))
 
 
@@ -149,17 +134,15 @@ def average_like(average: GaussianAverage, integrand: sp.Expr) -> sp.Expr:
     return average_over(integrand, average.variable, average.nodes, average.side)
 
 
-@checked_arguments
-def with_nodes(expression: "Expression", nodes: Any) -> sp.Expr:
+def with_nodes(expression: sp.Expr, nodes: int | str | sp.Expr) -> sp.Expr:
     """Set the number of quadrature `nodes`, or "adaptive" quadrature, in all Gaussian averages of `expression`."""
-    return _with_rule(expression, checked_nodes(nodes))
+    return _with_rule(checked_expression("expression", expression), checked_nodes(nodes))
 
 
 def bounded(expression: sp.Expr, side: int | sp.Symbol) -> sp.Expr:
-    """Add `side` error bounds to each Gaussian average in `expression`.
+    """Add `side` error bounds to each Gaussian average in `expression`, by the composite rule, which states its error.
 
-    The averages then use the composite rule, which states its error. Evaluate the result with sides 1 and -1. The
-    error of an average by any rule is at most the larger of its differences from the two results.
+    The error of an average by any rule is at most the larger of its differences from the results for sides 1 and -1.
     """
     return _with_rule(expression, sp.oo, side)
 
@@ -173,6 +156,9 @@ def _with_rule(expression, nodes, side=0):
     )
 
 
+Quadratic = tuple[sp.Expr, sp.Expr, sp.Expr]
+
+
 class Line(NamedTuple):
     """Linear function a + b z."""
 
@@ -181,15 +167,13 @@ class Line(NamedTuple):
 
     @property
     def root(self) -> sp.Expr:
-        """Return the root."""
         return -self.offset / self.slope
 
     def has_root_of(self, other: "Line") -> bool:
-        """Return whether both are known to have the same root."""
         return sp.expand(self.offset * other.slope - other.offset * self.slope) == 0
 
 
-def coefficients(expression: sp.Expr, variable: sp.Symbol) -> tuple[sp.Expr, sp.Expr, sp.Expr] | None:
+def coefficients(expression: sp.Expr, variable: sp.Symbol) -> Quadratic | None:
     """Return (a, b, c) if the expression has the form a + b z + c z^2."""
     if not expression.is_polynomial(variable):
         return None
@@ -243,28 +227,23 @@ def _argument(node: sp.Basic) -> sp.Expr:
 
 
 def _distinct(functions, z):
-    found: list[sp.Expr] = []
-    for function in (each for each in functions if each.has_free(z)):
-        if function not in found and -function not in found:
-            found.append(function)
-    lines = {function: line_of(function, z) for function in found}
-
-    def same(one: sp.Expr, other: sp.Expr) -> bool:
-        return bool(lines[one] and lines[other]) and lines[one].has_root_of(lines[other])
-
-    return [each for i, each in enumerate(found) if not any(same(each, other) for other in found[:i])]
+    """Return the functions of z with different roots."""
+    found: dict[sp.Expr, Line | None] = {}
+    for each in functions:
+        if each.has_free(z) and each not in found and -each not in found:
+            line = line_of(each, z)
+            if not any(line and other and line.has_root_of(other) for other in found.values()):
+                found[each] = line
+    return list(found)
 
 
-def features(
-    integrand: sp.Expr, variable: sp.Symbol, is_widened: bool = False
-) -> list[tuple[sp.Expr, sp.Expr, sp.Expr]]:
-    """Return (a, b, c) for each a + b z + c z^2 in the integrand that may be steep.
+def features(integrand: sp.Expr, variable: sp.Symbol, is_widened: bool = False) -> list[Quadratic]:
+    """Return (a, b, c) for each a + b z + c z^2 in the integrand that may be too steep for a fixed grid.
 
-    Near the roots and vertices of these functions, the integrand may vary on a scale that a fixed grid misses. A kink
-    counts with one of its branches, and an average inside as its integrand at the mean of the variable, zero. Small
-    coefficients count only if another factor widens the normal density.
+    A kink counts with one of its branches, and an average inside as its integrand at zero. Small coefficients count
+    only if another factor widens the normal density.
     """
-    found: dict[tuple[sp.Expr, sp.Expr, sp.Expr], None] = {}
+    found: dict[Quadratic, None] = {}
     inside = {average.variable: sp.S.Zero for average in integrand.atoms(GaussianAverage)}
     kinked = integrand.atoms(sp.Abs, sp.Heaviside, sp.Max, sp.Min, sp.Piecewise, sp.sign)
     # An average inside smooths a kink.
@@ -285,12 +264,11 @@ def features(
     return list(found)[:_MOST_FEATURES]
 
 
-def exponential_factor(average: GaussianAverage) -> tuple[sp.Expr, tuple[sp.Expr, sp.Expr, sp.Expr] | None]:
+def exponential_factor(average: GaussianAverage) -> tuple[sp.Expr, Quadratic | None]:
     """Split off a factor exp(E), with E = a + b z + c z^2. Return the other factor, and (E, b, c) or None.
 
-    This factor times the normal density is a normal density with another mean and variance. A factor with c >= 1/2
-    stays in the integrand, because there is no such density. So does a factor of a ratio of exponential functions, such
-    as exp(z) / (1 + exp(z)), because the other factor cancels its growth.
+    This factor times the normal density is another normal density. A factor with c >= 1/2 stays in the integrand. So
+    does a factor of a ratio, such as exp(z) / (1 + exp(z)), because the other factor cancels its growth.
     """
     z, factors = average.variable, sp.Mul.make_args(average.integrand)
     growing = (sp.exp, sp.cosh, sp.sinh)
@@ -348,11 +326,10 @@ def mean_slope(
     symbol: sp.Symbol,
     derivative: Callable[[sp.Expr, sp.Symbol], sp.Expr] = sp.Expr.diff,
 ) -> sp.Expr:
-    """Differentiate the mean of `integrand` over the variable of `average` with respect to `symbol`, by its quadrature.
+    """Differentiate the mean of `integrand` over the variable of `average` with respect to `symbol`.
 
     By Leibniz' rule, the result is the mean of the `derivative` between jumps, plus one term per jump: its height times
-    its speed times the density at the jump. SymPy's derivative of sign, twice DiracDelta, is wrong for products of
-    several signs.
+    its speed times the density at the jump. SymPy's derivative of sign is wrong for products of several signs.
     """
     z = average.variable
     # Declare all symbols real, because SymPy differentiates Abs only for real arguments.
@@ -370,7 +347,6 @@ def mean_slope(
     slope = derivative(integrand.xreplace(held), symbol).xreplace(held_back)
     if slope.has(sp.Derivative, sp.DiracDelta):
         raise NotImplementedError(f"SymPy finds no derivative of {integrand} by {symbol}: {slope}")
-    # Leibniz' rule: the mean of the slope, plus the contribution of each moving jump.
     total = average_like(average, slope)
     for line in _jumps(integrand, z, symbol):
         a, b = line

@@ -7,8 +7,8 @@ symmetric part, the gradient on the space of symmetric matrices.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import partial
+from collections.abc import Iterable, Iterator
+from functools import partial, singledispatch
 
 import sympy as sp
 from sympy.matrices.expressions.applyfunc import ElementwiseApplyFunction
@@ -16,13 +16,14 @@ from sympy.matrices.expressions.blockmatrix import BlockDiagMatrix
 from sympy.matrices.expressions.diagonal import DiagMatrix
 from sympy.matrices.expressions.matexpr import MatrixElement
 
-from ..checks import Scalar, checked_arguments
+from ..checks import checked_instance
 from .atoms import (
     Diagonal,
     EntryVariable,
     PartialTrace,
     SymmetricSymbol,
     check_matrices_are_fixed,
+    checked_scalar,
     hold,
     matrix_scalars,
     new_variable,
@@ -32,16 +33,10 @@ from .atoms import (
 )
 from .averages import GaussianAverage, mean_slope
 from .functions import JUMPING, partial_derivative
-from .matrix_functions import (
-    Entrywise,
-    coefficient_and_factors,
-    of_entries,
-    sum_of_entries,
-)
+from .matrix_functions import Entrywise, coefficient_and_factors, of_entries, sum_of_entries
 
 
-@checked_arguments
-def gradient(expression: Scalar, variable: sp.Symbol | sp.MatrixSymbol) -> sp.Expr:
+def gradient(expression: sp.Expr, variable: sp.Symbol | sp.MatrixSymbol) -> sp.Expr:
     """Differentiate a scalar expression with respect to a scalar or matrix symbol. The result has the symbol's shape.
 
     Raises:
@@ -53,7 +48,9 @@ def gradient(expression: Scalar, variable: sp.Symbol | sp.MatrixSymbol) -> sp.Ex
         >>> gradient(log_det(positive_definite("K", 3)), positive_definite("K", 3))
         K**(-1)
     """
-    if not getattr(variable, "is_Matrix", False):
+    expression = checked_scalar("expression", expression)
+    checked_instance("variable", variable, (sp.Symbol, sp.MatrixSymbol))
+    if not variable.is_Matrix:
         return _slope_by_number(expression, variable)
     terms = list(_accumulate(expression, sp.S.One, variable))
     if not terms:
@@ -109,35 +106,55 @@ def _of_numbers(node: sp.Expr, cotangent: sp.Expr, variable: sp.Symbol) -> Itera
                 yield argument, contribution
 
 
+@singledispatch
+def _of_node(node: sp.Expr, cotangent: sp.Expr) -> Iterable[tuple[sp.Expr, sp.Expr]]:
+    raise NotImplementedError(
+        f"the matrix differential has no rule for {type(node).__name__} (in {node}); write it with sums, products, "
+        "inverses, Kronecker products, symbolic.entrywise and the other matrices of theorykit.symbolic"
+    )
+
+
 def _contributions(node: sp.Expr, cotangent: sp.Expr) -> Iterable[tuple[sp.Expr, sp.Expr]]:
     """Return pairs of an argument of a node and its part of the gradient."""
-    if hasattr(node, "pullback"):
-        return node.pullback(cotangent)
-    rule = next((rule for node_type, rule in _RULES if isinstance(node, node_type)), None)
-    if rule is None:
-        raise NotImplementedError(
-            f"the matrix differential has no rule for {type(node).__name__} (in {node}); write it with sums, "
-            "products, inverses, Kronecker products, symbolic.entrywise and the other matrices of "
-            "theorykit.symbolic"
-        )
-    return rule(node, cotangent)
+    return node.pullback(cotangent) if hasattr(node, "pullback") else _of_node(node, cotangent)
 
 
-def _sum(node, cotangent):
-    return ((term, cotangent) for term in node.args)
+_sum = lambda node, g: [(term, g) for term in node.args]  # noqa: E731
+_of_node.register(sp.Add, _sum)
+_of_node.register(sp.MatAdd, _sum)
+_of_node.register(sp.Transpose, lambda node, g: [(node.arg, g.T)])
+_of_node.register(sp.Trace, lambda node, g: [(node.arg, g * sp.Identity(node.arg.shape[0]))])
+_of_node.register(DiagMatrix, lambda node, g: [(node.args[0], Diagonal(g))])
+# d(X^-1) = -X^-1 dX X^-1
+_of_node.register(sp.Inverse, lambda node, g: [(node.arg, (-node.T * g * node.T).doit())])
+_of_node.register(sp.Piecewise, lambda node, g: _through_numbers(node, (), _partial, g))
+_of_node.register(
+    Entrywise, lambda node, g: _through_entries(node.function.expr, node.function.variables, node.matrices, g)
+)
+_of_node.register(
+    GaussianAverage,
+    lambda node, g: _through_numbers(
+        node.integrand, (node.variable,), partial(mean_slope, node, derivative=_partial), g
+    ),
+)
 
 
-def _scalar_product(node, cotangent):
+@_of_node.register(sp.Mul)
+def _(node, cotangent):
     for i, factor in enumerate(node.args):
         yield factor, cotangent * sp.Mul(*node.args[:i], *node.args[i + 1 :])
 
 
-def _scalar_power(node, cotangent):
+@_of_node.register(sp.Pow)
+def _(node, cotangent):
     yield node.base, cotangent * node.exp * node.base ** (node.exp - 1)
     yield node.exp, cotangent * node * sp.log(node.base)
 
 
-def _scalar_function(node, cotangent):
+@_of_node.register(sp.Function)
+@_of_node.register(sp.Max)
+@_of_node.register(sp.Min)
+def _(node, cotangent):
     if isinstance(node, JUMPING):
         raise _without_derivative(node)
     for i, argument in enumerate(node.args):
@@ -171,7 +188,8 @@ def _slope(expression: sp.Expr, symbol: sp.Symbol) -> sp.Expr:
     return slope
 
 
-def _matrix_product(node, cotangent):
+@_of_node.register(sp.MatMul)
+def _(node, cotangent):
     coefficient, matrices = node.as_coeff_matrices()
     if coefficient != 1:
         yield coefficient, trace((cotangent.T * sp.MatMul(*matrices)).doit())
@@ -182,20 +200,16 @@ def _matrix_product(node, cotangent):
         yield matrix, sp.MatMul(coefficient, *left, cotangent, *right).doit()
 
 
-def _matrix_power(node, cotangent):
+@_of_node.register(sp.MatPow)
+def _(node, cotangent):
     _, factors = coefficient_and_factors(sp.MatMul(node))
     if factors == [node]:
         raise NotImplementedError(f"the matrix differential supports only non-zero integer powers, got {node}")
-    return _matrix_product(sp.MatMul(*factors, evaluate=False), cotangent)
+    return _of_node(sp.MatMul(*factors, evaluate=False), cotangent)
 
 
-def _inverse(node, cotangent):
-    # d(X^-1) = -X^-1 dX X^-1
-    inverse_transpose = node.T
-    yield node.arg, (-inverse_transpose * cotangent * inverse_transpose).doit()
-
-
-def _kronecker(node, cotangent):
+@_of_node.register(sp.KroneckerProduct)
+def _(node, cotangent):
     if len(node.args) != 2 or any(factor.shape[0] != factor.shape[1] for factor in node.args):
         raise NotImplementedError(
             f"the matrix differential supports only Kronecker products of two square factors, got {node}"
@@ -209,7 +223,26 @@ def _kronecker(node, cotangent):
         yield factor, coefficient * PartialTrace(rest, dimensions, traced)
 
 
-def _function_of_one_matrix(node, cotangent):
+@_of_node.register(BlockDiagMatrix)
+def _(node, cotangent):
+    if len(node.diag) != 2:
+        raise NotImplementedError(f"the matrix differential supports only block diagonals of two blocks, got {node}")
+    sizes = [block.shape[0] for block in node.diag]
+    coefficient, rest = split_coefficient(cotangent.doit())
+    for i, block in enumerate(node.diag):
+        yield block, coefficient * principal_block(rest, sizes, i)
+
+
+@_of_node.register(MatrixElement)
+def _(node, cotangent):
+    if not all(side.is_Integer for side in (*node.parent.shape, node.i, node.j)):
+        raise NotImplementedError(f"the matrix differential has no rule for MatrixElement (in {node}) of symbolic size")
+    unit = sp.Matrix(*node.parent.shape, lambda i, j: int((i, j) == (node.i, node.j))).as_immutable()
+    yield node.parent, cotangent * unit
+
+
+@_of_node.register(ElementwiseApplyFunction)
+def _(node, cotangent):
     (own,) = (variable,) = node.function.variables
     if not isinstance(variable, EntryVariable):
         own = new_variable(EntryVariable, variable.name, node.function.expr)
@@ -222,7 +255,7 @@ def _function_of_one_matrix(node, cotangent):
 
 
 def _through_entries(value, variables, matrices, cotangent):
-    """Return contributions to the matrices that the function is applied to, then to the numbers in the function."""
+    """Yield contributions to the matrices that the function is applied to, then to the numbers in the function."""
     slope, numbers = _slopes(value, variables)
     weight = new_variable(EntryVariable, "g", value)
 
@@ -235,9 +268,14 @@ def _through_entries(value, variables, matrices, cotangent):
         yield leaf, sum_of_entries(weighted(symbol))
 
 
-def _slopes(
-    value: sp.Expr, variables: Sequence[sp.Symbol], derivative: Callable[[sp.Expr, sp.Symbol], sp.Expr] = _slope
-) -> tuple[Callable[[sp.Symbol], sp.Expr], list[tuple[sp.Expr, sp.Symbol]]]:
+def _through_numbers(value, variables, derivative, cotangent):
+    """Yield contributions to the numbers in a function of `variables`."""
+    slope, numbers = _slopes(value, variables, derivative)
+    for leaf, symbol in numbers:
+        yield leaf, cotangent * slope(symbol)
+
+
+def _slopes(value, variables, derivative=_slope):
     """Differentiate a function of `variables` with respect to any symbol, and list the other numbers in it.
 
     A number that contains matrices, such as a trace, is paired with a symbol that represents it.
@@ -248,59 +286,3 @@ def _slopes(
     symbols = sorted(value.free_symbols - {*variables, *back}, key=lambda symbol: symbol.name)
     numbers = [*((symbol, symbol) for symbol in symbols), *held.items()]
     return lambda symbol: derivative(value, symbol).xreplace(back), numbers
-
-
-def _through_numbers(value, variables, derivative, cotangent):
-    """Return contributions to the numbers in a function of `variables`."""
-    slope, numbers = _slopes(value, variables, derivative)
-    for leaf, symbol in numbers:
-        yield leaf, cotangent * slope(symbol)
-
-
-def _entry(node, cotangent):
-    if not all(side.is_Integer for side in (*node.parent.shape, node.i, node.j)):
-        raise NotImplementedError(
-            f"the matrix differential has no rule for MatrixElement (in {node}) of a matrix whose size is no number"
-        )
-    unit = sp.Matrix(*node.parent.shape, lambda i, j: int((i, j) == (node.i, node.j))).as_immutable()
-    yield node.parent, cotangent * unit
-
-
-def _block_diagonal(node, cotangent):
-    if len(node.diag) != 2:
-        raise NotImplementedError(f"the matrix differential supports only block diagonals of two blocks, got {node}")
-    sizes = [block.shape[0] for block in node.diag]
-    coefficient, rest = split_coefficient(cotangent.doit())
-    for i, block in enumerate(node.diag):
-        yield block, coefficient * principal_block(rest, sizes, i)
-
-
-# The first match is used. MatMul and MatAdd derive from Mul and Add, and Inverse derives from MatPow.
-_RULES = (
-    (sp.MatAdd, _sum),
-    (sp.MatMul, _matrix_product),
-    (sp.Inverse, _inverse),
-    (sp.MatPow, _matrix_power),
-    (sp.Transpose, lambda node, cotangent: [(node.arg, cotangent.T)]),
-    (sp.KroneckerProduct, _kronecker),
-    (ElementwiseApplyFunction, _function_of_one_matrix),
-    (
-        Entrywise,
-        lambda node, cotangent: _through_entries(node.function.expr, node.function.variables, node.matrices, cotangent),
-    ),
-    (DiagMatrix, lambda node, cotangent: [(node.args[0], Diagonal(cotangent))]),
-    (BlockDiagMatrix, _block_diagonal),
-    (MatrixElement, _entry),
-    (sp.Trace, lambda node, cotangent: [(node.arg, cotangent * sp.Identity(node.arg.shape[0]))]),
-    (
-        GaussianAverage,
-        lambda node, cotangent: _through_numbers(
-            node.integrand, (node.variable,), partial(mean_slope, node, derivative=_partial), cotangent
-        ),
-    ),
-    (sp.Add, _sum),
-    (sp.Mul, _scalar_product),
-    (sp.Pow, _scalar_power),
-    (sp.Piecewise, lambda node, cotangent: _through_numbers(node, (), _partial, cotangent)),
-    ((sp.Function, sp.Max, sp.Min), _scalar_function),
-)

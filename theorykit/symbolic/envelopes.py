@@ -1,14 +1,10 @@
 r"""Moreau envelopes and proximal points: the inner minimum of a convex loss next to a Gaussian field.
 
-The envelope of a loss l is M(omega, V) = min_x [(x - omega)^2 / (2 V) + l(x)], and the proximal point x* is its
-minimiser. By the envelope theorem, dM/domega = l'(x*) and dM/dV = -l'(x*)^2 / 2. By the implicit function theorem,
-dx*/domega = 1 / (1 + V l''(x*)). Neither form loses digits by cancellation.
+By the envelope theorem, the envelope M has dM/domega = l'(x*) and dM/dV = -l'(x*)^2 / 2 at the proximal point x*. By
+the implicit function theorem, dx*/domega = 1 / (1 + V l''(x*)). Neither form loses digits by cancellation.
 
-A loss is split at its kinks, in an order that follows from the assumptions on its symbols. On a piece of degree up to
-two both functions are elementary. The envelope of the hinge, the absolute value or the Huber loss is then an ordinary
-`Piecewise`, and averages are integrated between its kinks. On other pieces it is an atom.
-
-Losses must be convex. A smooth loss is assumed to be convex unless SymPy knows that its second derivative is negative.
+A loss is split at its kinks. On a piece of degree up to two both functions are elementary. The envelope of the hinge,
+the absolute value or the Huber loss is then an ordinary `Piecewise`. On other pieces it is an atom.
 """
 
 from functools import lru_cache
@@ -20,8 +16,8 @@ from sympy import Expr, S, Symbol, oo
 from sympy.core.function import ArgumentIndexError
 from sympy.core.relational import Relational
 
-from ..checks import Scalar, checked_arguments
-from .atoms import EntryVariable
+from ..checks import checked_instance
+from .atoms import EntryVariable, checked_scalar
 from .averages import coefficients, line_of
 from .differential import gradient
 from .functions import JUMPING
@@ -35,7 +31,6 @@ class FunctionOfLoss(sp.Function):
     numbers = property(lambda self: (*self.args[:2], *self.args[3:]))
 
     def fdiff(self, argindex=1):
-        """Differentiate with respect to omega (1), V (2) or a parameter of the loss (4, 5, ...)."""
         if not 1 <= argindex <= len(self.args) or argindex == 3:
             raise ArgumentIndexError(self, argindex)
         values = dict(zip(self.loss.variables, (ProximalPoint(*self.args), *self.args[3:]), strict=True))
@@ -86,8 +81,7 @@ def derivative(loss: sp.Lambda, order: int, parameter: int = 0) -> Expr:
     return sp.factor(expression) if expression.has(sp.exp) and order else expression
 
 
-@checked_arguments
-def moreau(loss: "Scalar", x: Symbol, omega: "Scalar", V: "Scalar") -> Expr:
+def moreau(loss: Expr, x: Symbol, omega: Expr, V: Expr) -> Expr:
     r"""Return the Moreau envelope $\min_x [(x - \omega)^2 / (2 V) + \ell(x)]$ of a convex loss.
 
     The slope of the loss must rise at every kink. A loss without kinks is assumed to be convex unless its second
@@ -106,8 +100,8 @@ def moreau(loss: "Scalar", x: Symbol, omega: "Scalar", V: "Scalar") -> Expr:
     Raises:
         ValueError: If the loss is known not to be convex, if it jumps, if the order of its kinks or its slopes there do
             not follow from assumptions on its symbols, or if V is not positive.
-        NotImplementedError: If a kink of the loss is not at the root of a linear function, or if the formula on one
-            side of a kink is not known to be convex everywhere.
+        NotImplementedError: If a kink is not at the root of a linear function, or if the formula on one side of it is
+            not known to be convex everywhere.
 
     Example:
         >>> from sympy import Max, symbols
@@ -119,18 +113,10 @@ def moreau(loss: "Scalar", x: Symbol, omega: "Scalar", V: "Scalar") -> Expr:
     return _minimum(loss, x, omega, V)[0]
 
 
-@checked_arguments
-def proximal(loss: "Scalar", x: Symbol, omega: "Scalar", V: "Scalar") -> Expr:
+def proximal(loss: Expr, x: Symbol, omega: Expr, V: Expr) -> Expr:
     r"""Return the proximal point of a convex loss, the minimiser of $(x - \omega)^2 / (2 V) + \ell(x)$ over x.
 
     The arguments are described in `moreau`.
-
-    Example:
-        >>> from sympy import Abs, symbols
-        >>> from theorykit.symbolic import proximal
-        >>> x, omega = symbols("x omega", real=True)
-        >>> proximal(Abs(x), x, omega, 2)
-        Piecewise((omega + 2, omega < -2), (0, omega <= 2), (omega - 2, True))
     """
     return _minimum(loss, x, omega, V)[1]
 
@@ -144,7 +130,8 @@ class _Piece(NamedTuple):
 
 
 def _minimum(loss: Expr, x: Symbol, omega: Expr, variance: Expr) -> tuple[Expr, Expr]:
-    """Return the envelope and the proximal point."""
+    loss, omega, variance = map(checked_scalar, ("loss", "omega", "V"), (loss, omega, variance))
+    checked_instance("x", x, Symbol)
     if variance.is_nonpositive:
         raise ValueError(f"V must be positive, got {variance}")
     own = EntryVariable("x")
@@ -158,7 +145,7 @@ def _minimum(loss: Expr, x: Symbol, omega: Expr, variance: Expr) -> tuple[Expr, 
         rise = (slope(right) - slope(left)).xreplace({own: right.left})
         if not _is_known(rise, "is_nonnegative"):
             raise ValueError(
-                f"the loss {loss} is not known to be convex: its slope changes by {rise} at the kink x = {right.left}"
+                f"the loss {loss} is not known to be convex: its slope changes by {rise} at x = {right.left}"
             )
     for piece in pieces:
         curvature = slope(piece, 2)
@@ -166,10 +153,7 @@ def _minimum(loss: Expr, x: Symbol, omega: Expr, variance: Expr) -> tuple[Expr, 
             raise ValueError(f"the loss {loss} is not convex: its second derivative is {curvature}")
         # The atom of a piece is the minimum over all x.
         if len(pieces) > 1 and not _is_known(curvature, "is_nonnegative"):
-            raise NotImplementedError(
-                f"{loss} has kinks, and the formula on one side of a kink is not known to be convex: its second "
-                f"derivative is {curvature}"
-            )
+            raise NotImplementedError(f"{loss} has kinks and a side that is not known to be convex: {piece.loss}")
 
     cases: list[tuple[tuple[Expr, Expr], Any]] = []
     for piece in pieces:
@@ -199,6 +183,10 @@ def _pieces(loss: Expr, x: Symbol) -> list[_Piece]:
         piece = todo.pop(0)
         kinked = [node for node in piece.loss.atoms(sp.Piecewise) if node.has_free(x)]
         if not kinked:
+            if done and sp.expand(piece.loss - done[-1].loss) == 0:
+                piece = done.pop()._replace(right=piece.right)
+            elif done and not _is_known((piece.loss - done[-1].loss).xreplace({x: piece.left}), "is_zero"):
+                raise ValueError(f"the loss {loss} jumps at x = {piece.left}")
             done.append(piece)
             continue
         # Other cases may contain this node, but it contains no others.
@@ -213,7 +201,8 @@ def _pieces(loss: Expr, x: Symbol) -> list[_Piece]:
                 ends.insert(sum(_is_above(root, each) for each in ends), root)
         parts = []
         for left, right in pairwise(ends):
-            at = {x: _between(left, right)}
+            middle = (left + right) / 2 if oo not in (right, -left) else left + 1 if right == oo else right - 1
+            at = {x: S.Zero if (left, right) == (-oo, oo) else middle}
             holds = {
                 each: each.func(1 if _is_above(each.lhs.xreplace(at), each.rhs.xreplace(at)) else -1, 0)
                 for each in relations
@@ -221,16 +210,7 @@ def _pieces(loss: Expr, x: Symbol) -> list[_Piece]:
             values = [value for value, condition in node.args if condition.xreplace(holds) == True]  # noqa: E712
             parts.append(_Piece(left, right, piece.loss.xreplace({node: values[0] if values else S.NaN})))
         todo = parts + todo
-    merged = done[:1]
-    for piece in done[1:]:
-        last = merged[-1]
-        if sp.expand(piece.loss - last.loss) == 0:
-            merged[-1] = last._replace(right=piece.right)
-            continue
-        if not _is_known((piece.loss - last.loss).xreplace({x: piece.left}), "is_zero"):
-            raise ValueError(f"the loss {loss} jumps at x = {piece.left}")
-        merged.append(piece)
-    return merged
+    return done
 
 
 def _in_cases(loss: Expr, x: Symbol) -> Expr:
@@ -258,15 +238,9 @@ def _is_above(one: Expr, other: Expr) -> bool:
     if difference.is_nonnegative or difference.is_nonpositive:
         return bool(difference.is_nonnegative) and difference != 0
     raise ValueError(
-        f"the kinks of a loss must have a known order, but {one} may be above or below {other}; insert values, such as "
-        "a label of 1 or -1, or declare the sign of the symbols"
+        f"the kinks of a loss must have a known order, but {one} may be above or below {other}; insert values, or "
+        "declare the signs of symbols"
     )
-
-
-def _between(left: Expr, right: Expr) -> Expr:
-    if left == -oo:
-        return S.Zero if right == oo else right - 1
-    return left + 1 if right == oo else (left + right) / 2
 
 
 def _of_smooth(loss: Expr, x: Symbol, parameters: tuple[Symbol, ...], omega: Expr, variance: Expr) -> tuple[Expr, Expr]:

@@ -1,10 +1,4 @@
-r"""Scalar functions that SymPy lacks. They stay unexpanded because their definitions overflow or lose digits.
-
-The mean of max(a + b z, 0) over a standard normal z is |b| phi(a/|b|) + a Phi(a/|b|). At b = 0, the mean and all its
-derivatives have limits, but the formula is 0/0. If R_n is the derivative of order n in a, Stein's lemma gives
-dR_n/db = b R_{n+2}. The functions R_n(a, b) are therefore closed under differentiation, and each has a limit at b = 0.
-For two variables, polar coordinates serve the same purpose.
-"""
+"""Scalar functions that SymPy lacks. They stay unexpanded because their definitions overflow or lose digits."""
 
 from __future__ import annotations
 
@@ -17,20 +11,19 @@ from sympy import Abs, Expr, Heaviside, Integer, S, erf, erfc, exp, expand, log,
 from sympy.core.function import ArgumentIndexError
 from sympy.core.logic import fuzzy_and
 
-from ..checks import Scalar, checked_arguments
+from .atoms import checked_scalar
 from .notation import enclosed, power
 from .numeric import NumericFunction
 
 
 class WholeFunctionBase(sp.Function):
-    """Function with a closed form, `rewrite(closed_form)`, for display and for evaluation to many digits."""
+    """Function with a closed form, `rewrite(closed_form)`, for display and for many digits."""
 
     closed_form: type
     # Number of leading arguments that can be differentiated. All other arguments are orders.
     numbers = 1
 
     def fdiff(self, argindex=1):
-        """Differentiate with respect to a numeric argument."""
         if not 1 <= argindex <= self.numbers:
             raise ArgumentIndexError(self, argindex)
         return self._slope(argindex)
@@ -53,7 +46,6 @@ class LogCosh(WholeFunctionBase):
 
     @classmethod
     def eval(cls, number):
-        """Use that the function is even."""
         if number.is_zero:
             return S.Zero
         return cls(-number) if number.could_extract_minus_sign() else None
@@ -69,10 +61,7 @@ class LogCosh(WholeFunctionBase):
 
 
 class LogNormalCDF(WholeFunctionBase):
-    """Derivative of order n of log Phi(x), where Phi is the normal distribution function. By default, n is 0.
-
-    Phi itself is zero in float64 below x = -39, and derivatives in the lower tail are ratios of numbers that underflow.
-    """
+    """Derivative of order n of log Phi(x), where Phi is the normal distribution function. Phi underflows at -39."""
 
     nargs = (1, 2)
     closed_form = log
@@ -80,7 +69,6 @@ class LogNormalCDF(WholeFunctionBase):
 
     @classmethod
     def eval(cls, number, order=S.Zero):
-        """Check that the order is a whole number."""
         if not (order.is_Integer and order >= 0):
             raise ValueError(f"the order of a derivative must be a non-negative whole number, got {order}")
 
@@ -105,28 +93,22 @@ class LogNormalCDF(WholeFunctionBase):
         return power(name + enclosed(printer._print(self.args[0])), exp)
 
 
-@checked_arguments
-def log_cosh(number: Scalar) -> Expr:
-    """Return log cosh x (not log 2 cosh x).
-
-    Example:
-        >>> from sympy import symbols
-        >>> from theorykit.symbolic import gradient, log_cosh
-        >>> x = symbols("x", real=True)
-        >>> gradient(log_cosh(2 * x), x)
-        2*tanh(2*x)
-    """
-    return LogCosh(number)
+def log_cosh(number: Expr) -> Expr:
+    """Return log cosh x (not log 2 cosh x)."""
+    return LogCosh(checked_scalar("number", number))
 
 
-@checked_arguments
-def log_normal_cdf(number: Scalar) -> Expr:
+def log_normal_cdf(number: Expr) -> Expr:
     """Return the logarithm of the standard normal distribution function at x."""
-    return LogNormalCDF(number)
+    return LogNormalCDF(checked_scalar("number", number))
 
 
 class SmoothedKink(WholeFunctionBase):
-    """Derivative of order n in a of the mean of max(a + b z, 0) over a standard normal z; for s = 1, of |a + b z|."""
+    """Derivative of order n in a of the mean of max(a + b z, 0) over a standard normal z; for s = 1, of |a + b z|.
+
+    The closed form is 0/0 at b = 0, where each function has a limit. Stein's lemma, dR_n/db = b R_{n+2}, closes the
+    functions under differentiation.
+    """
 
     nargs = 4
     closed_form = erf
@@ -134,7 +116,6 @@ class SmoothedKink(WholeFunctionBase):
 
     @classmethod
     def eval(cls, a, b, n, s):
-        """Evaluate in closed form for a numeric slope. Use that the function is even in b, and for s = 1 in a."""
         if b.could_extract_minus_sign():
             return cls(a, -b, n, s)
         if s == 1 and n >= 2:
@@ -149,7 +130,6 @@ class SmoothedKink(WholeFunctionBase):
 
     def _slope(self, argindex):
         a, b, n, s = self.args
-        # Stein's lemma: the mean solves a heat equation in the squared slope.
         return self.func(a, b, n + 1, s) if argindex == 1 else b * self.func(a, b, n + 2, s)
 
     @staticmethod
@@ -172,8 +152,8 @@ class SmoothedKink(WholeFunctionBase):
 class AngleBetween(WholeFunctionBase):
     """atan2(c, d) for d >= 0, the arcsine of the correlation of two normal numbers.
 
-    c is their covariance, and d^2 the determinant of their covariance matrix. This form avoids the correlation itself,
-    which rounding may push beyond one and which is 0/0 at zero variance. There, derivatives are set to zero.
+    c is their covariance, and d^2 the determinant of their covariance matrix. The correlation itself may round to more
+    than one, and is 0/0 at zero variance, where derivatives are set to zero.
     """
 
     nargs = numbers = 2
@@ -181,7 +161,6 @@ class AngleBetween(WholeFunctionBase):
 
     @classmethod
     def eval(cls, c, d):
-        """Use that the function is odd in c."""
         if c.is_zero:
             return S.Zero
         if c.could_extract_minus_sign():
@@ -211,7 +190,6 @@ class PowerOfLength(WholeFunctionBase):
 
     @classmethod
     def eval(cls, c, d, n):
-        """Use that the function is even, and evaluate it if r is positive."""
         if (squared := c**2 + d**2).is_positive:
             return sqrt(squared) ** n
         if c.could_extract_minus_sign() or d.could_extract_minus_sign():

@@ -10,8 +10,8 @@ from math import comb, factorial
 
 import sympy as sp
 
-from ..checks import checked_instance, checked_scalar, checked_sequence, shown
-from .atoms import hold
+from ..checks import checked_instance, shown
+from .atoms import checked_scalar, hold
 from .averages import NODES, GaussianAverage, average_over, checked_nodes
 from .functions import AngleBetween, PowerOfLength, SmoothedKink
 
@@ -46,20 +46,15 @@ def gaussian_average(integrand: sp.Expr, *variables: sp.Symbol, nodes: int | str
     """
     integrand = checked_scalar("integrand", integrand)
     nodes = checked_nodes(nodes)
-    variables = checked_sequence("variables", variables, "symbols")
     for i, variable in enumerate(variables):
         checked_instance(f"variables[{i}]", variable, sp.Symbol)
     if len(variables) not in (1, 2) or len(set(variables)) < len(variables):
         raise ValueError(f"variables must be one symbol or two different ones, got {shown(variables)}")
-    if len(variables) == 1:
-        return _average(integrand, variables[0], nodes)
-    closed, rest = _split(integrand, variables, _mean_of_pair)
-    return closed + _average(_average(rest, variables[0], nodes), variables[1], nodes)
-
-
-def _average(integrand: sp.Expr, variable: sp.Symbol, nodes: sp.Expr) -> sp.Expr:
-    closed, rest = _split(integrand, (variable,), _mean_of_term)
-    return closed + average_over(rest, variable, nodes)
+    total, rest = (sp.S.Zero, integrand) if len(variables) == 1 else _split(integrand, variables, _mean_of_pair)
+    for variable in variables:
+        closed, left = _split(rest, (variable,), _mean_of_term)
+        rest = closed + average_over(left, variable, nodes)
+    return total + rest
 
 
 def _split(
@@ -110,7 +105,7 @@ def _factors(product: sp.Expr) -> list[sp.Expr]:
 
 
 def _argument(function: sp.Expr) -> sp.Expr | None:
-    """Return the argument of a function in the table. For Max, this is the non-zero argument."""
+    """Return the argument of a function in the table, the non-zero one of Max."""
     if isinstance(function, sp.Max):
         others = [argument for argument in function.args if argument != 0]
         return others[0] if len(others) == 1 else None
@@ -156,7 +151,10 @@ def _mean_of_power(power: int, functions: Sequence[sp.Expr], z: sp.Symbol) -> sp
     (function, *others) = functions
     row = _ROWS.get(type(function))
     if isinstance(function, SmoothedKink):
-        row = None if function.args[1].has_free(z) else _smoothed_again(function)
+        # The function is itself an average. The variances add up.
+        _, slope, order, s = function.args
+        row = lambda k, a, b: b**k * SmoothedKink(a, PowerOfLength(slope, b, 1), order + k, s)  # noqa: E731
+        row = None if slope.has_free(z) else row
     if others or row is None or (argument := _argument(function)) is None:
         return None
     line = _line(argument, (z,))
@@ -187,12 +185,6 @@ def _smooth(mean: Callable[[sp.Expr, sp.Expr], sp.Expr]) -> _Row:
 def _kinked(order: int, s: int) -> _Row:
     """Make the row of a derivative of this order of max(x, 0), or of |x| for s = 1."""
     return lambda k, a, b: b**k * SmoothedKink(a, b, order + k, s)
-
-
-def _smoothed_again(function: SmoothedKink) -> _Row:
-    """Make the row of a function that is itself an average. The variances add up."""
-    _, slope, order, s = function.args
-    return lambda k, a, b: b**k * SmoothedKink(a, PowerOfLength(slope, b, 1), order + k, s)
 
 
 _ROWS: Mapping[type, _Row] = {

@@ -10,20 +10,17 @@ from sympy.matrices.expressions.blockmatrix import BlockDiagMatrix
 from sympy.matrices.expressions.matexpr import MatrixExpr
 from sympy.printing.precedence import precedence_traditional
 
-from ..checks import (
-    are_equal_sizes,
-    checked_function,
-    checked_matrices,
-    checked_matrix,
-    checked_scalar,
-    checked_square,
-    counted,
-)
+from ..checks import checked_function
 from .atoms import (
     Diagonal,
     EntryVariable,
     FunctionOfMatrix,
     SymmetricSymbol,
+    are_equal_sizes,
+    checked_matrices,
+    checked_matrix,
+    checked_scalar,
+    checked_square,
     split_coefficient,
     with_value,
 )
@@ -50,14 +47,13 @@ class Entrywise(MatrixExpr):
         return self.function(*(matrix[i, j] for matrix in self.matrices))
 
     def doit(self, **hints):
-        """Evaluate the matrices alone. SymPy would simplify Max and Min in the function again, which is slow."""
+        # SymPy would simplify Max and Min in the function again, which is slow.
         return Entrywise(self.function, *(matrix.doit(**hints) for matrix in self.matrices))
 
     def _eval_transpose(self):
         return Entrywise(self.function, *(matrix.T for matrix in self.matrices))
 
     def value(self, at):
-        """Apply the function to the entries."""
         return at.algebra.entrywise(at.function(self.function.variables, self.function.expr), *map(at, self.matrices))
 
     def _latex(self, printer):
@@ -72,11 +68,9 @@ class SumOfEntries(sp.Expr):
     matrix = property(lambda self: self.args[0])
 
     def value(self, at):
-        """Sum the entries."""
         return at.xp.sum(at(self.matrix), axis=(-2, -1))
 
     def pullback(self, cotangent):
-        """Return the gradient, a matrix of equal entries."""
         return [(self.matrix, cotangent * sp.OneMatrix(*self.matrix.shape))]
 
     precedence = SCALAR
@@ -104,26 +98,20 @@ class KernelMatrix(FunctionOfMatrix):
         return self
 
     def doit(self, **hints):
-        """Evaluate the matrix alone, as `Entrywise.doit` does."""
         return self.func(self.function, self.matrix.doit(**hints))
 
     @property
     def entries(self) -> MatrixExpr:
-        """Return the kernel as a function of the entries of three matrices."""
         own = Diagonal(self.matrix) * sp.OneMatrix(1, self.matrix.shape[0])
         return entrywise(self.function, own, self.matrix, own.T)
 
     def value(self, at):
-        """Evaluate the entries."""
         return at(self.entries)
 
     def pullback(self, cotangent):
-        """Return the gradient through the entries."""
         return [(self.entries, cotangent)]
 
-    def is_semidefinite(self, proof):
-        """By assumption."""
-        return True
+    is_semidefinite = True
 
     def _latex(self, printer):
         row, column = indices(printer, self.matrix).split()
@@ -215,7 +203,6 @@ class AssumedPositiveDefinite(FunctionOfMatrix):
     """
 
     def __new__(cls, matrix):
-        # A substitution may also make a matrix that is not symmetric.
         if not is_symmetric(checked_square("matrix", matrix)):
             raise ValueError(
                 f"the matrix must be provably symmetric, got {matrix}; declare its symbols with symmetric(...), "
@@ -230,15 +217,12 @@ class AssumedPositiveDefinite(FunctionOfMatrix):
         return self
 
     def value(self, at):
-        """Return the matrix. NumPy finds its smallest eigenvalue, and a Cholesky factor is NaN in JAX."""
         return at.algebra.assumed_definite(at(self.matrix))
 
     def pullback(self, cotangent):
-        """Return the gradient."""
         return [(self.matrix, cotangent)]
 
     def is_definite(self, proof):
-        """By assumption."""
         return True
 
     # Brackets are as for the matrix itself.
@@ -253,8 +237,7 @@ def assume_positive_definite(matrix: MatrixExpr) -> MatrixExpr:
     """Return the same matrix, assumed to be positive definite. A provably positive definite matrix is unchanged.
 
     Use it for `log_det` and `inverse` of a matrix that is positive definite at the solution of a theory, but not for
-    all values of its symbols. Where its Cholesky factor does not exist, the result is NaN. Solvers avoid such points,
-    and a message names the matrix.
+    all values of its symbols. Elsewhere the result is NaN, and solvers avoid such points.
 
     Raises:
         ValueError: If the matrix is not provably symmetric. Write log det(I + A K) of symmetric A and K as
@@ -273,11 +256,7 @@ def assume_positive_definite(matrix: MatrixExpr) -> MatrixExpr:
 
 def value_of(function: Callable[..., sp.Expr], variables: Sequence[EntryVariable]) -> sp.Expr:
     """Apply a function of expressions to the variables, and check that the result is a scalar."""
-    checked_function("function", function)
-    try:
-        return checked_scalar("what function returns", function(*variables))
-    except TypeError as error:
-        raise TypeError(f"function must map {counted(len(variables), 'expression')} to another: {error}") from error
+    return checked_scalar("the value of function", checked_function("function", function)(*variables))
 
 
 def _with_standard_names(function: sp.Lambda) -> sp.Lambda:
@@ -298,7 +277,7 @@ def _variables(number: int) -> tuple[EntryVariable, ...]:
 def is_positive_definite(matrix: MatrixExpr) -> bool:
     """Return True if `matrix` is provably symmetric positive definite.
 
-    An atom proves it by a method `is_definite`, to which this function is passed for the matrices in the atom.
+    An atom has a method `is_definite`, to which this function is passed.
     """
     return _is_definite(matrix, is_positive_definite)
 
@@ -309,13 +288,10 @@ def is_positive_semidefinite(matrix: MatrixExpr) -> bool:
 
 
 def _is_definite(matrix: MatrixExpr, proof: Callable[[MatrixExpr], bool]) -> bool:
-    """Return whether the `proof`, one of the two functions above, succeeds for the matrices of which `matrix` is made.
-
-    The same closure rules hold for both properties, with the differences that `strictly` selects.
-    """
+    """Apply the closure rules. The `proof` of parts is one of the two functions above."""
     strictly = proof is is_positive_definite
-    if not strictly and hasattr(matrix, "is_semidefinite"):
-        return matrix.is_semidefinite(proof)
+    if not strictly and getattr(matrix, "is_semidefinite", False):
+        return True
     if hasattr(matrix, "is_definite"):
         return matrix.is_definite(proof)
     if isinstance(matrix, sp.MatrixBase):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copyreg
 import inspect
-import keyword
 import math
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -18,15 +17,12 @@ from jaxtyping import Float as Floats
 from sympy import Dummy, Expr, Float, Function, sympify
 from sympy.core.function import FunctionClass
 
-from ..checks import checked_function, checked_sequence, checked_text, counted, first_line, shown
-from ..precision import require_float64
+from .._compat import require_float64
+from ..checks import checked_function, checked_instance, checked_sequence, counted, first_line, shown
 from .notation import enclosed, escaped, power
-
-Interval = tuple[float | int | Expr, float | int | Expr]
 
 # Test points in an infinite interval are within this distance of zero, or within twice this distance of its finite end.
 _FAR = 8.0
-# Number of test points.
 _POINTS = 12
 # Step of the differences with which derivatives are compared, and their relative tolerance.
 _STEP, _TOLERANCE = 1e-5, 1e-6
@@ -36,7 +32,6 @@ class _NumericClass(FunctionClass):
     """Class of numeric functions. Classes made at run time are pickled through their definitions."""
 
     def __repr__(cls):
-        # Print like other classes, because checks of annotations rely on this.
         return type.__repr__(cls)
 
 
@@ -52,11 +47,10 @@ class NumericFunction(Function, metaclass=_NumericClass):
     slopes: tuple[Callable[..., Expr] | None, ...] = ()
     # The function that makes the class, and its arguments, for pickling.
     definition: tuple[Callable, tuple[Any, ...]] | None = None
-    # Order of the derivative with respect to each argument, in classes that JAX differentiates.
+    # Orders of a derivative by JAX.
     orders: tuple[int, ...] = ()
 
     def fdiff(self, argindex=1):
-        """Return the given derivative, or the derivative by JAX if none was given."""
         slope = self.slopes[argindex - 1] if self.slopes else None
         return (slope or type(self).derivative(argindex))(*self.args)
 
@@ -82,7 +76,6 @@ class NumericFunction(Function, metaclass=_NumericClass):
         return power(name + self._marks("^{(%s)}") + arguments, exp)
 
     def _notation(self, printer):
-        """Return the LaTeX of the function and of its arguments in brackets."""
         name = rf"\operatorname{{{escaped(type(self).__name__)}}}"
         return name, enclosed(", ".join(map(printer._print, self.args)))
 
@@ -90,7 +83,6 @@ class NumericFunction(Function, metaclass=_NumericClass):
         return f"{type(self).__name__}{self._marks('^(%s)')}({', '.join(map(printer._print, self.args))})"
 
     def _marks(self, form):
-        """Mark the derivative of a function of one argument with dashes, and otherwise with the orders."""
         if len(self.orders) == 1:
             return "'" * self.orders[0]
         return form % ", ".join(map(str, self.orders)) if self.orders else ""
@@ -101,13 +93,13 @@ def numeric_function(
     f: Callable[..., Any],
     df: Callable[..., Any] | Sequence[Callable[..., Any]] | None = None,
     *,
-    domain: Interval | Sequence[Interval] = (-math.inf, math.inf),
+    domain: tuple[float, float] = (-math.inf, math.inf),
 ) -> type[NumericFunction]:
     """Make a scalar function from JAX code, for use in expressions and actions.
 
-    The function must be real and finite on its domain, and its derivative must agree with differences of `f`. Both are
-    checked at test points. Two functions are equal if their names, code and derivatives are equal. Expressions with
-    such a function can be pickled if `f` and `df` can be imported by name.
+    The function must be real and finite on its domain, and its derivative must agree with differences of `f`, at test
+    points. Two functions are equal if their names, code and derivatives are equal. Expressions with such a function can
+    be pickled if `f` and `df` can be imported by name.
 
     Args:
         name: An identifier, for printed expressions and generated code.
@@ -115,7 +107,7 @@ def numeric_function(
         df: The derivative: a function of SymPy expressions, such as `lambda x: 2 * atan(x) / (1 + x**2)`, another
             numeric function, or JAX code. If `f` has several arguments, one derivative per argument. By default, JAX
             differentiates `f`.
-        domain: The interval on which the function is defined, or one interval per argument. Ends may be infinite.
+        domain: The interval of each argument on which the function is defined. Ends may be infinite.
 
     Returns:
         A SymPy function class. Call it with expressions: `f(x)`.
@@ -135,55 +127,48 @@ def numeric_function(
         3*square'(3*x)
     """
     require_float64()
-    checked_text("name", name)
-    if not name.isidentifier() or keyword.iskeyword(name):
+    if not checked_instance("name", name, str).isidentifier():
         raise ValueError(f"name must be an identifier, got {shown(name)}")
     checked_function("f", f)
-    intervals = checked_sequence("domain", domain, "the ends of an interval, or one interval per argument")
-    if len(intervals) == 2 and np.ndim(intervals[0]) == np.ndim(intervals[1]) == 0:
-        parameters = inspect.signature(f).parameters.values()
-        required = [each for each in parameters if each.default is each.empty and each.kind is not each.VAR_KEYWORD]
-        intervals = (intervals,) * len(required)
-    intervals = tuple(tuple(map(float, interval)) for interval in intervals)
-    if not intervals or not all(len(interval) == 2 and interval[0] < interval[1] for interval in intervals):
-        raise ValueError(f"domain must be one interval (low, high) per argument with low < high, got {shown(domain)}")
+    low, high = map(float, checked_sequence("domain", domain, "ends of an interval", length=2))
+    if not low < high:
+        raise ValueError(f"domain must be an interval (low, high) with low < high, got {shown(domain)}")
+    parameters = inspect.signature(f).parameters.values()
+    count = sum(each.default is each.empty and each.kind is not each.VAR_KEYWORD for each in parameters)
     given = () if df is None else tuple(df) if isinstance(df, (list, tuple)) else (df,)
-    if df is not None and len(given) != len(intervals):
-        count = counted(len(intervals), "argument")
-        raise ValueError(f"df must be one derivative for each of {count}, got {shown(df)}")
+    if df is not None and len(given) != count:
+        raise ValueError(f"df must be one derivative for each of {counted(count, 'argument')}, got {shown(df)}")
     for each in given:
         checked_function("df", each)
-    made = _made(name, f, given, intervals)
-    points = _test_points(intervals)
+    made, points = _made(name, f, given, count, low, high), _test_points(count, low, high)
     _check(made, points)
-    # Solvers need second derivatives. A derivative given as JAX code was checked when it was defined, and a derivative
-    # given as an expression is differentiated symbolically.
-    for i in range(1, len(intervals) + 1) if df is None else ():
+    # Solvers need second derivatives. SymPy differentiates given expressions, and given JAX code has been checked.
+    for i in range(1, count + 1) if df is None else ():
         _check(made.derivative(i), points)
     return made
 
 
 @cache
-def _made(name: str, f: Callable, df: tuple[Callable, ...], intervals: tuple[Interval, ...]) -> _NumericClass:
+def _made(name: str, f: Callable, df: tuple[Callable, ...], count: int, low: float, high: float) -> _NumericClass:
     """Return the class of a definition. It is kept, so that expressions are equal if their functions are."""
     attributes = {
         "__module__": __name__,
-        "nargs": len(intervals),
+        "nargs": count,
         "implementation": staticmethod(_of_arrays(name, f)),
-        "slopes": tuple(_slope(name, each, intervals) for each in df),
-        "definition": (_made, (name, f, df, intervals)),
+        "slopes": tuple(_slope(name, each, count, (low, high)) for each in df),
+        "definition": (_made, (name, f, df, count, low, high)),
     }
     return _NumericClass(name, (NumericFunction,), attributes)
 
 
-def _slope(name: str, df: Callable, intervals: tuple[Interval, ...]) -> Callable[..., Expr]:
+def _slope(name: str, df: Callable, count: int, domain: tuple[float, float]) -> Callable[..., Expr]:
     """Return a derivative as a function of expressions. JAX code becomes a numeric function."""
     # JAX rejects SymPy expressions with many kinds of errors.
     with suppress(Exception):
-        if isinstance(sympify(df(*(Dummy(real=True) for _ in intervals))), Expr):
+        if isinstance(sympify(df(*(Dummy(real=True) for _ in range(count)))), Expr):
             return df
     try:
-        return numeric_function(f"{name}_slope", df, domain=intervals)
+        return numeric_function(f"{name}_slope", df, domain=domain)
     except ValueError as error:
         raise ValueError(f"df of {name} must be a function of expressions or JAX code: {error}") from error
 
@@ -241,42 +226,38 @@ def slope_along(value: Callable, i: int) -> Callable:
     return slope
 
 
-def _test_points(intervals: Sequence[Interval]) -> Floats[np.ndarray, "points arguments"]:
+def _test_points(count: int, low: float, high: float) -> Floats[np.ndarray, "points arguments"]:
     """Choose points in the domain by a Kronecker sequence. Its irrational steps avoid kinks."""
-    columns = []
-    for i, (low, high) in enumerate(intervals):
-        if math.isinf(low):
-            low = -_FAR if math.isinf(high) else high - 2 * _FAR
-        high = low + 2 * _FAR if math.isinf(high) else high
-        steps = np.arange(1, _POINTS + 1) * math.sqrt((2, 3, 5, 7, 11, 13)[i % 6])
-        columns.append(low + (high - low) * (steps % 1))
-    return np.stack(columns, axis=1)
+    if math.isinf(low):
+        low = -_FAR if math.isinf(high) else high - 2 * _FAR
+    high = low + 2 * _FAR if math.isinf(high) else high
+    steps = np.sqrt(np.resize([2, 3, 5, 7, 11, 13], count))
+    return low + (high - low) * (np.arange(1, _POINTS + 1)[:, None] * steps % 1)
 
 
-def _check(function: _NumericClass, points: Floats[np.ndarray, "points arguments"]) -> None:
+def _check(kind: _NumericClass, points: Floats[np.ndarray, "points arguments"]) -> None:
     """Compare the derivatives of a function with central differences at test points."""
-    name, count = function.__name__, points.shape[1]
-    what, by = "the derivative by JAX of f" if function.orders else "f", "by df" if function.slopes else "by JAX"
+    name, count = kind.__name__, points.shape[1]
+    what, by = "the derivative by JAX of f" if kind.orders else "f", "by df" if kind.slopes else "by JAX"
     step = _STEP * min(1.0, *np.ptp(points, axis=0))
     moves = step * np.concatenate([np.zeros((1, count)), np.eye(count), -np.eye(count)])
+    try:
+        here, *ends = np.asarray(compiled(kind)(*(points + moves[:, None]).T)).T
+    except Exception as error:
+        raise ValueError(f"{what} of {name} must be JAX code of numbers: {first_line(error)}") from error
     variables = [Dummy(real=True) for _ in range(count)]
-    derivatives = [sympify(function(*variables).fdiff(i + 1)) for i in range(count)]
-    for point in points:
+    expressions = [sympify(kind(*variables).fdiff(i + 1)) for i in range(count)]
+    for i, point in enumerate(points):
         place = ", ".join(f"{number:.6g}" for number in point)
-        try:
-            here, *ends = np.asarray(compiled(function)(*(point + moves).T))
-        except Exception as error:
-            raise ValueError(f"{what} of {name} must be JAX code of numbers: {first_line(error)}") from error
-        if not math.isfinite(here):
+        if not math.isfinite(here[i]):
             raise ValueError(
-                f"{what} of {name} is {here} at {place}; pass domain=(low, high) if it is defined only on an interval"
+                f"{what} of {name} is {here[i]} at {place}; pass domain=(low, high) if its domain is an interval"
             )
-        given = [each.subs(dict(zip(variables, point, strict=True))).evalf() for each in derivatives]
-        for slope in given:
-            if not (slope.is_number and slope.is_finite and slope.is_real):
-                raise ValueError(f"the derivative of {name} {by} is {slope} at {place}")
-        above, below = np.split(np.array(ends), 2)
-        found, expected = np.array(given, float), (above - below) / (2 * step)
-        if not np.allclose(found, expected, rtol=_TOLERANCE, atol=_TOLERANCE * max(1.0, abs(here))):
-            found, expected = (", ".join(f"{number:.6g}" for number in numbers) for numbers in (found, expected))
-            raise ValueError(f"the derivative of {name} at {place} is {expected} by differences, but {found} {by}")
+        for j, expression in enumerate(expressions):
+            slope = expression.subs(dict(zip(variables, point, strict=True))).evalf()
+            found = float(slope) if slope.is_finite and slope.is_real else math.nan
+            expected = (ends[j][i] - ends[count + j][i]) / (2 * step)
+            if not np.isclose(found, expected, rtol=_TOLERANCE, atol=_TOLERANCE * max(1.0, abs(here[i]))):
+                raise ValueError(
+                    f"the derivative of {name} at {place} is {expected:.6g} by differences, but {found:.6g} {by}"
+                )

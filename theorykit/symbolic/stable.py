@@ -22,7 +22,7 @@ _ROUNDING = 4 * 2.0**-52
 
 
 class StableForm(Expr):
-    """Base of forms that only evaluate."""
+    """Form that only evaluates."""
 
     is_commutative = True
 
@@ -39,7 +39,7 @@ class LogSumExp(StableForm):
     """log of the sum of c exp(u) over the arguments, pairs (c, u)."""
 
     def value(self, at):
-        """Subtract the largest exponent first. A sum 1 + small keeps the digits of the small number."""
+        # A sum 1 + small keeps the digits of the small number.
         largest, values = _scaled_sum(self.args, at)
         total = at.xp.log(sum(values))
         if (one := sp.Tuple(1, 0)) not in self.args:
@@ -52,7 +52,6 @@ class ProductOfExponentials(StableForm):
     """Product of powers of sums of c exp(u). The arguments are pairs of a tuple of pairs (c, u) and the power."""
 
     def value(self, at):
-        """Cancel large exponents before the exponential is taken."""
         total, product = 0.0, 1.0
         for terms, power in self.args:
             largest, values = _scaled_sum(terms, at)
@@ -68,7 +67,6 @@ class RootOfDifference(StableForm):
     """
 
     def value(self, at):
-        """Compare the sum with its largest term."""
         terms = list(map(at, self.args))
         number, size = sum(terms), reduce(at.xp.maximum, map(at.xp.abs, terms))
         inside = number > (_ROUNDING * size if len(terms) > 1 else 0.0)
@@ -79,7 +77,6 @@ class ArcsineOfCorrelation(StableForm):
     """asin(Max(-1, Min(1, x))). The derivative is set to zero at and beyond -1 and 1."""
 
     def value(self, at):
-        """Evaluate the arcsine inside the interval only."""
         number = at(self.args[0])
         inside = at.xp.abs(number) < 1
         within = at.xp.arcsin(at.xp.where(inside, number, 0.0))

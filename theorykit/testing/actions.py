@@ -10,9 +10,9 @@ import jax.numpy as jnp
 import numpy as np
 from sympy import Expr, MatrixSymbol, Symbol, Trace, log, solve
 
+from .._compat import require_float64
 from ..checks import Index, Seed, by_name, checked_arguments, shown
 from ..codegen import interpret, quadrature_error
-from ..precision import require_float64
 from ..saddle import Action, search
 from ..symbolic import log_det
 from .explain import Finding, Point, Report, Trial, changes_of, compare, random_value

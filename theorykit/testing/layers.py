@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 from sympy import Expr
 
+from .._compat import require_float64
 from ..bpkr import AbstractLayer, Architecture, LayerSymbols
 from ..bpkr.specification.layers import LayerForm
 from ..checks import Seed, checked_arguments, counted
 from ..codegen import interpret
-from ..precision import require_float64
 from ..symbolic.algebra import from_terms, matrix_terms
 from .explain import Finding, Point, Report, Trial, changes_of, compare, put, random_value
 

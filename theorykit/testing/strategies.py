@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 
 from .. import bpkr
+from .._compat import needed
 from ..bpkr.order_parameters import from_order_parameters, to_order_parameters
 from ..checks import checked_arguments
-from ..extras import needed
 from ..saddle import Action
 from .actions import random_values
 

@@ -28,9 +28,9 @@ import jax.numpy as jnp
 import numpy as np
 from sympy import Symbol, log
 
+from .._compat import require_float64
+from .._jit import jit
 from ..checks import numeric_array, refuse_traced, require
-from ..compilation import jit
-from ..precision import require_float64
 from ..saddle import Action, ConvergenceWarning, Positive, minimise
 from ..saddle.domains import as_declared
 from .spectral_laws import marchenko_pastur

@@ -23,12 +23,12 @@ from jaxtyping import Array, Float
 from sympy import Add, Expr, Inverse, MatrixSymbol, S, Trace, expand
 
 from .. import bpkr, saddle
+from .._jit import jit
 from ..bpkr.evaluation.formulas import flat_features
 from ..bpkr.evaluation.problem import as_problem
 from ..bpkr.evaluation.values import prediction_from_kernels
 from ..bpkr.features.implicit import ImplicitFeatures, token_means
 from ..bpkr.features.kernels import kernel_between, kernel_diagonal
-from ..compilation import jit
 from ..derivation import Derivation, Step
 from ..derivation.claims import Average
 from ..saddle.domains import Positive, PositiveDefinite

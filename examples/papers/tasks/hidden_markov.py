@@ -13,10 +13,9 @@ from jax.scipy.linalg import block_diag
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float, PRNGKeyArray
 
+from theorykit._compat import require_float64
+from theorykit._jit import jit, usual_settings
 from theorykit.checks import checked_instance, checked_key, checked_number, checked_whole_number
-from theorykit.compilation import jit
-from theorykit.precision import require_float64
-from theorykit.settings import usual_settings
 
 from . import Examples
 

@@ -10,6 +10,7 @@ import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float, Int, UInt8
 
+from theorykit._compat import require_float64
 from theorykit.checks import (
     checked_array,
     checked_sequence,
@@ -18,7 +19,6 @@ from theorykit.checks import (
     real_array,
     shown,
 )
-from theorykit.precision import require_float64
 
 
 class ImageSet(eqx.Module):

@@ -12,6 +12,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int, PRNGKeyArray
 
+from theorykit._compat import require_float64
+from theorykit._jit import usual_settings
 from theorykit.checks import (
     Requirement,
     checked_array,
@@ -22,8 +24,6 @@ from theorykit.checks import (
     require,
     shown,
 )
-from theorykit.precision import require_float64
-from theorykit.settings import usual_settings
 
 from . import Examples
 from .images import ImageSet, cut_into_patches

@@ -12,8 +12,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float, Key, PRNGKeyArray, UInt8
 
+from theorykit._jit import usual_settings
 from theorykit.checks import checked_instance, checked_key, checked_number, checked_sequence, checked_whole_number
-from theorykit.settings import usual_settings
 
 from .images import ImageSet, image_set
 

@@ -122,6 +122,6 @@ def test_an_action_and_what_is_made_of_it_show_themselves():
     assert page.count("<details") == len(steps) + 4 and page.count("<details open") == 1
     assert r"\sigma_{1}^{2}" in page
     assert f"Derivation of {len(steps)} steps" in repr(derived.derivation)
-    assert all(len(repr(step).splitlines()) == 1 and step._repr_latex_().startswith("$") for step in steps)
+    assert all(len(repr(step).splitlines()) == 1 for step in steps)
     verification = replace(derived.derivation, steps=steps[:2]).verify()
-    assert repr(verification).startswith("2 steps were checked") and "Holds: error" in repr(verification.evidence[1])
+    assert repr(verification).startswith("2 steps, none failed") and str(verification).startswith("  1  holds")

@@ -9,7 +9,7 @@ from sympy import MatrixSymbol
 from tests.marks import slow
 from theorykit import bpkr
 from theorykit.codegen import compile_expressions, interpret
-from theorykit.derivation.sampling import random_values
+from theorykit.derivation.claims import random_values
 
 from ..cases import ALL_SKIPS, CASES, GRAMMAR, OWN_KINDS, READOUTS_OF_TOKENS, TWO_LAYERS, random_problem
 

@@ -9,7 +9,7 @@ from theorykit import bpkr
 from theorykit.bpkr import Attention, Dense, Skip
 from theorykit.bpkr.evaluation.formulas import compiled_terms
 from theorykit.codegen import interpret
-from theorykit.derivation.sampling import random_values
+from theorykit.derivation.claims import random_values
 
 from ...marks import slow
 from ..cases import GRAMMAR, READOUTS_OF_TOKENS, CorrelatedHeads, TiedHeads

@@ -52,12 +52,6 @@ def test_a_long_exponent_or_numerator_comes_down_to_the_line():
         assert len(lines) > 1 and lines[0].startswith(begins) and all(width(line) <= 150 for line in lines)
 
 
-def test_a_matrix_in_a_matrix_is_one_entry():
-    inner = r"\begin{matrix}a & b\\c & d\end{matrix}"
-    assert width(inner) == 2 * 10 + 2 * width("a")
-    assert width(rf"\begin{{matrix}}{inner} & 0\\0 & e\end{{matrix}}") == pytest.approx(20 + width(inner) + width("e"))
-
-
 def test_equations_are_aligned_labelled_and_say_where_they_are_from():
     long = " + ".join(f"x_{{{i}}}" for i in range(30))
     text = align_environment(

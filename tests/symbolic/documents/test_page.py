@@ -7,7 +7,7 @@ import pytest
 
 from theorykit.symbolic import Definition, Equation, Heading, Text, as_html
 from theorykit.symbolic.documents.document import Code, Folded, Items, Table
-from theorykit.symbolic.documents.mathml import mathml
+from theorykit.symbolic.documents.page import mathml
 
 
 def parsed(blocks, definitions=()):

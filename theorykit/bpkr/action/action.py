@@ -21,8 +21,7 @@ from ...symbolic import Diagonal, as_markdown, gradient, kronecker, positive_def
 from ...symbolic.algebra import as_number, expand_products
 from ...symbolic.documents.display import DisplayMixin
 from ...symbolic.documents.document import Block, align_environment
-from ..specification.activations import stable_name
-from ..specification.layers import LayerForm
+from ..specification.layers import LayerForm, NetworkForm
 from . import document
 from .prior import FiniteWidthPrior, finite_width_prior
 from .symbols import ActionSymbols
@@ -104,10 +103,10 @@ class Action(DisplayMixin):
     def _view(self) -> Iterator[Block]:
         return document.view(self)
 
-    @cached_property
-    def name_of_program(self) -> str | None:
-        """Name of the expressions in names of compiled programs, or None if they contain Python code."""
-        return stable_name(self.symbols.form)
+    @property
+    def program_key(self) -> NetworkForm:
+        """The part that names compiled programs, since it determines the rest."""
+        return self.symbols.form
 
     @property
     def forms(self) -> tuple[LayerForm, ...]:

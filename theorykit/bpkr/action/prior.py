@@ -106,7 +106,9 @@ def _density(route, characteristic, inner, source, overlap, outer, has_skip) -> 
     columns = claims.SumOverRows(((g, source.T),), width, "after")
     one_column = say("one row at a time", characteristic, normal(Trace(g.T * inner * g)), columns)
     after = normal(log_det(inner) + Trace(x.T * inverse(inner) * x))
-    density = say("density of Gaussian columns", one_column, after, claims.GaussianDensity(g, x))
+    # The Fourier transform is an average over standard normal g.
+    transformed = one_column - Trace(g.T * g) + 2 * I * Trace(g.T * x)
+    density = say("density of Gaussian columns", transformed, after, claims.Average(g, Identity(g.shape[0])))
     after = normal(width * log_det(inner) + Trace(inverse(inner) * weights * weights.T))
     total = say("sum over rows", density, after, claims.SumOverRows(((x, weights.T),), width, "before"))
     # The volume of n x N weights with the overlap U is det(U)^((N - n - 1)/2), divided by the volume of the given rows.

@@ -13,8 +13,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from ..._compat import MANY_ROWS, threads_for
 from ...checks import Requirement, array_module, is_in_traced_code, is_traced, on_host, require
-from ...threads import MANY_ROWS, threads_for
 from ..features.implicit import Features, ImplicitFeatures
 from ..features.kernels import Kernel, is_tabulated, kernel_of
 from ..specification.architecture import Architecture
@@ -147,8 +147,8 @@ def _rotated(features, labels, decomposes: bool):
 
 
 def shared_size(size: int) -> int:
-    """Round a size up to 8, ..., 15 times a power of two."""
-    step = 2 ** max(0, (size - 1).bit_length() - 4)
+    """Round a size up to 16, ..., 31 times a power of two."""
+    step = 2 ** max(0, (size - 1).bit_length() - 5)
     return step * -(-size // step)
 
 

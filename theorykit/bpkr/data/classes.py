@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from scipy.special import log_ndtr, logsumexp, ndtr
 
 from ... import checks
-from ...precision import require_float64
+from ..._compat import require_float64
 
 Coding = Literal["signs", "one-hot"]
 Labels = Iterable[Any]

@@ -11,11 +11,10 @@ import numpy as np
 from jax.typing import ArrayLike
 
 from ... import checks
-from ...precision import require_float64
+from ..._compat import require_float64, threads_for
 from ...symbolic.documents.display import DisplayMixin
 from ...symbolic.documents.document import Table, Text, verbatim
 from ...symbolic.documents.values import number
-from ...threads import threads_for
 from ..features.implicit import Features, ImplicitFeatures, PathFeatures
 from ..specification.activations import IDENTITY
 from ..specification.architecture import Architecture, checked_architecture

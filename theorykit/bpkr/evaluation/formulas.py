@@ -161,7 +161,7 @@ class Energy(eqx.Module):
 
     def bounded(self, point: EnergyPoint, share: Array | float = 1.0) -> BoundedEnergy:
         """Bound a `share` of the misfit from above, and linearise the rest of E."""
-        minus_misfit = self.examples.kernel.gradient(point.u1, point.representer @ point.representer.T)
+        minus_misfit = self.examples.kernel.gradient_of_square(point.u1, point.representer)
         return BoundedEnergy(self.bound, point.slope + share * minus_misfit, share * point.u1 @ minus_misfit @ point.u1)
 
     def curvature(self, point: EnergyPoint) -> Float[Array, "pairs pairs"]:

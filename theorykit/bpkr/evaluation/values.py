@@ -13,13 +13,12 @@ from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 from sympy import Expr
 
+from ..._compat import MANY_ROWS
+from ..._jit import jit_and_keep, usual_settings
 from ...checks import Requirement, array_module, checked_symmetric, counted, finite_array, is_traced, on_host, require
-from ...compilation import jit_and_keep
-from ...settings import usual_settings
 from ...symbolic.documents.display import DisplayMixin
 from ...symbolic.documents.document import Table, Text, verbatim
 from ...symbolic.documents.values import brief
-from ...threads import MANY_ROWS
 from ..data.canonical import shared_size, with_zeros
 from ..data.classes import Classes
 from ..features.implicit import Features, ImplicitFeatures

@@ -8,6 +8,7 @@ Entries of U_1 on and above the diagonal are in the order of `numpy.triu_indices
 from __future__ import annotations
 
 import math
+from itertools import pairwise
 
 import equinox as eqx
 import jax
@@ -16,9 +17,9 @@ import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 
+from ..._compat import require_float64, threads_for
+from ..._jit import jit
 from ...checks import checked_array
-from ...compilation import jit
-from ...precision import require_float64
 from .implicit import Features, ImplicitFeatures, PathFeatures
 
 PathMatrix = Float[Array, "paths paths"]
@@ -28,6 +29,8 @@ PathMatrix = Float[Array, "paths paths"]
 _TABLE_BYTES = 2**25
 # Time of an operation on a table, relative to products of matrices.
 _TRAFFIC = 4.0
+# Blocks of rows of a symmetric kernel: two save a quarter of the operations.
+_BLOCKS = 2
 # Largest rounding error of given kernels, relative to the largest value.
 _ROUNDING = 1e-10
 
@@ -58,7 +61,7 @@ class Kernel(eqx.Module):
     def matrix(self, u1: PathMatrix) -> Float[Array, "rows rows"]:
         """Compute K, Eq. (10)."""
         if self.pairs is None:
-            return kernel_between(u1, self.features, self.features)
+            return self._by_blocks(u1)
         # The pairs below the diagonal give the transpose of those above. XLA is slow
         # at products of arrays with more than two axes.
         count, paths = len(self.pairs), self.features.shape[1]
@@ -69,10 +72,28 @@ class Kernel(eqx.Module):
         half = half.transpose(2, 0, 3, 1).reshape(self.rows, self.rows)
         return half + half.T
 
+    def _by_blocks(self, u1: PathMatrix) -> Float[Array, "rows rows"]:
+        # Compute the blocks on and below the diagonal.
+        bounds = np.linspace(0, len(self.features), _BLOCKS + 1).astype(int)
+        blocks = []
+        for start, end in pairwise(bounds):
+            block = kernel_between(u1, self.features[start:end], self.features[:end])
+            blocks.append(jnp.pad(block, ((0, 0), (0, self.rows - block.shape[1]))))
+        lower = jnp.concatenate(blocks)
+        return jnp.tril(lower) + jnp.tril(lower, -1).T
+
     def gradient(self, u1: PathMatrix, in_kernel: Float[Array, "rows rows"]) -> PathMatrix:
         """Return the symmetric gradient in U_1, given the gradient in K."""
         (found,) = jax.vjp(self.matrix, u1)[1](in_kernel)
         return (found + found.T) / 2
+
+    def gradient_of_square(self, u1: PathMatrix, vector: Float[Array, "rows one"]) -> PathMatrix:
+        """Return the gradient of v^T K v in U_1."""
+        if isinstance(self.features, ImplicitFeatures):
+            return self.gradient(u1, vector @ vector.T)
+        by_example = vector.reshape(-1, self.outputs)
+        readings = jnp.einsum("pai,pc->aci", self.features, by_example).reshape(len(u1), -1)
+        return readings @ readings.T
 
     def curvature(self, resolvent, representer, has_log_determinant: bool = True) -> Float[Array, "entries entries"]:
         """Compute the second derivative of E in the entries of U_1.
@@ -155,7 +176,8 @@ def kernel_of(features: PathFeatures, outputs: int = 1) -> Kernel:
         rows, columns = np.triu_indices(features.shape[1])
         weight = np.where(rows == columns, 0.5, 1.0)[:, None, None]
         by_path = features.swapaxes(0, 1)
-        pairs = jnp.asarray((weight * by_path[rows]) @ by_path[columns].swapaxes(1, 2))
+        with threads_for(len(features)):
+            pairs = jnp.asarray((weight * by_path[rows]) @ by_path[columns].swapaxes(1, 2))
     return Kernel(jnp.asarray(features), pairs, outputs)
 
 

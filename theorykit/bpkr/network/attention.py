@@ -13,9 +13,8 @@ from jax.typing import ArrayLike
 from jaxtyping import Array, Bool, Float
 
 from ... import checks
+from ..._jit import jit, jit_and_keep, usual_settings
 from ...checks import Requirement, array_module, on_host, require, shown
-from ...compilation import jit, jit_and_keep
-from ...settings import usual_settings
 from ..features.implicit import ImplicitFeatures, PathFeatures, rules_for
 from ..specification.architecture import Architecture, checked_architecture
 from ..specification.layers import layer_reading

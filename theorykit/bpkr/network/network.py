@@ -13,8 +13,8 @@ import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 
+from ..._compat import require_float64
 from ...checks import Count, Key, checked_arguments, checked_array, checked_sequence, finite_array, refuse_traced
-from ...precision import require_float64
 from ..data.data import checked_features
 from ..order_parameters import OrderParameters, from_overlaps
 from ..specification.activations import apply_to

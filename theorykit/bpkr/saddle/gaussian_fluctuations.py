@@ -23,9 +23,8 @@ from jax.scipy.linalg import cho_solve, solve_triangular
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 
+from ..._jit import jit, jit_and_keep, usual_settings
 from ...checks import is_traced
-from ...compilation import jit, jit_and_keep
-from ...settings import usual_settings
 from ...symbolic.documents.display import DisplayMixin
 from ...symbolic.documents.document import Table, Text
 from ...symbolic.documents.values import number

@@ -10,10 +10,10 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from ..._jit import usual_settings
 from ...checks import checked_flag, checked_instance, refuse_traced
 from ...progress import Progress
 from ...saddle.diagnosis import ConvergenceWarning
-from ...settings import usual_settings
 from ...symbolic.documents.display import DisplayMixin
 from ...symbolic.documents.document import Table, Text, verbatim
 from ..data.classes import mean_and_error, outputs_as_classes

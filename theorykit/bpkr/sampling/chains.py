@@ -17,8 +17,8 @@ import numpy as np
 from jaxtyping import PRNGKeyArray
 
 from ... import store
+from ..._jit import jit
 from ...checks import Count, Index, check_fields
-from ...compilation import jit
 from ...progress import Progress
 from ...workers import Workers, run_tasks
 

@@ -11,7 +11,7 @@ import numpy as np
 from jax.scipy.linalg import cho_solve
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from ...extras import Lazy
+from ..._compat import Lazy
 from .. import OrderParameters, Problem
 from ..evaluation.values import prediction_at
 from ..features.implicit import Features, ImplicitFeatures, PathFeatures

@@ -12,8 +12,8 @@ import numpy as np
 import xarray as xr
 
 from ... import bpkr, store
+from ..._compat import Lazy, needed
 from ...checks import Key, checked_arguments, checked_number, counted, refuse_traced
-from ...extras import Lazy, needed
 from ...workers import Workers, check_executor
 from ..evaluation.problem import as_problem
 from ..network.network import checked_whole_widths, weight_shapes

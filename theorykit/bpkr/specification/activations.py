@@ -3,10 +3,9 @@
 Closed forms are from Cho and Saul (2009) and Williams (1998). Other kernels are averages for quadrature.
 """
 
-import hashlib
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass
 from functools import lru_cache
 from itertools import product
 from typing import Any
@@ -22,7 +21,6 @@ from ...checks import shown
 from ...codegen import CompiledFunction, compile_expressions
 from ...symbolic import GaussianAverage, gaussian_average
 from ...symbolic.matrix_functions import kernel_matrix
-from ...symbolic.numeric import NumericFunction
 
 UNIT = Symbol("h", real=True)
 OWN, BETWEEN, OTHER = Symbol("c_xx", positive=True), Symbol("c_xy", real=True), Symbol("c_yy", positive=True)
@@ -30,23 +28,6 @@ OWN, BETWEEN, OTHER = Symbol("c_xx", positive=True), Symbol("c_xy", real=True), 
 CORRELATION = Symbol("rho", real=True)
 
 _NORMALS = Symbol("z", real=True), Symbol("z_other", real=True)
-
-
-def stable_name(form: Any) -> str | None:
-    """Name a dataclass of expressions, for any process; None if they contain Python code."""
-
-    def parts(value: Any) -> Any:
-        if is_dataclass(value):
-            value = (type(value).__name__, *(getattr(value, field.name) for field in fields(value)))
-        return tuple(map(parts, value)) if isinstance(value, tuple) else value
-
-    expressions = [part for part in jax.tree.leaves(parts(form)) if isinstance(part, sp.Basic)]
-    for kind in {type(node) for expression in expressions for node in sp.preorder_traversal(expression)}:
-        # The code of a class from elsewhere may change without another version of SymPy or of this package.
-        is_known = (kind.__module__ or "").partition(".")[0] in ("sympy", "theorykit")
-        if not is_known or issubclass(kind, NumericFunction):
-            return None
-    return hashlib.sha256(sp.srepr(parts(form)).encode()).hexdigest()[:32]
 
 
 @dataclass(frozen=True, repr=False)
@@ -58,10 +39,6 @@ class Activation:
 
     def __repr__(self):
         return repr(self.name)
-
-    @property
-    def name_of_program(self) -> str | None:
-        return stable_name(self)
 
     @property
     def is_linear(self) -> bool:

@@ -16,7 +16,8 @@ import numpy as np
 from jax.typing import ArrayLike
 from sympy import Expr, Identity
 
-from ... import memory
+from ... import _compat
+from ..._compat import require_float64
 from ...checks import (
     Requirement,
     array_module,
@@ -33,7 +34,6 @@ from ...checks import (
     shown,
 )
 from ...codegen import interpret
-from ...precision import require_float64
 from ...symbolic.atoms import split_coefficient
 from ...symbolic.documents.display import DisplayMixin
 from ...symbolic.documents.document import Block, Table, Text, verbatim
@@ -320,7 +320,7 @@ def ansatz_of(architecture: Architecture) -> str:
 def check_fits(architecture: Architecture, what: str, numbers: int) -> None:
     """Raise an error if `what`, so many float64 numbers, does not fit in memory."""
     paths = f"layers of {architecture.branches} branches make {architecture.paths:,} paths"
-    memory.check_fits(f"the architecture is too large: {paths}, and {what},", 8 * numbers)
+    _compat.check_fits(f"the architecture is too large: {paths}, and {what},", 8 * numbers)
 
 
 def nonlinear_layers(layers: tuple[AbstractLayer, ...]) -> int:

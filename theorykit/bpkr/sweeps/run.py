@@ -20,8 +20,8 @@ import pandas as pd
 import xarray as xr
 
 from ... import bpkr, store
+from ..._compat import require_float64
 from ...checks import NonNegative, checked_arguments, checked_number, refuse_traced
-from ...precision import require_float64
 from ...progress import Progress
 from ...workers import Workers, check_executor, run_tasks
 from ..data.classes import warn_of_class_numbers

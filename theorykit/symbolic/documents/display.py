@@ -8,8 +8,7 @@ from .document import Block, as_markdown, as_terminal_text
 
 # Maximum number of lines of a repr. Longer output belongs in a summary.
 _LINES = 15
-# A repr must never fail. Views raise these errors for traced and deleted arrays, and for placeholders, which
-# `jax.eval_shape` and `jax.tree.map` create.
+# A repr must never fail. Views raise these errors for traced and deleted arrays, and for placeholders.
 _UNUSUAL = (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError)
 
 
@@ -27,7 +26,7 @@ class View:
 
 
 class DisplayMixin:
-    """Base of classes that display themselves. A subclass implements `_view`, which returns the document to display.
+    """Base of classes that display themselves, through the document that `_view` returns.
 
     Decorate dataclasses with `dataclass(repr=False)`, so that they do not replace `__repr__`.
     """
@@ -46,9 +45,9 @@ class DisplayMixin:
             lines = repr(self.summary()).splitlines()
         except _UNUSUAL:
             return super().__repr__()
-        if len(lines) <= _LINES:
-            return "\n".join(lines)
-        return "\n".join([*lines[: _LINES - 1], f"... {len(lines) - _LINES + 1} more lines: summary()"])
+        if len(lines) > _LINES:
+            lines[_LINES - 1 :] = [f"... {len(lines) - _LINES + 1} more lines: summary()"]
+        return "\n".join(lines)
 
     def _repr_markdown_(self) -> str | None:
         try:

@@ -6,7 +6,7 @@ and opened again by `\\left.`. Lines break between factors only if nothing else 
 
 import math
 import re
-from itertools import accumulate, zip_longest
+from itertools import accumulate
 from typing import NamedTuple
 
 # Text width of an article in points at font size 10, less the error of the estimates.
@@ -114,14 +114,11 @@ def _items(latex: str) -> list[_Item]:
             end = token.end()
             yield token[1]
 
-    def until(*stops: str) -> tuple[float, str]:
-        """Read up to one of these tokens, and return the width and this token."""
+    def until(stop: str) -> float:
         wide = 0.0
-        for token in tokens:
-            if token in stops:
-                return wide, token
+        while (token := next(tokens, stop)) != stop:
             wide += width_of(token)
-        return wide, ""
+        return wide
 
     def argument() -> float:
         return width_of(next(tokens, ""))
@@ -129,7 +126,7 @@ def _items(latex: str) -> list[_Item]:
     def width_of(token: str) -> float:
         """Read the arguments of this token, and return the width."""
         if token == "{":
-            return until("}")[0]
+            return until("}")
         if token in ("^", "_"):
             return 0.7 * argument()
         if token in (r"\frac", r"\underset"):
@@ -139,14 +136,10 @@ def _items(latex: str) -> list[_Item]:
         if token in (r"\left", r"\right"):
             return 1.2 if next(tokens, "") == "." else 6.0
         if token == r"\begin":
+            # The rows of a matrix count as one row.
+            wide = until(r"\end")
             argument()
-            rows, stop = [[]], "&"
-            while stop in ("&", r"\\"):
-                wide, stop = until("&", r"\\", r"\end")
-                rows[-1].append(wide)
-                rows += [[]] if stop == r"\\" else []
-            argument()
-            return sum(10 + max(column) for column in zip_longest(*rows, fillvalue=0.0))
+            return wide
         is_capital = token.removeprefix("\\")[:1].isupper()
         return _WIDTHS.get(token, 5.0 if token.isdigit() else 7.6 if is_capital else 5.7)
 

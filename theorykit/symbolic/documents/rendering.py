@@ -10,8 +10,7 @@ import sympy as sp
 from sympy.matrices.expressions.applyfunc import ElementwiseApplyFunction
 from sympy.printing.latex import LatexPrinter
 
-from ...checks import Expression, checked_arguments
-from ..atoms import LogDet, SquareRoot
+from ..atoms import LogDet, SquareRoot, checked_expression
 from ..matrix_functions import SumOfEntries
 from ..notation import PRODUCT, enclosed, escaped, operand, operator, power, value_at
 
@@ -103,17 +102,11 @@ class MatrixLatexPrinter(LatexPrinter):
         return power(text, exp)
 
 
-@checked_arguments
-def latex(expression: Expression, symbol_names: Mapping[sp.Expr, str] | None = None) -> str:
-    """Return the LaTeX of `expression`. `symbol_names` are LaTeX names of symbols that should have another name.
-
-    Example:
-        >>> from theorykit.symbolic import latex, positive_definite
-        >>> K = positive_definite("K", 3)
-        >>> latex(K.inv(), {K: "K_0"})
-        'K_0^{-1}'
-    """
-    return MatrixLatexPrinter({"symbol_names": dict(symbol_names or {})}).doprint(expression)
+def latex(expression: sp.Expr, symbol_names: Mapping[sp.Expr, str] | None = None) -> str:
+    """Return the LaTeX of `expression`. `symbol_names` are other names of symbols, in LaTeX."""
+    return MatrixLatexPrinter({"symbol_names": dict(symbol_names or {})}).doprint(
+        checked_expression("expression", expression)
+    )
 
 
 def fold(expression: sp.Expr, definitions: Mapping[sp.Expr, sp.Expr]) -> sp.Expr:

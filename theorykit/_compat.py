@@ -1,0 +1,154 @@
+"""Double precision, optional libraries, threads of linear algebra, and the memory of this machine."""
+
+import os
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from functools import cache
+from importlib import import_module
+from pathlib import Path
+from threading import Lock
+from types import ModuleType
+from typing import Any
+
+from threadpoolctl import LibController, OpenBLASController, ThreadpoolController
+
+MANY_ROWS = 1000
+"""Number of rows from which two threads factorise a matrix faster than one."""
+
+_EXTRAS = {
+    "arviz_base": "sampling",
+    "arviz_stats": "sampling",
+    "dask": "cluster",
+    "distributed": "cluster",
+    "hypothesis": "testing",
+    "matplotlib": "plots",
+    "numpyro": "sampling",
+}
+"""The extra in pyproject.toml that installs each library."""
+
+# Memory limits of a container, in version 2 and version 1 of cgroups.
+_LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
+
+
+def enable_float64() -> None:
+    """Switch JAX to 64-bit numbers, in this process and in processes that it starts.
+
+    Call this before you create arrays.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> import theorykit
+        >>> theorykit.enable_float64()
+        >>> jnp.zeros(3).dtype
+        dtype('float64')
+    """
+    os.environ["JAX_ENABLE_X64"] = "1"
+    # Importing JAX takes most of a second, and it will read the variable.
+    if "jax" in sys.modules:
+        sys.modules["jax"].config.update("jax_enable_x64", True)
+
+
+def require_float64() -> None:
+    """Raise `RuntimeError` unless JAX computes in 64 bits."""
+    import jax
+
+    if not jax.config.jax_enable_x64:
+        raise RuntimeError(
+            "theorykit computes in float64, but jax_enable_x64 is False: call "
+            "theorykit.enable_float64() first, or set JAX_ENABLE_X64=1"
+        )
+
+
+class MissingLibrary(ImportError):
+    """An optional library is not installed."""
+
+
+def needed(module: str, feature: str) -> ModuleType:
+    """Import `module`, or raise `MissingLibrary` with the `feature` that needs it and how to install it."""
+    library = module.partition(".")[0]
+    try:
+        return import_module(module)
+    except ImportError as error:
+        # The library is installed but lacks a dependency, which the error names.
+        if (error.name or library).partition(".")[0] != library:
+            raise
+        raise MissingLibrary(
+            f"{feature} needs {library.replace('_', '-')}: in a clone of theorykit, run "
+            f"pip install -e '.[{_EXTRAS[library]}]'",
+            name=library,
+        ) from None
+
+
+class Lazy:
+    """A module that is imported on first use, from a library that `feature` needs."""
+
+    def __init__(self, module: str, feature: str):
+        self._module, self._feature = module, feature
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return getattr(needed(self._module, self._feature), name)
+
+
+_lock = Lock()
+_inside = 0
+_before: Sequence[int] = ()
+
+
+@cache
+def _libraries() -> list[LibController]:
+    # Only libraries that are loaded are found. JAX factorises with SciPy's.
+    import scipy.linalg  # noqa: F401
+
+    return ThreadpoolController().select(user_api="blas").lib_controllers
+
+
+def _set_threads(numbers: Sequence[int]) -> None:
+    for library, number in zip(_libraries(), numbers, strict=True):
+        library.set_num_threads(number)
+    # Otherwise only the first Python thread could set the number.
+    OpenBLASController.clear_controlling_thread()
+
+
+@contextmanager
+def threads_for(rows: int) -> Iterator[None]:
+    """Factorise matrices with fewer rows than `MANY_ROWS` on one thread.
+
+    Threads spin while they wait for each other: if another process keeps a core
+    busy, small matrices take many times as long. Contexts may overlap in
+    several Python threads; the last to end restores the number of threads.
+    """
+    global _inside, _before
+    if rows >= MANY_ROWS:
+        yield
+        return
+    with _lock:
+        if _inside == 0:
+            _before = [library.get_num_threads() for library in _libraries()]
+            _set_threads([1] * len(_before))
+        _inside += 1
+    try:
+        yield
+    finally:
+        with _lock:
+            _inside -= 1
+            if _inside == 0:
+                _set_threads(_before)
+
+
+@cache
+def memory() -> float:
+    """Return the memory of the machine or its container in bytes."""
+    found = [float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))]
+    for path in map(Path, _LIMITS):
+        with suppress(OSError, ValueError):
+            found.append(float(path.read_text()))
+    return min(found)
+
+
+def check_fits(what: str, size: float) -> None:
+    """Raise `ValueError` unless `what` of `size` bytes fits in memory."""
+    if size > memory():
+        raise ValueError(f"{what} takes {size:.3g} bytes, more than the {memory():.3g} of this machine")
