@@ -99,12 +99,6 @@ def forget_compiled_code():
         jax.clear_caches()
 
 
-@pytest.fixture
-def compiled_as_by_workers():
-    """Clear code that earlier tests compiled with other options than the processes that this test starts."""
-    jax.clear_caches()
-
-
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config, items):
     """Mark as slow all cases of a test except the quick ones: `quick(3)` takes three spread over the list.

@@ -29,7 +29,6 @@ import subprocess
 import sys
 import tempfile
 import warnings
-from contextlib import nullcontext
 from pathlib import Path
 
 import jax
@@ -40,7 +39,6 @@ import theorykit
 from theorykit import bpkr
 from theorykit.bpkr import sampling
 from theorykit.bpkr.sampling import Schedule
-from theorykit.workers import local_workers
 
 sys.path.insert(0, str(Path(__file__).parent))
 import problems
@@ -76,12 +74,11 @@ def hidden_markov(examples: int = 100):
 
 def row(name: str, architecture: bpkr.Architecture, data, schedule: Schedule, about: dict, workers: int = 1) -> dict:
     """Run a sampler once; return its settings, cost and quality."""
-    executor = nullcontext() if workers == 1 else local_workers(workers)
     options = {"key": jax.random.key(0), "schedule": schedule, "progress": False}
-    with warnings.catch_warnings(), executor as pool:
+    with warnings.catch_warnings():
         # Results are recorded even if the chains have not mixed.
         warnings.simplefilter("ignore", sampling.MixingWarning)
-        tree = sampling.sample(architecture, bpkr.Data(*data), sampler=name, **options, executor=pool)
+        tree = sampling.sample(architecture, bpkr.Data(*data), sampler=name, **options, n_jobs=workers)
     # Each chain has a separate worker, or all share one.
     seconds, stats = tree.attrs["seconds"] / workers, tree["sample_stats"]
     evaluations = int(stats["n_steps"].sum()) if "n_steps" in stats else None

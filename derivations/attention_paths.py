@@ -1,16 +1,16 @@
 """Derive the action of a network with two attention layers, as the paper does.
 
-Writes `attention_paths.md` and `.tex` next to this script or into the folder given as argument, and
-`.pdf` if LaTeX is installed. Every formula is rendered from the expression that the generated code evaluates, and every
+Writes `attention_paths.md` and `.tex` next to this script or into the folder given as argument.
+Every formula is rendered from the expression that the generated code evaluates, and every
 step is checked in the run that writes it.
 """
 
 import sys
 from pathlib import Path
 
-from theorykit import bpkr, store
+from theorykit import bpkr
 from theorykit.bpkr.action import document
-from theorykit.symbolic import Block, Definition, Heading, Text
+from theorykit.symbolic import Block, Definition, Heading, Text, as_latex, as_markdown
 
 INTRODUCTION = r"""
 The network reads a sequence $x$ of tokens, with fixed attention $\Omega^{lh}$ in layer $l$ and head $h$. Its
@@ -36,7 +36,8 @@ def contents() -> tuple[list[Block], list[Definition]]:
 
 def main(folder: Path) -> None:
     blocks, _ = contents()
-    store.write_document(blocks, folder / "attention_paths", overwrite=True)
+    (folder / "attention_paths.md").write_text(as_markdown(blocks))
+    (folder / "attention_paths.tex").write_text(as_latex(blocks))
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """Derive the action of deep linear networks, and the known scalar self-consistency of its order parameters.
 
-Writes `deep_linear.md` and `.tex` next to this script or into the folder given as argument, and
-`.pdf` if LaTeX is installed. Every formula is rendered from the expression that the generated code evaluates, and every
+Writes `deep_linear.md` and `.tex` next to this script or into the folder given as argument.
+Every formula is rendered from the expression that the generated code evaluates, and every
 step is checked in the run that writes it.
 """
 
@@ -13,9 +13,9 @@ import numpy as np
 from sympy import Expr, simplify, solve, symbols
 
 import theorykit
-from theorykit import bpkr, store
+from theorykit import bpkr
 from theorykit.bpkr.action import document
-from theorykit.symbolic import Block, Definition, Equation, Heading, Text, gradient, latex
+from theorykit.symbolic import Block, Definition, Equation, Heading, Text, as_latex, as_markdown, gradient, latex
 from theorykit.symbolic.algebra import as_number
 
 INTRODUCTION = r"""
@@ -53,7 +53,8 @@ def contents() -> tuple[list[Block], list[Definition]]:
 
 def main(folder: Path) -> None:
     blocks, _ = contents()
-    store.write_document(blocks, folder / "deep_linear", overwrite=True)
+    (folder / "deep_linear.md").write_text(as_markdown(blocks))
+    (folder / "deep_linear.tex").write_text(as_latex(blocks))
 
 
 def self_consistency(action: bpkr.Action) -> Iterator[Block]:

@@ -1,16 +1,16 @@
 """Derive the exact prior of the order parameters at finite width, and compare its leading order with the action.
 
-Writes `finite_width.md` and `.tex` next to this script or into the folder given as argument, and
-`.pdf` if LaTeX is installed. Every formula is rendered from the expression that the generated code evaluates, and every
+Writes `finite_width.md` and `.tex` next to this script or into the folder given as argument.
+Every formula is rendered from the expression that the generated code evaluates, and every
 step is checked in the run that writes it.
 """
 
 import sys
 from pathlib import Path
 
-from theorykit import bpkr, store
+from theorykit import bpkr
 from theorykit.bpkr.action import document
-from theorykit.symbolic import Block, Definition, Heading, Text
+from theorykit.symbolic import Block, Definition, Heading, Text, as_latex, as_markdown
 
 INTRODUCTION = r"""
 Back-propagating kernel renormalisation takes the widths to infinity at a fixed ratio to the number of examples. The
@@ -41,7 +41,8 @@ def contents() -> tuple[list[Block], list[Definition]]:
 
 def main(folder: Path) -> None:
     blocks, _ = contents()
-    store.write_document(blocks, folder / "finite_width", overwrite=True)
+    (folder / "finite_width.md").write_text(as_markdown(blocks))
+    (folder / "finite_width.tex").write_text(as_latex(blocks))
 
 
 if __name__ == "__main__":

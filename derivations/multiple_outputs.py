@@ -1,16 +1,16 @@
 """Derive the action for several outputs: a matrix as readout order parameter, and paths with an output index.
 
-Writes `multiple_outputs.md` and `.tex` next to this script or into the folder given as argument, and
-`.pdf` if LaTeX is installed. Every formula is rendered from the expression that the generated code evaluates, and every
+Writes `multiple_outputs.md` and `.tex` next to this script or into the folder given as argument.
+Every formula is rendered from the expression that the generated code evaluates, and every
 step is checked in the run that writes it.
 """
 
 import sys
 from pathlib import Path
 
-from theorykit import bpkr, store
+from theorykit import bpkr
 from theorykit.bpkr.action import document
-from theorykit.symbolic import Block, Definition, Heading, Text
+from theorykit.symbolic import Block, Definition, Heading, Text, as_latex, as_markdown
 
 INTRODUCTION = r"""
 With $C$ outputs, $f_c(x) = a_c \cdot x^L_{t^*} / \sqrt{N_a}$, the overlap of the readout weights is a $C \times C$
@@ -33,7 +33,8 @@ def contents() -> tuple[list[Block], list[Definition]]:
 
 def main(folder: Path) -> None:
     blocks, _ = contents()
-    store.write_document(blocks, folder / "multiple_outputs", overwrite=True)
+    (folder / "multiple_outputs.md").write_text(as_markdown(blocks))
+    (folder / "multiple_outputs.tex").write_text(as_latex(blocks))
 
 
 if __name__ == "__main__":

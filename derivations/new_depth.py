@@ -1,16 +1,16 @@
 """Derive the action of four layers, attention and dense, with the same steps as for two layers.
 
-Writes `new_depth.md` and `.tex` next to this script or into the folder given as argument, and
-`.pdf` if LaTeX is installed. Every formula is rendered from the expression that the generated code evaluates, and every
+Writes `new_depth.md` and `.tex` next to this script or into the folder given as argument.
+Every formula is rendered from the expression that the generated code evaluates, and every
 step is checked in the run that writes it.
 """
 
 import sys
 from pathlib import Path
 
-from theorykit import bpkr, store
+from theorykit import bpkr
 from theorykit.bpkr.action import document
-from theorykit.symbolic import Block, Definition, Heading, Text
+from theorykit.symbolic import Block, Definition, Heading, Text, as_latex, as_markdown
 
 INTRODUCTION = r"""
 The network has three attention layers and a dense layer before the last of them. The same steps are stated for every
@@ -32,7 +32,8 @@ def contents() -> tuple[list[Block], list[Definition]]:
 
 def main(folder: Path) -> None:
     blocks, _ = contents()
-    store.write_document(blocks, folder / "new_depth", overwrite=True)
+    (folder / "new_depth.md").write_text(as_markdown(blocks))
+    (folder / "new_depth.tex").write_text(as_latex(blocks))
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """Derive the deterministic map of an infinitely large 1-bit self-attention network from its generating functional.
 
-Writes `self_attention_dynamics.md` and `.tex` next to this script or into the folder given as argument, and
-`.pdf` if LaTeX is installed. Every formula is rendered from the expression that the generated code evaluates, and every
+Writes `self_attention_dynamics.md` and `.tex` next to this script or into the folder given as argument.
+Every formula is rendered from the expression that the generated code evaluates, and every
 step is checked in the run that writes it.
 """
 
@@ -11,10 +11,10 @@ from pathlib import Path
 
 from sympy import Expr
 
-from theorykit import dmft, store
+from theorykit import dmft
 from theorykit.derivation import derivation_blocks, verification_blocks
 from theorykit.dmft.derivation import CLASSES, CONTEXT, HORIZON, NEURONS, PATTERNS, MeanField
-from theorykit.symbolic import Block, Definition, Equation, Heading, Text, latex
+from theorykit.symbolic import Block, Definition, Equation, Heading, Text, as_latex, as_markdown, latex
 
 INTRODUCTION = r"""
 A network with one layer of self-attention generates its next token, of $N$ bits, and then reads it. As $N$ grows the
@@ -186,7 +186,8 @@ def _of_the_theory(theory: MeanField) -> Iterator[tuple[Expr, str]]:
 
 def main(folder: Path) -> None:
     blocks, _ = contents()
-    store.write_document(blocks, folder / "self_attention_dynamics", overwrite=True)
+    (folder / "self_attention_dynamics.md").write_text(as_markdown(blocks))
+    (folder / "self_attention_dynamics.tex").write_text(as_latex(blocks))
 
 
 if __name__ == "__main__":

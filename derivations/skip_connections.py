@@ -1,16 +1,16 @@
 """Derive the action of an attention layer with a skip connection, a case that the paper leaves open.
 
-Writes `skip_connections.md` and `.tex` next to this script or into the folder given as argument, and
-`.pdf` if LaTeX is installed. Every formula is rendered from the expression that the generated code evaluates, and every
+Writes `skip_connections.md` and `.tex` next to this script or into the folder given as argument.
+Every formula is rendered from the expression that the generated code evaluates, and every
 step is checked in the run that writes it.
 """
 
 import sys
 from pathlib import Path
 
-from theorykit import bpkr, store
+from theorykit import bpkr
 from theorykit.bpkr.action import document
-from theorykit.symbolic import Block, Definition, Heading, Text
+from theorykit.symbolic import Block, Definition, Heading, Text, as_latex, as_markdown
 
 INTRODUCTION = r"""
 The first layer is attention with a skip connection of gain $s$, and the second is plain attention. The first layer
@@ -36,7 +36,8 @@ def contents() -> tuple[list[Block], list[Definition]]:
 
 def main(folder: Path) -> None:
     blocks, _ = contents()
-    store.write_document(blocks, folder / "skip_connections", overwrite=True)
+    (folder / "skip_connections.md").write_text(as_markdown(blocks))
+    (folder / "skip_connections.tex").write_text(as_latex(blocks))
 
 
 if __name__ == "__main__":

@@ -11,12 +11,12 @@ ROOT = Path(__file__).parent.parent
 # Parts of the package, lowest first; "" is its own `__init__`.
 ORDER = (
     ("_compat",),
-    ("checks", "progress"),
-    ("_jit", "atomic_files"),
+    ("checks",),
+    ("_jit",),
+    ("runs",),
     ("",),
-    ("workers",),
     ("symbolic",),
-    ("codegen", "curve", "store", "summaries"),
+    ("codegen", "curve", "summaries"),
     ("derivation", "dynamics"),
     ("saddle",),
     ("bpkr", "dmft"),

@@ -4,7 +4,6 @@ import hashlib
 import math
 import sys
 from collections.abc import Callable
-from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
@@ -184,8 +183,9 @@ def derive(
         output: The file to write, by default standard output.
         overwrite: Replace the output.
     """
-    from . import bpkr, store
+    from . import bpkr
     from .bpkr.action import document
+    from .runs import write
     from .symbolic import as_html, as_latex, as_markdown
 
     theorykit.enable_float64()
@@ -204,7 +204,7 @@ def derive(
     if output is None:
         print(text, end="")
     else:
-        store.write_source(text, output, overwrite=overwrite)
+        write(text, output, overwrite=overwrite)
         print(f"wrote {output}")
 
 
@@ -249,9 +249,9 @@ def obtain(path: Path, output: Path, overwrite: bool, is_sweep: bool, folder: Pa
     """Solve with the settings at `path` and write the result, or read it if it is finished."""
     import xarray as xr
 
-    from . import bpkr, store
+    from . import bpkr
     from .bpkr import sweeps
-    from .workers import local_workers
+    from .runs import write
 
     try:
         settings = msgspec.toml.decode(path.read_bytes(), type=Settings)
@@ -276,14 +276,14 @@ def obtain(path: Path, output: Path, overwrite: bool, is_sweep: bool, folder: Pa
     architecture = bpkr.Architecture(**given | {"layers": [parse_layer(word) for word in network.layers]})
     data = read_data(settings.data, path.parent, architecture)
     architecture = replace(architecture, outputs=1 if data.labels.ndim == 1 else data.labels.shape[1])
-    options = {"richness": grid.richness, "folder": folder, **msgspec.structs.asdict(settings.solver)}
-    with local_workers(n_jobs) if n_jobs > 1 else nullcontext() as executor:
-        result = sweeps.sweep(architecture, data, width=widths, temperature=temperatures, executor=executor, **options)
+    options = {"richness": grid.richness, "folder": folder, "n_jobs": n_jobs, **msgspec.structs.asdict(settings.solver)}
+    result = sweeps.sweep(architecture, data, width=widths, temperature=temperatures, **options)
     if "U_1" not in result:
         raise ValueError(f"every point failed: {result['message'].values.flat[0]}")
     if "test_label" in result:
         result = result.assign(best_temperature=sweeps.best_temperatures(result))
-    store.write(result.assign_attrs(made_from=made_from), output, overwrite=overwrite)
+    content = result.assign_attrs(made_from=made_from).to_netcdf(engine="h5netcdf")
+    write(content, output, overwrite=overwrite)
     print(f"wrote {output}")
     return result
 

@@ -22,7 +22,7 @@ from tasks import hidden_markov
 from tqdm import tqdm
 
 import theorykit
-from theorykit import bpkr, store
+from theorykit import bpkr
 from theorykit.bpkr.sweeps import order_parameters_of, sweep
 from theorykit.plots.style import DIVERGING, LIMITS, THEORY, use_style
 
@@ -99,7 +99,7 @@ datasets = tqdm([(network, seed) for network in networks for seed in seeds], "da
 found = {dataset: solve(*dataset) for dataset in datasets}
 axis = xr.Variable("seed", seeds)
 solved = {network: xr.concat([found[network, seed] for seed in seeds], axis) for network in networks}
-store.write(xr.DataTree.from_dict(solved), saved, overwrite=options.overwrite)
+xr.DataTree.from_dict(solved).to_netcdf(saved, engine="h5netcdf")
 shutil.rmtree(partial)
 
 # ---- The table of the first network

@@ -17,7 +17,7 @@ from matplotlib.colors import ListedColormap, LogNorm
 from matplotlib.patches import Patch
 
 import theorykit
-from theorykit import dmft, dynamics, store
+from theorykit import dmft, dynamics
 from theorykit.plots.panels import draw_marks
 from theorykit.plots.style import LIMITS, THEORY, use_style
 
@@ -96,7 +96,7 @@ results = {
 }
 for name in ("diagram", "zoom", "phases"):
     results[name]["visited"].encoding = {"zlib": True}  # bytes, nearly all of them zero
-store.write(xr.DataTree.from_dict(results), options.output / "self-attention.nc", overwrite=True)
+xr.DataTree.from_dict(results).to_netcdf(options.output / "self-attention.nc", engine="h5netcdf")
 for orbit, (beta, reference) in enumerate(zip(BETAS, REFERENCE, strict=True)):
     found = results["trajectories"].isel(orbit=orbit)
     value, error = (float(found[each][0]) for each in ("exponent", "exponent_error"))

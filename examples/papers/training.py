@@ -15,12 +15,12 @@ import optax
 import xarray as xr
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from theorykit import bpkr, store
+from theorykit import bpkr
 from theorykit._jit import usual_settings
 from theorykit.bpkr.network.attention import readout_weights, unchecked_path_features
 from theorykit.bpkr.network.network import path_weights, read_paths
 from theorykit.checks import Positive, check_fields, checked_whole_number
-from theorykit.progress import Progress
+from theorykit.runs import Folder, bar, tree_dataset, tree_from
 
 from .tasks import Examples
 
@@ -127,7 +127,8 @@ def train(
         `validation_accuracy` (of signs).
     """
     settings = TrainingSettings() if settings is None else settings
-    described = store.settings_of(
+    place = Folder.of(
+        folder,
         "training",
         _VERSION,
         network=network,
@@ -140,21 +141,17 @@ def train(
     # Training depends on the network, Adam's moments, the best network and the history.
     state = (network, optax.adam(0.0).init(_trained_part(network)), network)
     history = {name: np.zeros(0, int if name == "step" else float) for name in _HISTORY}
-    path = None if folder is None else folder / "training.npz"
-    kept = None if path is None else store.read_arrays(path, "training", described)
-    if kept is not None:
-        state, history = store.tree_like(state, kept), {name: kept[name] for name in _HISTORY}
+    if (kept := place.read("training")) is not None:
+        state, history = tree_from(kept, state), {name: kept[name].values for name in _HISTORY}
     step, accuracies = int(max(history["step"], default=0)), history["validation_accuracy"]
     if step > settings.steps:
-        raise ValueError(f"{path} has {step} steps, more than steps={settings.steps}; use another folder")
+        raise ValueError(f"{folder} has {step} steps, more than steps={settings.steps}; use another folder")
     if _stopped_improving(accuracies[:-1], settings.patience):
         allowed = f"patience={settings.patience} allows"
-        raise ValueError(f"{path} has {step} steps, more than {allowed}; use another folder")
+        raise ValueError(f"{folder} has {step} steps, more than {allowed}; use another folder")
     held_out = validation(settings.validation_examples, key=jax.random.fold_in(key, 0))
     rate = jnp.asarray(settings.learning_rate, dtype=jnp.float64)
-    cost = f"at most {settings.steps:,} steps of {settings.batch:,} examples"
-    note = ""
-    with Progress("training", settings.steps, "step", shown=progress, cost=cost, initial=step) as report:
+    with bar("training", settings.steps, "step", shown=progress, done=step) as report:
         while step < settings.steps and not _stopped_improving(history["validation_accuracy"], settings.patience):
             # Train up to the next validation or the last step.
             end = min(step - step % settings.validate_every + settings.validate_every, settings.steps)
@@ -163,7 +160,7 @@ def train(
                 step_key = jax.random.fold_in(key, number)
                 network, moments, loss = _step(network, moments, training, rate, settings.batch, step_key)
                 losses.append(loss)
-                report.update(note=note)
+                report.update()
             loss = float(np.mean(losses))
             if not np.isfinite(loss):
                 rate = f"learning_rate={settings.learning_rate}"
@@ -171,13 +168,13 @@ def train(
                     f"the training loss is {loss} before step {end}, with {rate}; use a lower learning rate"
                 )
             error, accuracy = (float(value) for value in _validate(network, held_out))
-            note = f"loss={loss:.3f}, validation_accuracy={accuracy:.3f}"
+            report.set_postfix(loss=loss, validation_accuracy=accuracy, refresh=False)
             is_best = accuracy > max(history["validation_accuracy"], default=-1.0)
             step, state = end, (network, moments, network if is_best else best)
             columns = zip(history.items(), (end, loss, error, accuracy), strict=True)
             history = {name: np.append(column, value) for (name, column), value in columns}
-            if path is not None:
-                store.write_arrays({**store.leaf_arrays(state), **history}, described, path)
+            columns = {name: ("validation", column) for name, column in history.items()}
+            place.write("training", tree_dataset(state).assign(columns))
     return Trained(state[2], xr.Dataset({name: ("step", column) for name, column in history.items()}))
 
 

@@ -3,14 +3,12 @@
 import itertools
 from dataclasses import replace
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
-from sympy import Add, Expr, MatrixSymbol, S, Trace
+from sympy import Add, MatrixSymbol, S, Trace
 
 from theorykit import dmft
-from theorykit.codegen import compile_expressions, interpret
+from theorykit.codegen import interpret
 from theorykit.derivation import claims, derivation_blocks
 from theorykit.derivation.claims import random_values
 from theorykit.dmft.derivation import CLASSES, CONTEXT, NEURONS, PATTERNS, MapSymbols, TrajectorySymbols
@@ -22,22 +20,7 @@ from ..derivation.mistakes import is_caught, planted
 
 SYMBOLS, PATH = MapSymbols(), TrajectorySymbols()
 STEPS, PROVED = 42, 27
-RESULTS = (
-    "overlap",
-    "attention",
-    "overlap_response",
-    "attention_weights",
-    "attention_response",
-    "row_response",
-    "query_response",
-    "noise",
-)
-SIZES = (
-    {PATTERNS: 3, CONTEXT: 4, CLASSES: 2},
-    {PATTERNS: 1, CONTEXT: 1, CLASSES: 3},
-    {PATTERNS: 2, CONTEXT: 5, CLASSES: 4},
-)
-every_size = pytest.mark.parametrize("sizes", SIZES, ids=str)
+SIZES = {PATTERNS: 3, CONTEXT: 4, CLASSES: 2}
 every_step = pytest.mark.parametrize("number", range(STEPS))
 
 
@@ -50,17 +33,6 @@ def theory():
 @pytest.fixture(scope="module")
 def derivation(theory):
     return theory.derivation
-
-
-def drawn(theory, sizes, seed=0):
-    """Random values of every symbol of the map."""
-    results = [getattr(theory, name) for name in RESULTS]
-    return random_values([*results, SYMBOLS.attention], sizes, np.random.default_rng(seed))
-
-
-def softmax(exponents):
-    weights = np.exp(exponents - np.max(exponents))
-    return weights / np.sum(weights)
 
 
 def test_every_step_holds_and_identities_are_proved(derivation):
@@ -172,22 +144,8 @@ def test_what_is_compiled_is_what_the_steps_arrived_at(theory):
     assert theory.attention_response in responses
 
 
-@every_size
-def test_overlaps_and_attention_are_those_of_the_theory(sizes, theory):
-    values = drawn(theory, sizes)
-    omega, columns, attention = values["Omega"], values["C"], values["A"]
-    beta, gamma, epsilon = values["beta"], values["gamma"], values["epsilon"]
-    bits = np.tanh(beta * omega @ attention)
-    np.testing.assert_allclose(
-        interpret(theory.overlap, values), (1 - epsilon) * columns.T @ bits + epsilon * values["r"], rtol=1e-12
-    )
-    weights = softmax(gamma * values["K"] @ values["q"] + values["ell"])
-    np.testing.assert_allclose(interpret(theory.attention_weights, values), weights, rtol=1e-12)
-    np.testing.assert_allclose(interpret(theory.attention, values), values["V"].T @ weights, rtol=1e-12)
-
-
 def test_rows_without_a_token_have_no_weight(theory):
-    values = drawn(theory, SIZES[0])
+    values = random_values([theory.attention, theory.attention_response], SIZES, np.random.default_rng(0))
     values["ell"] = np.array([0.0, 0.0, -np.inf, -np.inf])[:, None]
     live = {**values, "K": values["K"][:2], "V": values["V"][:2], "ell": np.zeros((2, 1)), "L": 2}
     np.testing.assert_allclose(interpret(theory.attention, values), interpret(theory.attention, live), rtol=1e-12)
@@ -223,16 +181,6 @@ def test_all_histories_together_have_probability_one_and_the_first_overlaps_foll
     # the step is of the last time: as the first, it is the map at the prompt's attention
     at_prompt = {**values, "A_2": values["A_0"], "r_3": values["r_1"]}
     np.testing.assert_allclose(mean, interpret(first, at_prompt), rtol=1e-12)
-
-
-def test_the_compiled_map_is_the_derived_one(theory):
-    values = drawn(theory, SIZES[2])
-    outputs = {name: getattr(theory, name) for name in RESULTS}
-    symbols = tuple(each for each in vars(MapSymbols).values() if isinstance(each, Expr))
-    function = compile_expressions("mean_field", outputs, symbols)
-    compiled = function.call_from(jax.tree.map(jnp.asarray, values))
-    for name, expression in outputs.items():
-        np.testing.assert_allclose(compiled[name], interpret(expression, values), atol=1e-13)
 
 
 def test_the_derivation_can_be_read(theory):

@@ -127,13 +127,6 @@ def test_growth_is_that_of_the_product_of_jacobians():
     np.testing.assert_allclose(found, expected, atol=1e-8)
 
 
-def test_blocks_are_means_whose_mean_is_the_exponent():
-    model, parameters, state = small_case()
-    found = dmft.lyapunov_spectrum(model, parameters, state, steps=120, exponents=2, blocks=4)
-    np.testing.assert_allclose(found.blocks.mean(axis=0), found.exponents, rtol=1e-12)
-    np.testing.assert_allclose(found.errors, np.std(found.blocks, axis=0, ddof=1) / 2, rtol=1e-10)
-
-
 def test_a_batch_is_orbits_of_their_own():
     model, _, state = small_case()
     asked, betas = {"steps": 40, "exponents": 2, "blocks": 2}, np.array([0.8, 1.5])

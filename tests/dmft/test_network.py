@@ -115,12 +115,6 @@ def test_at_zero_temperature_nothing_is_left_to_chance():
     np.testing.assert_allclose(sampled, np.broadcast_to(expected, sampled.shape), rtol=0, atol=1e-12)
 
 
-def test_the_key_determines_a_run_and_samples_differ():
-    one, again, other = (runs(sums(), seed, WARM)[0] for seed in (0, 0, 1))
-    np.testing.assert_array_equal(one, again)
-    assert np.any(one != other) and np.any(one[0] != one[1])
-
-
 def test_a_batch_is_networks_at_other_parameters():
     """Of so many neurons that each member is next to the mean field at its own parameters."""
     batch = Parameters(np.array([0.3, 0.9, 1.5]), np.array([1.0, 2.0, 3.0]), 0.1)
@@ -219,11 +213,6 @@ def test_a_batch_of_fluctuations_is_networks_at_other_parameters():
         np.testing.assert_allclose(together.attention[number], alone.attention, rtol=1e-10, atol=1e-16)
         np.testing.assert_allclose(together.overlaps[number], alone.overlaps, rtol=1e-10, atol=1e-16)
         np.testing.assert_allclose(together.rms[number], alone.rms, rtol=1e-10)
-
-
-def test_where_nothing_is_left_to_chance_nothing_fluctuates():
-    for certain in (Parameters(1e6, 2.0, 0.05), Parameters(1.0, 2.0, 1.0)):
-        assert float(found(sums(), parameters=certain).rms) < 1e-12
 
 
 def test_where_the_orbit_is_unstable_covariances_grow_to_infinity_without_nan():

@@ -60,11 +60,3 @@ def test_segments_are_constant_and_as_long_as_each_other(segments):
     changes = np.any(np.diff(weights.semantic, axis=-1) != 0, axis=(0, 1))
     lengths = np.diff([0, *(np.flatnonzero(changes) + 1), 50])
     assert all(length >= 50 // segments for length in lengths)
-
-
-def test_iid_weights_are_fair_and_independent():
-    weights = dmft.iid_weights(3, 40_000, 2, key=jax.random.key(1))
-    flat = weights.semantic.reshape(12, -1).astype(float)
-    covariance = flat @ flat.T / flat.shape[1]
-    assert np.abs(covariance - np.eye(12)).max() < 5 / np.sqrt(flat.shape[1])
-    assert np.abs(flat.mean(axis=1)).max() < 5 / np.sqrt(flat.shape[1])

@@ -13,7 +13,6 @@ from jaxtyping import Array
 import theorykit
 from theorykit import curve
 from theorykit.dynamics import Cycles, NoCycleError, cycle_near, double_period, find_cycle, follow
-from theorykit.store import read, write
 
 
 def logistic(state, growth):
@@ -303,8 +302,8 @@ def test_a_branch_that_is_long_enough_stops():
 
 def test_a_branch_can_be_stored(tmp_path):
     branch = logistic_branch()
-    write(branch, tmp_path / "branch.nc")
-    xr.testing.assert_identical(read(tmp_path / "branch.nc").to_dataset(), branch)
+    branch.to_netcdf(tmp_path / "branch.nc", engine="h5netcdf")
+    xr.testing.assert_identical(xr.load_dataset(tmp_path / "branch.nc", engine="h5netcdf"), branch)
     assert "period doubling  3" in repr(theorykit.summary(branch))
 
 

@@ -1,6 +1,5 @@
-"""Exponents of known maps and of a user's own map against plain NumPy; regimes and dimensions."""
+"""Exponents of known maps; regimes and dimensions."""
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -8,41 +7,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from theorykit import dynamics
-from theorykit.dynamics import exponents as regimes
 
 SEEDS = st.integers(0, 2**32 - 1)
 LORENZ = (0.906, 0.0, -14.572)
 
 
 # ---- exponents
-
-
-def mine(state, coupling):
-    """A map of two variables, as a user writes it."""
-    x, y = state
-    return jnp.array([1 - 1.4 * x**2 + coupling * y, 0.9 * jnp.sin(x)])
-
-
-def by_numpy(coupling, steps):
-    """Start, and exponents of `mine`, with its Jacobian typed by hand and QR after every step."""
-    state, basis, total = np.array([0.1, 0.1]), np.eye(2), np.zeros(2)
-    for number in range(1000 + steps):
-        if number == 1000:
-            start = state
-        x, y = state
-        if number >= 1000:
-            basis, triangle = np.linalg.qr(np.array([[-2.8 * x, coupling], [0.9 * np.cos(x), 0.0]]) @ basis)
-            total += np.log(np.abs(np.diag(triangle)))
-        state = np.array([1 - 1.4 * x**2 + coupling * y, 0.9 * np.sin(x)])
-    return start, total / steps
-
-
-@pytest.mark.parametrize("coupling", [0.05, 0.3])
-def test_exponents_of_your_own_map_are_those_of_plain_numpy(coupling):
-    start, expected = by_numpy(coupling, 4000)
-    found = dynamics.lyapunov_spectrum(mine, start, coupling, steps=4000)
-    tolerance = 6 * float(found.errors[0]) + 2e-3
-    np.testing.assert_allclose(found.exponents, expected, atol=tolerance)
 
 
 def test_exponents_of_a_linear_map_are_the_logarithms_of_its_eigenvalues():
@@ -66,14 +36,6 @@ def test_an_orbit_that_escapes_is_refused():
         dynamics.lyapunov_spectrum(lambda x, a: a * x**2, 2.0, 1.0, steps=100)
     with pytest.raises(ValueError, match="steps=30 must be a multiple of blocks=20"):
         dynamics.lyapunov_spectrum(lambda x, a: a * x, 2.0, 1.0, steps=30)
-
-
-def test_many_orbits_are_mapped_by_vmap():
-    def exponent(growth):
-        return dynamics.lyapunov_spectrum(lambda x, r: r * x * (1 - x), 0.3, growth, steps=200).exponents
-
-    found = jax.vmap(exponent)(jnp.array([3.2, 3.9]))
-    np.testing.assert_allclose(found[0], exponent(3.2), atol=1e-12)
 
 
 # ---- dimensions
@@ -103,21 +65,21 @@ def explicit_dimension(exponents):
     ],
 )
 def test_dimensions_of_simple_spectra(exponents, dimension):
-    np.testing.assert_allclose(regimes.kaplan_yorke_dimension(np.array(exponents)), dimension, rtol=1e-10)
+    np.testing.assert_allclose(dynamics.kaplan_yorke_dimension(np.array(exponents)), dimension, rtol=1e-10)
 
 
 @given(seed=SEEDS)
 def test_dimension_and_bound_are_those_of_the_definition(seed):
     exponents = np.random.default_rng(seed).normal(-0.3, 1, size=(6, 5, 4))
     known = np.array([[explicit_dimension(orbit) for orbit in orbits] for orbits in exponents])
-    np.testing.assert_allclose(regimes.kaplan_yorke_dimension(exponents), known, rtol=1e-12)
+    np.testing.assert_allclose(dynamics.kaplan_yorke_dimension(exponents), known, rtol=1e-12)
 
 
 @given(seed=SEEDS, leading=st.integers(1, 5))
 def test_leading_exponents_bound_the_dimension_from_below(seed, leading):
     exponents = np.sort(np.random.default_rng(seed).normal(-0.5, 1, size=(20, 6)), axis=-1)[..., ::-1]
-    bound = regimes.kaplan_yorke_dimension(exponents[..., :leading])
-    full = regimes.kaplan_yorke_dimension(exponents)
+    bound = dynamics.kaplan_yorke_dimension(exponents[..., :leading])
+    full = dynamics.kaplan_yorke_dimension(exponents)
     enough = exponents[..., :leading].sum(axis=-1) < 0
     assert np.all(bound <= full)
     np.testing.assert_array_equal(bound[enough], full[enough])
@@ -136,7 +98,7 @@ SPECTRA = {
 
 def label(exponents, errors=None, **options):
     errors = None if errors is None else np.array(errors)
-    return str(regimes.classify(np.array(exponents), errors, **options))
+    return str(dynamics.classify(np.array(exponents), errors, **options))
 
 
 @pytest.mark.parametrize("regime", SPECTRA)
@@ -175,12 +137,11 @@ def test_a_label_holds_for_every_spectrum_within_the_error_bars(seed):
     generator = np.random.default_rng(seed)
     exponents = -np.sort(-generator.normal(0, 2e-4, size=(50, 2)), axis=-1)
     errors = generator.exponential(5e-5, size=(50, 2))
-    labels = regimes.classify(exponents, errors)
+    labels = dynamics.classify(exponents, errors)
     assert labels.shape == (50,)
     # one exponent may not overtake the other, or their bars change owners
     offsets = np.clip(generator.uniform(-1, 1, size=(200, 50, 2)) * errors, -errors, errors)
-    within = regimes.classify(exponents + offsets)
+    within = dynamics.classify(exponents + offsets)
     ordered = (exponents + offsets)[..., 0] >= (exponents + offsets)[..., 1]
     settled = ordered & (labels != "undecided")
     np.testing.assert_array_equal(within[settled], np.broadcast_to(labels, within.shape)[settled])
-    assert set(labels) <= set(regimes.REGIMES)

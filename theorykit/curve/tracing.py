@@ -17,7 +17,7 @@ from scipy.optimize import brentq
 
 from .._compat import require_float64
 from ..checks import Count, Positive, checked_arguments, checked_number, refuse_traced
-from ..progress import Progress
+from ..runs import bar
 from .events import BRANCH_POINT, FOLD, refined
 from .system import Place, System, Unknowns, corrected, seen_at, slope_at
 
@@ -91,7 +91,7 @@ def trace(
         raise ValueError(f"the start is at {start[-1]:g}, which is not within the bounds {low:g} and {high:g}")
     largest = (high - low) / 20 if largest_step is None else float(largest_step)
     tracer = Tracer(system, (low, high), largest)
-    with Progress("curve", unit="point", shown=progress, cost=f"at most {most_points:,} points") as report:
+    with bar("curve", None, "point", shown=progress) as report:
         tracer.run(start, direction, most_points, report)
     return tracer.dataset()
 
@@ -151,8 +151,9 @@ class Tracer:
                 place = self.framed(ahead)
                 places.append(place)
                 self.ended = self.ended or self.runs_off(places)
-                if report:
-                    report.update(note=self.text(place))
+                if report is not None:
+                    report.set_postfix_str(self.text(place), refresh=False)
+                    report.update()
 
     def segment(self, places: Sequence[Place], length: float) -> tuple[Place, list] | None:
         """Return the end of a step and the events on it, or None if a shorter step is needed."""

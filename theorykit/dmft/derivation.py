@@ -1,8 +1,7 @@
-"""Derive a deterministic map from the sum over spins, in matrix expressions with symbolic sizes.
+"""Derive a deterministic map from the sum over spins, with matrices of symbolic sizes.
 
-`derive` states every step: an expression, what follows from it, and the claim that relates the two. All claims are
-checked by `MeanField.derivation.verify()`. Integrands are written as exp(-S/2), so that S = -2 N Phi. All names are
-listed in derivations/notation.md.
+`MeanField.derivation.verify()` checks the claim of every step. Integrands are
+exp(-S/2), S = -2 N Phi. derivations/notation.md explains all symbols.
 """
 
 from collections.abc import Callable, Mapping
@@ -22,120 +21,128 @@ from ..symbolic.documents.document import align_environment
 from ..symbolic.documents.rendering import fold
 from ..symbolic.matrix_functions import ENTRY, sum_of_column
 
-# Number of tokens after the prompt. Three is the smallest number with an overlap that acts both through the attention
-# of its own token and through a later attention.
+# Tokens after the prompt. Three is the smallest number with an overlap that acts both
+# through the attention of its own token and through a later attention.
 HORIZON = 3
-NEURONS, PATTERNS, CONTEXT, CLASSES = (Symbol(name, integer=True, positive=True) for name in "NMLJ")
+N, M, L, J = (Symbol(name, integer=True, positive=True) for name in "NMLJ")
+NEURONS, PATTERNS, CONTEXT, CLASSES = N, M, L, J
 
 
 def _at(name: str, rows: Expr, columns: Expr | int = 1) -> Callable[[int], MatrixSymbol]:
     return staticmethod(lambda time: MatrixSymbol(f"{name}_{time}", rows, columns))
 
 
-class MapSymbols:
-    """Symbols of the map. Generated functions take arguments with these names.
+def _log_cosh(fields: MatrixExpr) -> Expr:
+    return sum_of_column(entrywise(log_cosh, fields))
 
-    There are J classes of neurons, M patterns and L tokens in the context."""
+
+class MapSymbols:
+    """Symbols of the map. Compiled functions have arguments of these names."""
 
     output_inverse_temperature = Symbol("beta", positive=True)
     attention_inverse_temperature = Symbol("gamma", positive=True)
     positional_share = Symbol("epsilon", nonnegative=True)
-    distinct = MatrixSymbol("Omega", CLASSES, PATTERNS)
-    correlations = MatrixSymbol("C", CLASSES, PATTERNS)
-    columns = MatrixSymbol("X", CLASSES, 4 * PATTERNS)
-    column_sums = MatrixSymbol("Xbar", CLASSES, 4 * PATTERNS)
-    position = MatrixSymbol("r", PATTERNS, 1)
-    attention = MatrixSymbol("A", PATTERNS, 1)
-    query = MatrixSymbol("q", PATTERNS, 1)
-    keys = MatrixSymbol("K", CONTEXT, PATTERNS)
-    values = MatrixSymbol("V", CONTEXT, PATTERNS)
-    mask = MatrixSymbol("ell", CONTEXT, 1)
-    value_response = MatrixSymbol("D_v", PATTERNS, PATTERNS)
-    key_response = MatrixSymbol("D_k", PATTERNS, PATTERNS)
-    query_response = MatrixSymbol("D_q", PATTERNS, PATTERNS)
+    distinct = MatrixSymbol("Omega", J, M)
+    correlations = MatrixSymbol("C", J, M)
+    columns = MatrixSymbol("X", J, 4 * M)
+    column_sums = MatrixSymbol("Xbar", J, 4 * M)
+    position = MatrixSymbol("r", M, 1)
+    attention = MatrixSymbol("A", M, 1)
+    query = MatrixSymbol("q", M, 1)
+    keys = MatrixSymbol("K", L, M)
+    values = MatrixSymbol("V", L, M)
+    mask = MatrixSymbol("ell", L, 1)
+    value_response = MatrixSymbol("D_v", M, M)
+    key_response = MatrixSymbol("D_k", M, M)
+    query_response = MatrixSymbol("D_q", M, M)
     responses = (key_response, value_response, query_response)
-    weight = Symbol("s", positive=True)  # share of one token in the attention
-    row = MatrixSymbol("g", PATTERNS, 1)  # column of the transposed attention_response for one token
-    attention_response = MatrixSymbol("G", CONTEXT, PATTERNS)
+    weight = Symbol("s", positive=True)
+    row = MatrixSymbol("g", M, 1)
+    attention_response = MatrixSymbol("G", L, M)
 
 
 class TrajectorySymbols:
     """Symbols of the derivation, at each time t. Overlaps stack all families."""
 
     of_map = MapSymbols()
-    times = range(1, HORIZON + 1)  # times of the tokens after the prompt
+    times = range(1, HORIZON + 1)
     semantic_share = Symbol("epsilonbar", positive=True)  # 1 - epsilon
-    output_weights = MatrixSymbol("W_o", PATTERNS, NEURONS)
-    weights = MatrixSymbol("W", 4 * PATTERNS, NEURONS)
-    family = MatrixSymbol("P_alpha", PATTERNS, 4 * PATTERNS)  # picks one family
-    pick = MappingProxyType({each: MatrixSymbol(f"P_{each}", PATTERNS, 4 * PATTERNS) for each in "vkq"})
-    family_weights = MatrixSymbol("W_alpha", PATTERNS, NEURONS)
-    exponents = MatrixSymbol("z", CONTEXT, 1)
+    output_weights = MatrixSymbol("W_o", M, N)
+    weights = MatrixSymbol("W", 4 * M, N)
+    family = MatrixSymbol("P_alpha", M, 4 * M)
+    pick = MappingProxyType({each: MatrixSymbol(f"P_{each}", M, 4 * M) for each in "vkq"})
+    family_weights = MatrixSymbol("W_alpha", M, N)
+    exponents = MatrixSymbol("z", L, 1)
 
-    spins = _at("s", NEURONS)  # semantic bits
-    overlap = _at("m", 4 * PATTERNS)
-    conjugate = _at("mhat", 4 * PATTERNS)  # Fourier conjugate of the overlap
-    source = _at("j", 4 * PATTERNS)  # source of the overlap in the generating functional
-    position = _at("r", 4 * PATTERNS)  # overlaps of the positional bits
-    attention = _at("A", PATTERNS)
-    force = _at("F", PATTERNS)  # gradient of the action with respect to the attention
-    attention_weights = _at("sigma", CONTEXT)  # softmax over attended tokens
-    attention_response = _at("G", CONTEXT, PATTERNS)  # derivative with respect to the softmax's exponents
-    keys = _at("K", CONTEXT, PATTERNS)
-    values = _at("V", CONTEXT, PATTERNS)
-    mask = _at("ell", CONTEXT)  # minus infinity if there is no token yet
-    row = _at("e", CONTEXT)  # unit column of the token of an age, zero if it has left the context
+    spins = _at("s", N)
+    overlap = _at("m", 4 * M)
+    conjugate = _at("mhat", 4 * M)
+    source = _at("j", 4 * M)
+    position = _at("r", 4 * M)
+    attention = _at("A", M)
+    force = _at("F", M)
+    attention_weights = _at("sigma", L)
+    attention_response = _at("G", L, M)
+    keys = _at("K", L, M)
+    values = _at("V", L, M)
+    mask = _at("ell", L)
+    row = _at("e", L)
 
     def overlap_of_spins(self, time: int) -> MatrixExpr:
-        """Return the overlaps as functions of the bits."""
-        of_spins = self.semantic_share / NEURONS * self.weights * self.spins(time)
+        of_spins = self.semantic_share / N * self.weights * self.spins(time)
         return of_spins + self.of_map.positional_share * self.position(time)  # Eq. (1)
 
     def drive(self, time: int) -> MatrixExpr:
-        """Return beta h, through which the previous attention acts on the bits at time t."""
+        """Return beta h of the bits."""
         return self.of_map.output_inverse_temperature * self.output_weights.T * self.attention(time - 1)
 
     def log_probability(self, time: int) -> Expr:
-        """Return the log probability of the bits at time t."""
         drive = self.drive(time)
-        return Trace(self.spins(time).T * drive) - sum_of_log_cosh(drive) - NEURONS * log(2)  # Eq. (4)
+        return Trace(self.spins(time).T * drive) - _log_cosh(drive) - N * log(2)  # Eq. (4)
 
     def attention_definitions(self, time: int) -> tuple[tuple[MatrixSymbol, MatrixExpr], ...]:
-        """Return the definitions of V_t, K_t, sigma_t and A_t in terms of the overlaps and of previous symbols."""
+        """Return V_t, K_t, sigma_t and A_t in terms of overlaps and of each other."""
 
         def rows(family: str) -> MatrixExpr:
             # The newest token comes first.
-            pick = self.pick[family]
-            return sum_of([self.row(age) * (pick * self.overlap(time - age)).T for age in range(time + 1)])
+            overlaps = [(self.pick[family] * self.overlap(time - age)).T for age in range(time + 1)]
+            return sum_of([self.row(age) * each for age, each in enumerate(overlaps)])
 
-        # The mask excludes tokens before the prompt and beyond the context.
         scores = self.of_map.attention_inverse_temperature * self.keys(time) * self.pick["q"] * self.overlap(time)
         weights = self.attention_weights(time)
         return (
             (self.values(time), rows("v")),
             (self.keys(time), rows("k")),
+            # The mask excludes tokens before the prompt and beyond the context.
             (weights, Softmax(scores + self.mask(time))),
             (self.attention(time), self.values(time).T * weights),  # Eq. (2)
         )
 
 
-def sum_of_log_cosh(fields: MatrixExpr) -> Expr:
-    """Return the sum of log cosh over the entries of a column."""
-    return sum_of_column(entrywise(log_cosh, fields))
-
-
 _LAPLACE = (r"$N \to \infty$ at fixed patterns, context and horizon",)
-# Check the derivation at these sizes. They have few neurons, because every configuration of the spins is enumerated.
+# Checks enumerate every configuration of the spins, so there are few neurons.
 _SIZES = (
-    {NEURONS: 2, PATTERNS: 2, CONTEXT: 3, CLASSES: 2},
-    {NEURONS: 3, PATTERNS: 1, CONTEXT: 2, CLASSES: 4},
-    {NEURONS: 4, PATTERNS: 3, CONTEXT: 4, CLASSES: 1},
+    {N: 2, M: 2, L: 3, J: 2},
+    {N: 3, M: 1, L: 2, J: 4},
+    {N: 4, M: 3, L: 4, J: 1},
 )
 
 
 @dataclass(frozen=True, repr=False)
 class MeanField(DisplayMixin):
-    """Result of `derive`, which explains the attributes."""
+    """The derived map, in `symbols`, for M patterns and L tokens of the context.
+
+    - `overlap` (M x 1): m of one family after attention A, Eqs. (5), (6).
+    - `attention` (M x 1): attention of query q to keys K and values V, Eq. (2).
+    - `overlap_response` (M x M): D = dm/dA.
+    - `attention_weights` (L x 1): softmax weights of the tokens.
+    - `attention_response` (L x M): G, derivatives of the attention to softmax scores.
+    - `row_response`, `query_response` (M x M): derivative of the attention with respect
+      to the attention that generated token d, through its key and value, and for the
+      newest token through its query, Eq. (8).
+    - `noise` (4M x 4M): N times the covariance of a token's overlaps, given A.
+    - `derivation`: all steps, in the symbols of `trajectory`.
+    """
 
     symbols: MapSymbols
     overlap: MatrixExpr
@@ -152,30 +159,25 @@ class MeanField(DisplayMixin):
     @property
     def latex_names(self) -> Mapping[Expr, str]:
         """LaTeX names of symbols that do not print in the field's notation."""
-        return {
-            self.symbols.value_response: "D^{v}",
-            self.symbols.key_response: "D^{k}",
-            self.symbols.query_response: "D^{q}",
-            self.symbols.weight: r"\sigma_{d}",
-            self.symbols.row: "g_{d}",
-            self.trajectory.semantic_share: r"\left(1 - \epsilon\right)",
-        }
+        responses = zip(self.symbols.responses, ("D^{k}", "D^{v}", "D^{q}"), strict=True)
+        tokens = {self.symbols.weight: r"\sigma_{d}", self.symbols.row: "g_{d}"}
+        return {**dict(responses), **tokens, self.trajectory.semantic_share: r"\left(1 - \epsilon\right)"}
 
     def read(self, expression: Expr) -> str:
-        """Return LaTeX in which the share of the semantic bits is written 1 - epsilon, as in the derivation."""
+        """Return LaTeX in which the share of the semantic bits is 1 - epsilon."""
         share = {self.trajectory.semantic_share: 1 - self.symbols.positional_share}
         return latex(fold(expression, share), self.latex_names)
 
     @property
     def equations(self) -> tuple[Equation, ...]:
-        """Map of the overlap and of the attention, and three linear responses."""
-        row, query = self.read(self.row_response), self.read(self.query_response)
+        """The map and its linear responses."""
+        block = rf"{self.read(self.row_response)} + \delta_{{d0}}\, {self.read(self.query_response)}"
         return (
             Equation(r"m^{\alpha}", self.read(self.overlap), source="5, 6"),
             Equation("A'", self.read(self.attention), source="2"),
             Equation(r"D^{\alpha}", self.read(self.overlap_response)),
             Equation("G", self.read(self.attention_response)),
-            Equation(r"\frac{\partial A'}{\partial A_{d}}", rf"{row} + \delta_{{d0}}\, {query}", source="8"),
+            Equation(r"\frac{\partial A'}{\partial A_{d}}", block, source="8"),
         )
 
     def _view(self):
@@ -185,103 +187,81 @@ class MeanField(DisplayMixin):
 
 @lru_cache
 def derive() -> MeanField:
-    """Derive the map in the limit N -> infinity, step by step from the generating functional of the spins.
-
-    Returns:
-        Expressions in `symbols`, for the M patterns and the L tokens of the context:
-
-        - `overlap` (M x 1): overlap m of one family after attention A, for the C and r of this family, Eqs. (5), (6).
-        - `attention` (M x 1): attention of the query q to tokens with keys K and values V, Eq. (2).
-        - `attention_weights` (L x 1): softmax weights of these tokens.
-        - `overlap_response` (M x M): D = dm/dA.
-        - `attention_response` (L x M): G. Row d is the derivative of the attention with respect to the softmax score of
-          token d.
-        - `row_response` (M x M): derivative of the attention with respect to the attention that generated token d,
-          through the key and value of this token, Eq. (8).
-        - `query_response` (M x M): the same derivative for the newest token, through its query, Eq. (8).
-        - `noise` (4M x 4M): N times the covariance of a token's overlaps, given the previous attention A.
-        - `derivation`: all steps, in the symbols of `trajectory`. `derivation.verify()` checks every step.
-
-    Example:
-        >>> from theorykit import dmft
-        >>> mean_field = dmft.derive()
-        >>> mean_field.attention_weights
-        Softmax(gamma*K*q + ell)
-    """
-    s, of_map, N, last = TrajectorySymbols(), MapSymbols(), NEURONS, HORIZON
+    """Derive the map for N -> infinity from the generating functional of the spins."""
+    s, of_map, last = TrajectorySymbols(), MapSymbols(), HORIZON
     beta, gamma = of_map.output_inverse_temperature, of_map.attention_inverse_temperature
     epsilon, share = of_map.positional_share, s.semantic_share
     W, W_o, W_alpha = s.weights, s.output_weights, s.family_weights
     route = Recorder()
 
-    def say(rule: str, before: Expr, after: Expr, claim: Claim, equations: str = "", assumptions=()) -> Expr:
-        """Append a step, with the symbols that its claim defines, and return `after`."""
-        # A response moves symbols and defines none.
-        is_response = isinstance(claim, Derivative) and claim.at_zero
-        definitions = () if is_response else getattr(claim, "definitions", ())
-        record = {"equations": equations, "assumptions": assumptions, "definitions": definitions}
-        return route.say(rule, before, after, claim, section=section, **record)
+    def say(rule: str, before: Expr, after: Expr, claim: Claim, equations: str = "", **record) -> Expr:
+        definitions = record.pop("definitions", getattr(claim, "definitions", ()))
+        return route.say(rule, before, after, claim, equations=equations, definitions=definitions, **record)
+
+    def zero(symbol: MatrixSymbol) -> ZeroMatrix:
+        return ZeroMatrix(*symbol.shape)
 
     def without(*symbols: MatrixSymbol) -> Equal:
         """Claim that both sides are equal if these symbols are zero."""
-        return Equal(tuple((symbol, ZeroMatrix(*symbol.shape)) for symbol in symbols))
+        return Equal(tuple((symbol, zero(symbol)) for symbol in symbols))
 
-    # The probabilities of the last spins sum to one for any previous attention, and therefore so do the probabilities
-    # of the previous spins.
-    section = "Normalisation"
+    def response(rule: str, before: Expr, after: Expr, variable: MatrixSymbol, *moved: tuple) -> None:
+        """State the derivative at zero. It moves symbols and defines none."""
+        say(rule, before, after, Derivative(variable, definitions=moved, at_zero=True), definitions=())
+
+    # The probabilities of the last spins sum to one for any previous attention, and so
+    # do those of the previous spins.
+    route.section = "Normalisation"
     of_bits = {t: -2 * s.log_probability(t) for t in s.times}
     say("sum over spins", normal(of_bits[last]), S.Zero, Average(s.spins(last), SPINS), "4")
 
     fields, constraints, of_fields, sourced = {}, {}, {}, []
     for t in s.times:
-        section = f"Token {t}"
-        m, mhat, j, r = s.overlap(t), s.conjugate(t), s.source(t), s.position(t)
-        value = s.overlap_of_spins(t)
+        route.section = f"Token {t}"
+        m, mhat, j, value = s.overlap(t), s.conjugate(t), s.source(t), s.overlap_of_spins(t)
         summand = normal(of_bits[t] - 2 * Trace(j.T * value))
         inserted = normal(of_bits[t] - 2 * Trace(j.T * m) + 2 * N * Trace(mhat.T * (m - value)))
         claim = OrderParameterInserted(m, value, mhat, -2 * N)
         say("overlap by a delta function", summand, inserted, claim, "1")
         fields[t] = s.drive(t) + share * W.T * mhat
-        of_fields[t] = 2 * sum_of_log_cosh(s.drive(t)) - 2 * sum_of_log_cosh(fields[t])
-        constraints[t] = normal(2 * N * Trace(mhat.T * (m - epsilon * r)))
+        of_fields[t] = 2 * _log_cosh(s.drive(t)) - 2 * _log_cosh(fields[t])
+        constraints[t] = normal(2 * N * Trace(mhat.T * (m - epsilon * s.position(t))))
         summed = constraints[t] + of_fields[t] - 2 * Trace(j.T * m)
         sourced.append(say("sum over spins", inserted, summed, Average(s.spins(t), SPINS)))
 
-    section = "All tokens"
+    route.section = "All tokens"
     action = Add(*constraints.values(), *of_fields.values())
     say("sources set to zero", Add(*sourced), action, without(*map(s.source, s.times)))
 
-    section = "Saddle point in the conjugates"
+    route.section = "Saddle point in the conjugates"
     for t in s.times:
-        m, mhat, r = s.overlap(t), s.conjugate(t), s.position(t)
-        bits = entrywise(tanh, fields[t])
+        m, r, bits = s.overlap(t), s.position(t), entrywise(tanh, fields[t])
         slope = sum_of([2 * N * m, -2 * N * epsilon * r, -2 * share * W * bits])
-        say("differentiated", constraints[t] + of_fields[t], slope, Derivative(mhat))
+        say("differentiated", constraints[t] + of_fields[t], slope, Derivative(s.conjugate(t)))
         overlaps = sum_of([epsilon * r, share / N * W * bits])
         say("solved", slope, overlaps, Solves(m), assumptions=_LAPLACE)
 
-    section = "Saddle point in the overlaps"
+    route.section = "Saddle point in the overlaps"
     P_v, P_k, P_q = (s.pick[family] for family in "vkq")
     forces, conjugates = {}, {}
     definitions: tuple[tuple[MatrixSymbol, MatrixExpr], ...] = ()
     responses: dict[MatrixSymbol, MatrixExpr] = {}
     for t in reversed(s.times):
         m, mhat = s.overlap(t), s.conjugate(t)
-        K, V, sigma = s.keys(t), s.values(t), s.attention_weights(t)
+        V, sigma = s.values(t), s.attention_weights(t)
         if t < last:
             bits, free_bits = entrywise(tanh, fields[t + 1]), entrywise(tanh, s.drive(t + 1))
             forces[t] = sum_of([-2 * beta * W_o * bits, 2 * beta * W_o * free_bits])
             definitions = (*s.attention_definitions(t), (s.force(t), forces[t]), *definitions)
-            of_softmax = sum_of([DiagMatrix(sigma) * V, -sigma * sigma.T * V])
-            responses = {s.attention_response(t): of_softmax, **responses}
-        # The overlaps act as value and key in this attention and in later ones, and as query in this one.
-        terms = [ZeroMatrix(*mhat.shape)]
+            responses = {s.attention_response(t): _of_softmax(sigma, V), **responses}
+        # Overlaps act as value and key in this and later attentions, as query in this one.
+        terms = [zero(mhat)]
         for later in range(t, last):
             F, G, e_d = s.force(later), s.attention_response(later), s.row(later - t)
             terms.append(P_v.T * F * s.attention_weights(later).T * e_d)
             terms.append(gamma * P_k.T * P_q * s.overlap(later) * F.T * G.T * e_d)
         if t < last:
-            terms.append(gamma * P_q.T * K.T * s.attention_response(t) * s.force(t))
+            terms.append(gamma * P_q.T * s.keys(t).T * s.attention_response(t) * s.force(t))
         on_overlaps = constraints[t] + Add(*(of_fields[later + 1] for later in range(t, last)))
         gradient = sum_of([2 * N * mhat, *terms])
         unnamed = dict(responses)
@@ -294,28 +274,28 @@ def derive() -> MeanField:
         conjugates[t] = sum_of([-term / (2 * N) for term in terms])
         say("solved", slope, conjugates[t], Solves(mhat), assumptions=_LAPLACE)
 
-    # Backwards in time: without a later conjugate there is no force, and without forces no conjugate.
-    section = "Causality"
+    # Backwards in time: no later conjugate, no force; no forces, no conjugate.
+    route.section = "Causality"
     for t in reversed(s.times[:-1]):
-        no_force, no_conjugate = (ZeroMatrix(*symbol.shape) for symbol in (s.force(t), s.conjugate(t)))
-        say("conjugate set to zero", forces[t], no_force, without(s.conjugate(t + 1)))
-        say("forces set to zero", conjugates[t], no_conjugate, without(*map(s.force, range(t, last))))
+        say("conjugate set to zero", forces[t], zero(s.force(t)), without(s.conjugate(t + 1)))
+        later = without(*map(s.force, range(t, last)))
+        say("forces set to zero", conjugates[t], zero(s.conjugate(t)), later)
     say("conjugates set to zero", action, S.Zero, without(*map(s.conjugate, s.times)))
     settled = sum_of([epsilon * s.position(last), share / N * W * entrywise(tanh, s.drive(last))])  # Eq. (5)
     say("conjugate set to zero", overlaps, settled, without(s.conjugate(last)), "5")
 
-    # Write the sum over neurons as a sum over classes of neurons with equal output weights.
-    section = "Distinct columns"
+    # Gather neurons into classes with equal output weights.
+    route.section = "Distinct columns"
     P, A_last, A, r = s.family, s.attention(last - 1), of_map.attention, of_map.position
     of_family = sum_of([epsilon * r, share / N * W_alpha * entrywise(tanh, beta * W_o.T * A)])
     names = (W_alpha, P * W), (r, P * s.position(last)), (A, A_last)
     say("one family", P * settled, of_family, Equal(names))
-    C, Omega, B = of_map.correlations, of_map.distinct, MatrixSymbol("B", CLASSES, N)
+    C, Omega, B = of_map.correlations, of_map.distinct, MatrixSymbol("B", J, N)
     overlap = sum_of([epsilon * r, share * C.T * entrywise(tanh, beta * Omega * A)])  # Eq. (6)
     claim = Equal(((W_o, Omega.T * B), (C, B * W_alpha.T / N)), B)
     say("neurons gathered into classes", of_family, overlap, claim, "6")
 
-    section = "Attention"
+    route.section = "Attention"
     K, V, q, ell = of_map.keys, of_map.values, of_map.query, of_map.mask
     softmax = Softmax(gamma * K * q + ell)
     attention = V.T * softmax  # Eq. (2)
@@ -323,28 +303,28 @@ def derive() -> MeanField:
     names = (V, V_last), (K, K_last), (q, P_q * s.overlap(last - 1)), (ell, s.mask(last - 1))
     say("attention at any time", average.xreplace({sigma: weights}), attention, Equal(names), "2")
 
-    section = "Responses"
-    a, b, z = MatrixSymbol("a", PATTERNS, 1), MatrixSymbol("b", CONTEXT, 1), s.exponents
+    route.section = "Responses"
+    a, b, z = MatrixSymbol("a", M, 1), MatrixSymbol("b", L, 1), s.exponents
     variance = Lambda(ENTRY, 1 - tanh(ENTRY) ** 2)  # of a bit, and the slope of its mean
     slopes = DiagMatrix((beta * Omega * A).applyfunc(variance))
     overlap_response = sum_of([beta * share * C.T * slopes * Omega])  # D = dm/dA
-    say("response of the overlaps", overlap, overlap_response, Derivative(a, definitions=((A, A + a),), at_zero=True))
+    response("response of the overlaps", overlap, overlap_response, a, (A, A + a))
     sigma, of_exponents = Softmax(z), V.T * Softmax(z)
-    response = sum_of([V.T * DiagMatrix(sigma), -V.T * sigma * sigma.T])  # G^T
-    say("response of the attention", of_exponents, response, Derivative(b, definitions=((z, z + b),), at_zero=True))
-    # Differentiate the attention with respect to the attention that generated token d. It acts through the key and
-    # value of the token, and through the query if the token is the newest.
-    e_d, Gamma = MatrixSymbol("e_d", CONTEXT, 1), MatrixSymbol("Gamma", CONTEXT, PATTERNS)
+    of_softmax = _of_softmax(sigma, V)  # G
+    transposed = sum_of([V.T * DiagMatrix(sigma), -V.T * sigma * sigma.T])
+    response("response of the attention", of_exponents, transposed, b, (z, z + b))
+    # The attention that generated token d acts through the key and value of this token,
+    # and through the query if the token is the newest.
+    e_d, Gamma = MatrixSymbol("e_d", L, 1), MatrixSymbol("Gamma", L, M)
     D_k, D_v, D_q = of_map.responses
     of_scores = sum_of([gamma * e_d * q.T * D_k, gamma * K * D_q])
     moved = (K, K + e_d * (D_k * a).T), (q, q + D_q * a)
-    say("response of the exponents", softmax.column, of_scores, Derivative(a, definitions=moved, at_zero=True))
+    response("response of the exponents", softmax.column, of_scores, a, *moved)
     of_value = Trace(sigma.T * e_d) * D_v
-    whole = sum_of([of_value, response * Gamma])
+    whole = sum_of([of_value, transposed * Gamma])
     moved = (V, V + e_d * (D_v * a).T), (z, z + Gamma * a)
-    say("response of the attention", of_exponents, whole, Derivative(a, definitions=moved, at_zero=True))
+    response("response of the attention", of_exponents, whole, a, *moved)
     G, g, weight = of_map.attention_response, of_map.row, of_map.weight
-    of_softmax = sum_of([DiagMatrix(sigma) * V, -sigma * sigma.T * V])  # G
     named = sum_of([of_value, G.T * Gamma])
     say("response named", whole, named, Equal(((G, of_softmax),)))
     written = of_value + G.T * of_scores
@@ -354,8 +334,8 @@ def derive() -> MeanField:
     block = sum_of([row_response, query_response])  # Eq. (8)
     say("row named", written, block, Equal(((g, G.T * e_d), (weight, Trace(sigma.T * e_d)))), "8")
 
-    # Derive N times the covariance of a token's overlaps in a finite network, given the previous attention.
-    section = "Fluctuations"
+    # N times the covariance of a token's overlaps, given the previous attention
+    route.section = "Fluctuations"
     variances = DiagMatrix(s.drive(last).applyfunc(variance))
     covariance = sum_of([share**2 / N * W * variances * W.T])
     claim = Average(s.spins(last), SPINS, value=sqrt(N) * s.overlap_of_spins(last))
@@ -381,6 +361,11 @@ def derive() -> MeanField:
         trajectory=s,
         derivation=Derivation(tuple(route.steps), _SIZES),
     )
+
+
+def _of_softmax(sigma: Expr, V: Expr) -> MatrixExpr:
+    """Return the derivative of V^T sigma with respect to the exponents, transposed."""
+    return sum_of([DiagMatrix(sigma) * V, -sigma * sigma.T * V])
 
 
 def render_latex(theory: MeanField) -> str:

@@ -11,8 +11,7 @@ from .cycles import (  # noqa: F401  kinds of events, and the type of results
     find_cycle,
     follow,
 )
-from .exponents import LyapunovSpectrum, classify, kaplan_yorke_dimension, lyapunov_spectrum  # noqa: F401
-from .orbits import orbits
+from .orbits import LyapunovSpectrum, classify, kaplan_yorke_dimension, lyapunov_spectrum, orbits  # noqa: F401
 
 __all__ = [
     "Cycles",

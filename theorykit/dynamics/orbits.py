@@ -1,10 +1,20 @@
-"""Orbits of any map over many parameters: recorded values, exponents and regimes, in blocks that can be resumed."""
+"""Orbits of any map: Lyapunov exponents, regimes, and orbits over parameters.
+
+The derivative of the map propagates perturbations along an orbit. Gram-Schmidt,
+done twice, orthonormalises them after every step, J Q = Q' R. Exponents are the
+means of log R_jj.
+
+References: G. Benettin, L. Galgani, A. Giorgilli, J.-M. Strelcyn, Meccanica 15,
+9 (1980). Gram-Schmidt: L. Giraud, J. Langou, M. Rozloznik, Comput. Math. Appl.
+50, 1069 (2005). Noise shows which digits are correct: J. Vignes, Math. Comput.
+Simul. 35, 233 (1993).
+"""
 
 from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -14,26 +24,241 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import xarray as xr
-from jaxtyping import Array, PyTree
+from jax.flatten_util import ravel_pytree
+from jax.typing import ArrayLike
+from jaxtyping import Array, Float, PyTree, Shaped
 
-from .. import store
 from .._compat import require_float64
-from .._jit import usual_settings
-from ..checks import checked_whole_number
-from ..progress import Progress
-from . import exponents as lyapunov
-from .exponents import Step
+from .._jit import jit, usual_settings
+from ..checks import checked_whole_number, is_traced, numeric_array, shown
+from ..runs import Folder, bar
+from ..symbolic.documents.display import DisplayMixin
+from ..symbolic.documents.document import Table
+from ..symbolic.documents.values import brief
 
-ORBIT = "orbit"
-# Increase this number whenever orbits change for the same arguments.
-_VERSION = 1
+Step = Callable[[PyTree, PyTree], PyTree]
+"""One step of a map, `step(state, parameter) -> state`."""
+
+# Relative size of the noise that shows which exponents are resolved, some 100
+# times the rounding, and the largest change of a resolved exponent by it.
+_NOISE, _UNCHANGED = 2.0**-44, 1e-3
 # Number of parts of an orbit from which the errors of exponents are computed.
 _BLOCKS = 20
-# Most orbits in a block: on a CPU, enough for long vectors, and few enough for its cache.
-_MOST = {"cpu": 256}
-_MOST_ON_ACCELERATORS = 4096
-# More orbits than this are divided into at least eight blocks.
-_SEVERAL = 256
+# Increase this number whenever orbits change for the same arguments.
+_VERSION = 2
+# Fewest and most orbits in a block: on a CPU, enough for long vectors, and few enough
+# for its cache. Eight blocks keep all cores busy.
+_FEWEST, _MOST, _MOST_ON_ACCELERATORS = 32, 256, 4096
+_AXES = {
+    "values": ("step", "component"),
+    "visited": ("component", "level"),
+    "exponent": ("number",),
+    "exponent_error": ("number",),
+}
+
+
+class LyapunovSpectrum(DisplayMixin, eqx.Module):
+    """Lyapunov exponents per step, largest first up to their errors.
+
+    - `exponents`: minus infinity if the map annihilates a perturbation, or shrinks it
+      so much relative to others that double precision does not resolve it.
+    - `errors`: standard errors, from the scatter of `blocks`.
+    - `blocks`: exponents of parts of the orbit.
+    """
+
+    exponents: Float[Array, "*batch exponents"]
+    errors: Float[Array, "*batch exponents"]
+    blocks: Float[Array, "*batch blocks exponents"]
+
+    def _view(self):
+        yield Table((("exponents", brief(self.exponents)), ("errors", brief(self.errors))))
+
+
+def lyapunov_spectrum(
+    step: Step,
+    start: PyTree,
+    parameter: PyTree,
+    *,
+    steps: int,
+    exponents: int | None = None,
+    blocks: int = _BLOCKS,
+    coordinates: Callable[[PyTree], PyTree] | None = None,
+    perturbations: PyTree | None = None,
+) -> LyapunovSpectrum:
+    """Compute the Lyapunov exponents of one orbit. Use `jax.vmap` for several.
+
+    Args:
+        step: The map, `step(state, parameter) -> state`. A state is any tree of
+            arrays. Its integers are not perturbed.
+        start: First state, after any transient.
+        parameter: Parameter of the map.
+        steps: Number of steps, a multiple of `blocks`.
+        exponents: Number of leading exponents, by default all.
+        blocks: Number of parts of the orbit, whose scatter gives the errors.
+        coordinates: Function of a state that returns the part in which
+            perturbations are measured, by default all. It must determine the
+            rest, such as cached values.
+        perturbations: Initial perturbations, trees like the floats of `start`
+            with a first axis that counts them. Exponents are then in their
+            order. By default they are random with a fixed seed.
+
+    Raises:
+        ValueError: If a number does not fit, or the orbit is not finite. Under
+            `jax.vmap`, exponents are then NaN.
+    """
+    require_float64()
+    start, parameter = jax.tree.map(jnp.asarray, (start, parameter))
+    checked_whole_number("blocks", blocks, least=2)
+    if checked_whole_number("steps", steps, least=blocks) % blocks:
+        raise ValueError(f"steps={steps} must be a multiple of blocks={blocks}")
+    floats = eqx.filter(start, eqx.is_inexact_array)
+    if perturbations is None:
+        measured = floats if coordinates is None else coordinates(floats)
+        size = ravel_pytree(measured)[0].size
+        count = checked_whole_number("exponents", size if exponents is None else exponents, least=1, most=size)
+        # The first perturbations do not depend on their number.
+        tangents = np.random.default_rng(0).standard_normal((count, ravel_pytree(floats)[0].size))
+    else:
+        given = jax.tree.map(lambda leaf, like: jnp.asarray(leaf, like.dtype), perturbations, floats)
+        tangents = jax.vmap(lambda one: ravel_pytree(one)[0])(given)
+    growth = _growth(step, start, parameter, jnp.asarray(tangents), steps // blocks, blocks, coordinates)
+    if not is_traced(growth) and np.any(np.isnan(growth)):
+        raise ValueError(f"the orbit is not finite within {steps} steps from the start")
+    mean = jnp.mean(growth, axis=0)
+    scatter = jnp.where(jnp.isfinite(mean), growth - mean, 0.0)
+    return LyapunovSpectrum(mean, jnp.sqrt(jnp.sum(scatter**2, axis=0) / (blocks * (blocks - 1))), growth)
+
+
+@jit
+def _growth(step, start, parameter, tangents, length, blocks, coordinates):
+    """Return the mean growth (blocks, exponents) of perturbations.
+
+    A short part of the orbit is run again, without and with noise above
+    rounding. Exponents that the noise changes are not resolved.
+    """
+    floats, others = eqx.partition(start, eqx.is_inexact_array)
+    unravel = ravel_pytree(floats)[1]
+    drawn = np.random.default_rng(0).standard_normal((2, *tangents.shape))
+
+    def orthonormalise(tangents, noise=None):
+        """Return orthonormal tangents and the diagonal of R. A zero vector stays zero."""
+        vectors = jax.vmap(lambda one: ravel_pytree(one)[0])(tangents)
+        width = size = vectors.shape[1]
+        if coordinates is not None:
+            measured = jax.vmap(lambda one: ravel_pytree(coordinates(one))[0])(tangents)
+            # The first columns are measured. All go through the same operations.
+            vectors, size = jnp.concatenate([measured, vectors], axis=1), measured.shape[1]
+        if noise is not None:
+            scale = jnp.linalg.norm(vectors[:, :size], axis=1, keepdims=True)
+            vectors = vectors + noise * scale * np.resize(drawn[1], vectors.shape)
+
+        def one(basis, number):
+            vector = vectors[number]
+            for _ in range(2):
+                vector = vector - (basis[:, :size] @ vector[:size]) @ basis
+            norm = jnp.sqrt(jnp.sum(vector[:size] ** 2))
+            return basis.at[number].set(vector / jnp.where(norm > 0, norm, 1.0)), norm
+
+        basis, norms = jax.lax.scan(one, jnp.zeros_like(vectors), jnp.arange(len(vectors)))
+        return jax.vmap(unravel)(basis[:, -width:]), norms
+
+    def run(length, noise=None):
+        def one_step(_, at):
+            floats, others, tangents, total = at
+
+            def advance(floats):
+                return eqx.partition(step(eqx.combine(floats, others), parameter), eqx.is_inexact_array)
+
+            floats, push, others = jax.linearize(advance, floats, has_aux=True)
+            if noise is not None:
+                tangents = jax.tree.map(lambda leaf, xi: leaf * (1 + noise * xi), tangents, jax.vmap(unravel)(drawn[0]))
+            tangents, norms = orthonormalise(jax.vmap(push)(tangents), noise)
+            return floats, others, tangents, total + jnp.log(norms)
+
+        def one_block(at, _):
+            *at, total = jax.lax.fori_loop(0, length, one_step, (*at, jnp.zeros(drawn.shape[1])))
+            return tuple(at), total / length
+
+        first = orthonormalise(jax.vmap(unravel)(tangents))[0]
+        return jax.lax.scan(one_block, (floats, others, first), None, length=blocks)[1]
+
+    growth, short = run(length), max(1, length // blocks)
+    plain, noisy = jax.lax.map(lambda noise: run(short, noise), jnp.array([0.0, _NOISE]))
+    changed = jnp.abs(jnp.mean(plain - noisy, axis=0)) > _UNCHANGED
+    return jnp.where(changed | jnp.isneginf(plain[-1]), -jnp.inf, growth)
+
+
+# ---- what exponents say about an orbit
+
+
+def _checked_exponents(exponents: Any, least: int) -> np.ndarray:
+    array = np.asarray(numeric_array("exponents", exponents))
+    if array.size == 0 or np.shape(array)[-1:] < (least,) or not np.all(array < np.inf):
+        said = f"at least {least} along the last axis, finite or minus infinity"
+        raise ValueError(f"exponents must be {said}, got {shown(exponents)}")
+    return array
+
+
+def kaplan_yorke_dimension(exponents: ArrayLike) -> Float[np.ndarray, "*batch"]:
+    """Return the Kaplan-Yorke dimension j + (lambda_1 + ... + lambda_j) / |lambda_{j+1}|.
+
+    j is the largest number of leading exponents with a non-negative sum. If all
+    given exponents have one, the result is their number, a lower bound.
+
+    Args:
+        exponents: (..., exponents), finite or minus infinity, in any order.
+    """
+    ordered = -np.sort(-_checked_exponents(exponents, 1), axis=-1)
+    # Partial sums of a descending sequence cross zero once.
+    sums = np.insert(np.cumsum(ordered, axis=-1), 0, 0.0, axis=-1)
+    kept = np.sum(sums[..., 1:] >= 0, axis=-1, keepdims=True)
+    following = np.append(ordered, np.full_like(ordered[..., :1], -np.inf), axis=-1)
+    share = np.take_along_axis(sums, kept, axis=-1) / -np.take_along_axis(following, kept, axis=-1)
+    return np.asarray((kept + share)[..., 0])
+
+
+def classify(
+    exponents: LyapunovSpectrum | ArrayLike, errors: ArrayLike | None = None, threshold: float = 1e-4
+) -> Shaped[np.ndarray, "*batch"]:
+    """Classify the regime of every orbit from its two largest Lyapunov exponents.
+
+    - "periodic": lambda_1 < -threshold.
+    - "quasi-periodic": |lambda_1| <= threshold; "quasi-periodic (double)" if
+      |lambda_2| is, too.
+    - "chaotic": lambda_1 > threshold; "hyperchaotic" if lambda_2 is, too.
+    - "undecided": an error bar contains the decisive threshold.
+
+    Args:
+        exponents: A `LyapunovSpectrum`, or an array (..., exponents) with at least
+            two exponents per orbit. If there is only one, append minus infinity.
+        errors: Half-widths of error bars (..., exponents). The default is those of
+            the spectrum, or zero.
+        threshold: Largest absolute value of an exponent that counts as zero. In T
+            steps, a zero exponent is computed as a number of order 1/T.
+    """
+    if isinstance(exponents, LyapunovSpectrum):
+        exponents, errors = exponents.exponents, exponents.errors if errors is None else errors
+    values = _checked_exponents(exponents, 2)
+    bars = np.asarray(numeric_array("errors", np.zeros_like(values) if errors is None else errors))
+    bars = np.where(np.isneginf(values), 0.0, bars)
+    if bars.shape != values.shape or not np.all(bars >= 0):
+        raise ValueError(f"errors must be numbers >= 0 of shape {values.shape}, got {errors}")
+    largest = np.argsort(-values, axis=-1)[..., :2]
+    values, bars = (np.moveaxis(np.take_along_axis(each, largest, axis=-1), -1, 0) for each in (values, bars))
+    positive, not_positive = values - bars > threshold, values + bars <= threshold
+    negative, not_negative = values + bars < -threshold, values - bars >= -threshold
+    zero = not_negative & not_positive
+    cases = {
+        "periodic": negative[0],
+        "quasi-periodic": zero[0] & negative[1],
+        "quasi-periodic (double)": zero[0] & not_negative[1],
+        "chaotic": positive[0] & not_positive[1],
+        "hyperchaotic": positive[0] & positive[1],
+    }
+    return np.select(list(cases.values()), list(cases), default="undecided")
+
+
+# ---- orbits over parameters
 
 
 @usual_settings()
@@ -48,39 +273,37 @@ def orbits(
     levels: np.ndarray | None = None,
     exponents: int = 0,
     coordinates: Callable[[PyTree], PyTree] | None = None,
-    carry: Callable[[PyTree, PyTree], PyTree] | None = None,
     folder: Path | str | None = None,
     label: str = "orbits",
     progress: bool = True,
 ) -> xr.Dataset:
-    """Compute settled orbits of a map at many parameters.
+    """Compute settled orbits of a map at many parameters, on all cores.
 
     Args:
-        step: The map, `step(state, parameter) -> state`. A state is any tree of arrays.
-        parameters: An array with one value per orbit, or a tree of such arrays. Numbers are shared by all orbits.
-        start: First state of all orbits, or a function of one orbit's parameter that returns it.
+        step: The map, `step(state, parameter) -> state`. A state is any tree of
+            arrays.
+        parameters: An array with one value per orbit, or a tree of such arrays.
+            Numbers are shared by all orbits.
+        start: First state, or a function of an orbit's parameter that returns it.
         transient: Number of steps to discard.
         recorded: Number of steps to record; with exponents, a multiple of 20.
-        observe: Function of a state and a parameter that returns the numbers to record. The default is the state, which
-            must then be an array. Leave out a number by NaN.
-        levels: Evenly spaced centres of levels. With levels, the result says which ones an orbit visits, and has no
-            values, which long orbits have no room for.
+        observe: Function of a state and a parameter that returns the numbers to
+            record, NaN for none. By default, the state, which must be an array.
+        levels: Evenly spaced centres of levels. The result then has the visited
+            levels instead of values, for which long orbits have no room.
         exponents: Number of leading Lyapunov exponents over the recorded steps.
-        coordinates: Part of a state in which perturbations are measured, as in `lyapunov_spectrum`.
-        carry: Function of a state and a parameter. With it, every orbit continues from the end of the previous one, at
-            `carry(end, parameter)`, and `start` begins the first one. Orbits then run one after another.
-        folder: Folder for finished blocks of orbits, from which the same call resumes.
+        coordinates: As in `lyapunov_spectrum`.
+        folder: Folder for finished blocks, from which the same call resumes.
         label: Label of the progress bar.
         progress: Report progress.
 
     Returns:
         A dataset along "orbit", with the parameters as coordinates:
 
-        - `values` (orbit, step, component), or with levels `visited` (orbit, component, level), 1 for visited levels.
-        - `lowest`, `highest` (orbit, component): range of the recorded numbers.
-        - `exponent`, `exponent_error` (orbit, number), the Kaplan-Yorke `dimension` (orbit), a lower bound if there are
-          too few exponents, and with two exponents or more the `regime` (orbit) of `dynamics.classify`, or "escaped".
-        - `end` (orbit, ...): last state of each orbit, one variable per array, such as `end.keys`.
+        - `values` (orbit, step, component), or with levels `visited` (orbit,
+          component, level), 1 for visited levels.
+        - `exponent`, `exponent_error` (orbit, number), and with two exponents or more
+          the `regime` (orbit) of `classify`, or "escaped".
 
     Example:
         >>> import numpy as np
@@ -104,16 +327,12 @@ def orbits(
         raise ValueError(f"parameters must be arrays with one entry per orbit, got the lengths {sorted(counts)}")
     (count,) = counts
     parameters = jax.tree.map(lambda leaf: leaf if leaf.ndim else jnp.full(count, leaf), parameters)
-    if not callable(start):
-        start = jax.tree.map(jnp.asarray, start)
-    grid = None if levels is None else jnp.asarray(levels, float)
-    lengths = (transient, recorded, exponents)
-    program = (step, start, observe, coordinates, carry, lengths, grid)
+    start = start if callable(start) else jax.tree.map(jnp.asarray, start)
+    lengths, grid = (transient, recorded, exponents), None if levels is None else jnp.asarray(levels, float)
+    program = step, start, observe, coordinates, lengths, grid
 
-    size = min(count, _MOST.get(jax.default_backend(), _MOST_ON_ACCELERATORS))
-    if count > _SEVERAL:  # enough blocks to keep all cores busy
-        size = min(size, -(-count // 8))
-    size = size if carry is None else count
+    on_cpu = jax.default_backend() == "cpu"
+    size = min(count, max(_FEWEST, min(_MOST, -(-count // 8))) if on_cpu else _MOST_ON_ACCELERATORS)
     blocks = [np.arange(first, min(first + size, count)) for first in range(0, count, size)]
 
     def compute(block: np.ndarray) -> xr.Dataset:
@@ -121,116 +340,77 @@ def orbits(
         padded = np.pad(block, (0, size - len(block)), mode="edge")
         with usual_settings():
             arrays = _block(*program, jax.tree.map(lambda leaf: leaf[padded], parameters))
-        return _labelled(arrays, levels).isel({ORBIT: slice(len(block))})
+        shown = {name: np.asarray(each)[: len(block)] for name, each in arrays.items()}
+        return xr.Dataset({name: (("orbit", *_AXES[name]), each) for name, each in shown.items()})
 
     pieces: list[Any] = [None] * len(blocks)
+    kept, names = Folder(), [f"{block[0]:06d}-{block[-1]:06d}" for block in blocks]
     if folder is not None:
-        of_block = jax.tree.map(lambda leaf: leaf[blocks[0]], parameters)
-        text = _block.lower(*program, of_block).as_text()
+        text = _block.lower(*program, jax.tree.map(lambda leaf: leaf[blocks[0]], parameters)).as_text()
         arrays = jax.tree.leaves(eqx.filter((program, parameters), eqx.is_array))
         run = {"lengths": lengths, "arrays": arrays, "program": hashlib.sha256(text.encode()).hexdigest()}
-        settings = store.settings_of("orbits", _VERSION, **run)
-        paths = [Path(folder) / f"{block[0]:06d}-{block[-1]:06d}.nc" for block in blocks]
-        pieces = [store.read_kept(path, settings) for path in paths]
+        kept = Folder.of(folder, "orbits", _VERSION, **run)
+        pieces = [kept.read(name) for name in names]
     missing = [number for number, piece in enumerate(pieces) if piece is None]
-    threads = os.cpu_count() if jax.default_backend() == "cpu" else 1
     done = count - sum(len(blocks[number]) for number in missing)
     # Compiled code does not hold the interpreter's lock.
-    with ThreadPoolExecutor(threads) as pool, Progress(label, count, ORBIT, shown=progress, initial=done) as report:
+    with (
+        ThreadPoolExecutor(os.cpu_count() if on_cpu else 1) as pool,
+        bar(label, count, "orbit", shown=progress, done=done) as report,
+    ):
         for number, piece in zip(missing, pool.map(lambda number: compute(blocks[number]), missing), strict=True):
-            if folder is not None:
-                store.keep(piece, settings, paths[number])
+            kept.write(names[number], piece)
             pieces[number] = piece
             report.update(len(blocks[number]))
-    found = xr.concat(pieces, dim=ORBIT, combine_attrs="drop_conflicts")
-    named = {_name("parameter", path): leaf for path, leaf in jax.tree_util.tree_leaves_with_path(parameters)}
-    return found.assign_coords({name: (ORBIT, np.asarray(leaf)) for name, leaf in named.items() if leaf.ndim == 1})
+    found = xr.concat(pieces, dim="orbit", combine_attrs="drop_conflicts")
+    for path, leaf in jax.tree_util.tree_leaves_with_path(parameters):
+        name = jax.tree_util.keystr(path, simple=True, separator=".") or "parameter"
+        found = found.assign_coords({name: ("orbit", np.asarray(leaf))} if leaf.ndim == 1 else {})
+    if levels is not None:
+        found["level"] = np.asarray(levels)
+    if exponents:
+        found["number"] = np.arange(1, exponents + 1)
+    if exponents > 1:
+        values = found["exponent"].values
+        escaped = np.any(np.isnan(values), axis=1)
+        regimes = classify(np.where(escaped[:, None], -np.inf, values), found["exponent_error"].values)
+        found["regime"] = ("orbit", np.where(escaped, "escaped", regimes).astype(str))
+    return found
 
 
 @eqx.filter_jit
-def _block(step, start, observe, coordinates, carry, lengths, levels, parameters) -> dict[str, PyTree]:
+def _block(step, start, observe, coordinates, lengths, levels, parameters) -> dict[str, PyTree]:
     """Return the arrays of all orbits at `parameters`, along a first axis."""
-
-    def one(state, parameter):
-        return _one(step, observe, coordinates, lengths, levels, state, parameter)
-
-    def begin(parameter):
-        return start(parameter) if callable(start) else start
-
-    if carry is None:
-        return jax.vmap(lambda parameter: one(begin(parameter), parameter))(parameters)
-
-    def following(state, parameter):
-        found = one(carry(state, parameter), parameter)
-        return found["end"], found
-
-    return jax.lax.scan(following, begin(jax.tree.map(lambda leaf: leaf[0], parameters)), parameters)[1]
-
-
-def _one(step, observe, coordinates, lengths, levels, state, parameter) -> dict[str, PyTree]:
-    """Return the arrays of one orbit."""
     transient, recorded, exponents = lengths
-    state = jax.lax.fori_loop(0, transient, lambda _, state: step(state, parameter), state)
-    found = {}
-    if exponents:
-        tangents = lyapunov.random_perturbations(state, coordinates, exponents)
-        growth = lyapunov.growth_of(step, state, parameter, tangents, recorded // _BLOCKS, _BLOCKS, coordinates)
-        spectrum = lyapunov.spectrum_of(growth)
-        found |= {"exponent": spectrum.exponents, "exponent_error": spectrum.errors}
 
-    def seen(state):
-        return jnp.ravel(state if observe is None else observe(state, parameter))
+    def one(parameter):
+        state = start(parameter) if callable(start) else start
+        state = jax.lax.fori_loop(0, transient, lambda _, state: step(state, parameter), state)
+        found = {}
+        if exponents:
+            asked = {"steps": recorded, "exponents": exponents, "coordinates": coordinates}
+            spectrum = lyapunov_spectrum(step, state, parameter, **asked)
+            found = {"exponent": spectrum.exponents, "exponent_error": spectrum.errors}
 
-    def record(at, _):
-        state, lowest, highest, visited = at
-        state = step(state, parameter)
-        values = seen(state)
-        if levels is not None:
+        def record(at, _):
+            state, visited = at
+            state = step(state, parameter)
+            values = seen(state)
+            if levels is None:
+                return (state, visited), values
             level = jnp.rint((values - levels[0]) / (levels[-1] - levels[0]) * (len(levels) - 1))
             # Other values, and NaN, have an index out of range, which drops the mark.
             inside = (level >= 0) & (level < len(levels))
             places = jnp.where(inside, level, len(levels)).astype(int)
-            visited = visited.at[jnp.arange(len(values)), places].set(1, mode="drop")
-        marks = jnp.fmin(lowest, values), jnp.fmax(highest, values), visited
-        return (state, *marks), values if levels is None else None
+            return (state, visited.at[jnp.arange(len(values)), places].set(1, mode="drop")), None
 
-    bound = jnp.full(seen(state).shape, jnp.inf)
-    visited = None if levels is None else jnp.zeros((len(bound), len(levels)), dtype=jnp.uint8)
-    (state, lowest, highest, visited), values = jax.lax.scan(
-        record, (state, bound, -bound, visited), None, length=recorded
-    )
-    kept = {"values": values} if levels is None else {"visited": visited}
-    return found | kept | {"lowest": lowest, "highest": highest, "end": state}
+        def seen(state):
+            return jnp.ravel(state if observe is None else observe(state, parameter))
 
+        rows = (seen(state).size, 0 if levels is None else len(levels))
+        first = state, jnp.zeros(rows, dtype=jnp.uint8)
+        (_, visited), values = jax.lax.scan(record, first, None, length=recorded)
+        kept = {"values": values} if levels is None else {"visited": visited}
+        return found | kept
 
-def _labelled(arrays: Mapping[str, PyTree], levels: np.ndarray | None) -> xr.Dataset:
-    axes = {
-        "values": ("step", "component"),
-        "visited": ("component", "level"),
-        "lowest": ("component",),
-        "highest": ("component",),
-        "exponent": ("number",),
-        "exponent_error": ("number",),
-    }
-    found = {name: ((ORBIT, *axes[name]), np.asarray(each)) for name, each in arrays.items() if name in axes}
-    for path, leaf in jax.tree_util.tree_leaves_with_path(arrays["end"]):
-        name = _name("end", path)
-        found[name] = ((ORBIT, *(f"{name} {axis}" for axis in range(leaf.ndim - 1))), np.asarray(leaf))
-    if levels is not None:
-        found["level"] = np.asarray(levels)
-    if "exponent" in arrays:
-        values, errors = (np.asarray(arrays[name]) for name in ("exponent", "exponent_error"))
-        found["number"] = np.arange(1, values.shape[1] + 1)
-        escaped = np.any(np.isnan(values), axis=1)
-        known = np.where(escaped[:, None], -np.inf, values)
-        found["dimension"] = (ORBIT, np.where(escaped, np.nan, lyapunov.kaplan_yorke_dimension(known)))
-        if values.shape[1] > 1:
-            regimes = lyapunov.classify(known, np.where(escaped[:, None], 0.0, errors))
-            found["regime"] = (ORBIT, np.where(escaped, lyapunov.ESCAPED, regimes).astype(str))
-    return xr.Dataset(found)
-
-
-def _name(root: str, path: tuple) -> str:
-    """Name a leaf by its place in a tree. A field of a parameter is named alone."""
-    place = jax.tree_util.keystr(path, simple=True, separator=".")
-    return place if place and root == "parameter" else f"{root}.{place}".removesuffix(".")
+    return jax.vmap(one)(parameters)

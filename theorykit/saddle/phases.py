@@ -19,7 +19,7 @@ from ..checks import Count, Index, by_name, checked_arguments, counted, refuse_t
 from ..curve import BRANCH_POINT, FOLD, trace
 from ..curve.system import Place, corrected, seen_at, slope_at
 from ..curve.tracing import checked_bounds
-from ..progress import Progress
+from ..runs import bar
 from .action import Action
 from .bound_action import Values
 from .boundaries import COEXISTENCE, CONTINUOUS, CRITICAL, MERGED, SPINODAL, TRICRITICAL, Boundary, boundary_at
@@ -338,8 +338,7 @@ def phase_diagram(
     search_options = {"index": index, "starts": starts, "progress": False}
     diagram = _Diagram(action, values, given, index)
     seeds = []
-    cost = f"{scans} scans in each of {' and '.join(given)}"
-    with Progress("phase diagram", 2 * scans, "scan", shown=progress, cost=cost) as report:
+    with bar("phase diagram", 2 * scans, "scan", shown=progress) as report:
         for name, other in (tuple(given), tuple(given)[::-1]):
             for share in (np.arange(scans) + 0.5) / scans:
                 at = {**values, other: float(np.interp(share, (0, 1), given[other]))}

@@ -18,7 +18,7 @@ from jaxtyping import Array, Bool, Float, Int
 from .._jit import jit
 from ..checks import Count, Index, checked_arguments, checked_number, is_traced, on_host, shown
 from ..codegen import average_errors
-from ..progress import Progress
+from ..runs import stage
 from .action import Action
 from .bound_action import BEYOND, BoundAction, Values, bind, initial_coordinates
 from .certificate import (
@@ -179,7 +179,7 @@ def search(
         A tuple of solutions, in order of increasing action. Points count as one if no coordinate differs by more than
         1e-5. If the tuple is empty, its `reason` describes the end of the best start.
     """
-    with Progress("search", shown=progress, cost=f"{starts} random starts"):
+    with stage(f"search from {starts} starts", shown=progress):
         ends = end_points(action, values, index, starts, seed, tolerance, max_steps)
     known, found = bind(action, values).values_of_parameters, _distinct_solutions(ends)
     reason = "" if found else f"The best of {starts} starts, by its gradient, ended as follows: {_best(ends).diagnosis}"

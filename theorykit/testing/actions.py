@@ -10,8 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from sympy import Expr, MatrixSymbol, Symbol, Trace, log, solve
 
-from .._compat import require_float64
-from ..checks import Index, Seed, by_name, checked_arguments, shown
+from ..checks import by_name, checked_instance, shown
 from ..codegen import interpret, quadrature_error
 from ..saddle import Action, search
 from ..symbolic import log_det
@@ -27,15 +26,14 @@ _TOLERANCE, _AVERAGES = 1e-7, 1e-6
 _STANDARD_ERRORS = 4.0
 
 
-@checked_arguments
 def check_action(
     action: Action,
     values: Values | None = None,
     *,
-    index: Index | None = None,
+    index: int | None = None,
     reference: Callable[..., Any] | None = None,
     sampled: Values | None = None,
-    seed: Seed = 0,
+    seed: int = 0,
 ) -> Report:
     """Check an action for mistakes. They are reported and raise no errors.
 
@@ -43,19 +41,21 @@ def check_action(
         action: the action.
         values: values of the parameters, by default random numbers.
         index: index of the expected stationary point, 0 for a minimum.
-        reference: the same action in NumPy, a function of all symbols by
-            name. It may differ by a constant that depends on parameters.
+        reference: the same action in NumPy, a function of all symbols by name. It may
+            differ by a constant that depends on parameters.
         sampled: mean and error of order parameters in simulations, by name.
         seed: seed of all random numbers.
     """
     require_float64()
+    checked_instance("action", action, Action)
     rng, count = np.random.default_rng(seed), len(action.terms) + _POINTS
-    number = _GROUPS if values is None else 1
-    groups = [random_values(action, rng, count, values) for _ in range(number)]
+    groups = [random_values(action, rng, count, values) for _ in range(_GROUPS if values is None else 1)]
     checks = list(_check_alone(action, groups, seed))
-    if reference is not None and not checks[0].meaning:
+    if checks[0].meaning:
+        return Report("The action", tuple(checks))
+    if reference is not None:
         checks.append(_check_reference(action, groups, reference))
-    if index is not None and not checks[0].meaning:
+    if index is not None:
         given = {symbol.name: groups[0][0][symbol.name] for symbol in action.parameters}
         found = search(action, given, index=index, progress=False)
         said = "; ".join(each.place for each in found)
@@ -73,11 +73,11 @@ def _check_alone(action: Action, groups: Sequence[Sequence[Point]], seed: int) -
     points = [point for group in groups for point in group]
     values = _values(action, points)
     count = np.sum(~np.isfinite(values), axis=0)
-    claim, wrong = "the action is defined in its domains", shown(action.terms[np.argmax(count)])
-    domains = ", ".join(f"{each} in {domain}" for each, domain in action.order_parameters.items())
+    claim, most = "the action is defined in its domains", int(np.argmax(count))
     if np.any(count):
-        wrong = f"{wrong} has a wrong sign, or a domain is too wide: {domains}"
-        yield Finding(claim, f"it is not at {np.max(count)} of {len(points)} points", wrong)
+        domains = ", ".join(f"{each} in {domain}" for each, domain in action.order_parameters.items())
+        wrong = f"{shown(action.terms[most])} has a wrong sign, or a domain is too wide: {domains}"
+        yield Finding(claim, f"it is not at {count[most]} of {len(points)} points", wrong)
         return
     yield Finding(claim, f"at {len(points)} random points")
     if action.derivation is not None:
@@ -86,8 +86,7 @@ def _check_alone(action: Action, groups: Sequence[Sequence[Point]], seed: int) -
         yield Finding("every step of the derivation holds", "", wrong)
     if action.has_averages:
         given = {symbol.name: points[0][symbol.name] for symbol in action.symbols}
-        error = float(quadrature_error(action.expression, given))
-        error /= max(np.max(np.abs(values[0])), 1.0)
+        error = float(quadrature_error(action.expression, given)) / max(np.max(np.abs(values[0])), 1.0)
         wrong = "an average is steep: use more nodes" if error > _AVERAGES else ""
         yield Finding("averages have enough nodes", f"their error is {error:.2g}", wrong)
     scale = action.scale.free_symbols & set(action.parameters) - set(action.sizes)
@@ -103,8 +102,7 @@ def _check_alone(action: Action, groups: Sequence[Sequence[Point]], seed: int) -
 
 def random_values(action: Action, rng: np.random.Generator, count: int, values: Values | None = None) -> list[Point]:
     """Draw values of all symbols, at points with the same parameters."""
-    given = by_name("values", values or {})
-    known = {name: np.asarray(value)[()] for name, value in given.items()}
+    known = {name: np.asarray(value)[()] for name, value in by_name("values", values or {}).items()}
     shapes = {symbol: getattr(symbol, "shape", ()) for symbol in action.symbols}
     for symbol, shape in shapes.items():
         for side, length in zip(shape, np.shape(known.get(symbol.name)), strict=False):
@@ -116,15 +114,14 @@ def random_values(action: Action, rng: np.random.Generator, count: int, values: 
         if symbol.name not in known:
             known[symbol.name] = random_value(symbol, known, rng)
 
-    def draw(symbol: Expr) -> Any:
+    def draw(symbol: Expr, domain: Any) -> Any:
         # Any coordinates give a point inside a domain.
-        domain = action.order_parameters[symbol]
         shape = tuple(int(interpret(side, known)) for side in shapes[symbol])
         coordinates = jnp.asarray(rng.standard_normal(domain.size(shape)))
         return np.asarray(domain.value(coordinates, shape))[()]
 
-    own = action.order_parameters
-    return [{**known, **{symbol.name: draw(symbol) for symbol in own}} for _ in range(count)]
+    own = action.order_parameters.items()
+    return [{**known, **{symbol.name: draw(symbol, domain) for symbol, domain in own}} for _ in range(count)]
 
 
 def _value(expression: Expr, point: Point) -> float:
@@ -144,7 +141,6 @@ def _values(action: Action, points: Sequence[Point]) -> np.ndarray:
 def _check_reference(action: Action, groups: Sequence[Sequence[Point]], reference: Callable) -> Finding:
     claim, trials = "the action equals the reference, up to a constant", []
     names = [symbol.name for symbol in action.symbols]
-    numbers = [symbol.name for symbol in action.parameters if isinstance(symbol, Symbol)]
     for points in groups:
         try:
             found = [np.asarray(reference(**{name: at[name] for name in names})) for at in points]
@@ -154,8 +150,8 @@ def _check_reference(action: Action, groups: Sequence[Sequence[Point]], referenc
         if np.iscomplexobj(values) or not np.all(np.isfinite(values)):
             wrong = "it has roots of negative numbers, or a domain is too wide"
             return Finding(claim, f"the reference is {values[0]}", wrong)
-        quantities = {name: abs(points[0][name]) for name in numbers}
-        trials.append(Trial(points, values, _TOLERANCE, quantities))
+        numbers = {each.name: abs(points[0][each.name]) for each in action.parameters if isinstance(each, Symbol)}
+        trials.append(Trial(points, values, _TOLERANCE, numbers))
 
     def named(terms: Sequence[Expr]) -> dict[str, Callable[[Point], float]]:
         return {shown(term): lambda at, of=term: _value(of, at) for term in terms}

@@ -1,9 +1,9 @@
 """Explain the difference between your formula and your NumPy.
 
-We guess what the reference has: a changed symbol, another term. A guess
-explains the difference if least squares find a factor per term with which
-its terms sum to the reference in every trial. Factors get names, such as
-1/sqrt(layer.width). We report the guess that differs least from your formula.
+We guess what the reference has: a changed symbol, another term. A guess explains the
+difference if least squares find a factor per term with which its terms sum to the
+reference in every trial. Factors get names, such as 1/sqrt(layer.width). We report the
+guess that differs least from your formula.
 """
 
 import math
@@ -21,8 +21,7 @@ from ..codegen import interpret
 from ..symbolic.atoms import SymmetricSymbol
 
 Point = Mapping[str, Any]
-Term = Callable[[Point], Any]
-Terms = Mapping[str, Term]
+Terms = Mapping[str, Callable[[Point], Any]]
 Change = Callable[[Point], Point]
 # A change of your formula, the name of a further term, and all terms.
 _Guess = tuple[str, str, Terms]
@@ -52,20 +51,14 @@ _OF_MATRICES = {
     "the diagonal of {0}": lambda value: np.diag(np.diag(value)),
     "{0}, reversed,": lambda value: value[::-1, ::-1],
 }
-_OF_PAIRS = {
-    "{1}": lambda one, other: other,
-    "{0}*{1}": np.multiply,
-    "{0}/{1}": np.divide,
-}
+_OF_PAIRS = {"{1}": lambda one, other: other, "{0}*{1}": np.multiply, "{0}/{1}": np.divide}
 
 
 @dataclass(frozen=True, repr=False)
 class Finding:
-    """The result of one check.
+    """The result of one check: the claim, the observation, and the mistake.
 
-    - `check`: the claim that was checked.
-    - `measured`: the observation.
-    - `meaning`: the mistake. Empty if the claim holds.
+    `meaning`, the mistake, is empty if the claim holds.
     """
 
     check: str
@@ -73,10 +66,8 @@ class Finding:
     meaning: str = ""
 
     def __repr__(self) -> str:
-        start = "WRONG: " if self.meaning else ""
-        parts = (start + self.check, self.measured, self.meaning)
-        lines = (fill(part, 98, subsequent_indent="  ") for part in parts if part)
-        return "\n- ".join(lines)
+        parts = ("WRONG: " * bool(self.meaning) + self.check, self.measured, self.meaning)
+        return "\n- ".join(fill(part, 98, subsequent_indent="  ") for part in parts if part)
 
 
 @dataclass(frozen=True, repr=False)
@@ -98,16 +89,14 @@ class Report:
 
     def __repr__(self) -> str:
         count = f"{len(self.findings)} of {len(self.checks)}"
-        lines = [f"{self.subject}: {count} checks failed", *map(repr, self.checks)]
-        return "\n".join(lines)
+        return "\n".join([f"{self.subject}: {count} checks failed", *map(repr, self.checks)])
 
 
 class Trial(NamedTuple):
     """The reference (points, ...) at points with the same parameters.
 
-    At several points, formulas are equal if they differ by a constant.
-    `tolerance` is the relative error of equal formulas, `quantities` are
-    possible ingredients of a factor, and `place` describes the trial.
+    At several points, formulas are equal if they differ by a constant. `tolerance` is
+    the relative error of equal formulas, and `quantities` may be part of a factor.
     """
 
     points: Sequence[Point]
@@ -121,7 +110,11 @@ class Trial(NamedTuple):
         values = np.asarray(values, dtype=float)
         return (values - values.mean(axis=0) * (len(values) > 1)).ravel()
 
-    def values(self, term: Term) -> np.ndarray:
+    @property
+    def target(self) -> np.ndarray:
+        return self.centred(self.reference)
+
+    def values(self, term: Callable[[Point], Any]) -> np.ndarray:
         """Evaluate a term at the points."""
         with np.errstate(all="ignore"):
             return self.centred([term(point) for point in self.points])
@@ -148,33 +141,24 @@ def changes_of(point: Point, names: Sequence[str]) -> dict[str, Change]:
     found = {}
     for name in names:
         forms = _OF_MATRICES if np.ndim(point[name]) else _OF_NUMBERS
-        for form, change in forms.items():
-            found[f"{form.format(name)} in place of {name}"] = put(name, change)
+        found |= {f"{form.format(name)} in place of {name}": put(name, forms[form]) for form in forms}
     for one, other in permutations(names, 2):
         if np.shape(point[one]) == np.shape(point[other]):
             found[f"{one} and {other} exchanged"] = lambda at, a=one, b=other: {**at, a: at[b], b: at[a]}
             for form, change in _OF_PAIRS.items():
-                said = f"{form.format(one, other)} in place of {one}"
-                found[said] = put(one, change, one, other)
+                found[f"{form.format(one, other)} in place of {one}"] = put(one, change, one, other)
     return found
 
 
-def compare(
-    claim: str,
-    terms: Terms,
-    trials: Sequence[Trial],
-    changes: Mapping[str, Change],
-    extras: Terms,
-) -> Finding:
+def compare(claim: str, terms: Terms, trials: Sequence[Trial], changes: Mapping[str, Change], extras: Terms) -> Finding:
     """Compare the sum of your terms with the reference, and name the mistake.
 
     The reference may have `changes` of values, and further terms, `extras`.
     """
     errors = []
     for trial in trials:
-        target = trial.centred(trial.reference)
-        error = np.max(np.abs(sum(map(trial.values, terms.values())) - target))
-        errors.append(error / max(np.max(np.abs(target)), 1e-300))
+        error = np.max(np.abs(sum(map(trial.values, terms.values())) - trial.target))
+        errors.append(error / max(np.max(np.abs(trial.target)), 1e-300))
     said = f"they differ by {max(errors):.2g} of the size"
     wrong = [trial for trial, error in zip(trials, errors, strict=True) if not error <= trial.tolerance]
     if not wrong:
@@ -205,9 +189,8 @@ def _explain(guesses: Sequence[_Guess], trials: Sequence[Trial]) -> str:
 
     def fit(terms: Terms, number: int, free: Sequence[str]) -> dict[str, float] | None:
         """Fit the factors of `free` terms, if they are unique."""
-        trial = trials[number]
-        target = trial.centred(trial.reference)
-        least = trial.tolerance * np.max(np.abs(target))
+        target = trials[number].target
+        least = trials[number].tolerance * np.max(np.abs(target))
         try:
             columns = {name: values(number, term) for name, term in terms.items()}
             columns = {name: each for name, each in columns.items() if np.any(np.abs(each) > least)}
@@ -229,11 +212,9 @@ def _explain(guesses: Sequence[_Guess], trials: Sequence[Trial]) -> str:
         # Linearly dependent terms have no unique factors, but one of them may.
         for free in ((*terms,), *((name, extra) for name in terms)):
             fits = []
-            for number, trial in enumerate(trials):
-                fits.append((fit(terms, number, free), trial))
-                if fits[-1][0] is None:
-                    break
-            else:
+            while len(fits) < len(trials) and (found := fit(terms, len(fits), free)) is not None:
+                fits.append((found, trials[len(fits)]))
+            if len(fits) == len(trials):
                 best = min(best, _described(change, extra, terms, fits), key=lambda each: each[0])
         # No difference costs less, and later guesses take longer.
         if best[0] <= 1:
@@ -241,16 +222,12 @@ def _explain(guesses: Sequence[_Guess], trials: Sequence[Trial]) -> str:
     return best[1]
 
 
-def _described(
-    change: str, extra: str, terms: Terms, fits: Sequence[tuple[Mapping[str, float], Trial]]
-) -> tuple[float, str]:
+def _described(change: str, extra: str, terms: Terms, fits: Sequence[tuple[Mapping, Trial]]) -> tuple[float, str]:
     """Return the cost of a guess, 1 per difference, and its description."""
     factors = {}
     for name in terms:
-        known = [(fit[name], trial) for fit, trial in fits if name in fit]
-        if known:
-            worth, trials = zip(*known, strict=True)
-            factors[name] = _factor(np.array(worth), trials)
+        if known := [(fit[name], trial) for fit, trial in fits if name in fit]:
+            factors[name] = _factor(*zip(*known, strict=True))
     said = [change] * bool(change)
     for factor in dict.fromkeys(factors.values()):
         names = [name for name in factors if factors[name] == factor]
@@ -268,13 +245,13 @@ def _described(
     return cost, f"the reference has {'; '.join(said)}"
 
 
-def _factor(values: np.ndarray, trials: Sequence[Trial]) -> str:
+def _factor(values: Sequence[float], trials: Sequence[Trial]) -> str:
     """Write a factor as a product of powers of quantities and of 2 and 3.
 
-    Up to three products that the trials do not distinguish are all named. If
-    there are more, or none, a constant is a number, and the result else "".
+    Up to three products that the trials do not distinguish are all named. If there are
+    more, or none, a constant is a number, and the result else "".
     """
-    tolerance = trials[0].tolerance
+    values, tolerance = np.array(values), trials[0].tolerance
     if np.all(np.abs(values) < tolerance):
         return "0"
     sign = -1 if np.all(values < 0) else 1
@@ -289,12 +266,10 @@ def _factor(values: np.ndarray, trials: Sequence[Trial]) -> str:
             worth = math.prod(bases[name] ** float(power) for name, power in pairs)
             if np.all(np.abs(values - sign * worth) <= tolerance * worth):
                 found.append(str(sign * Mul(*(Symbol(name) ** power for name, power in pairs))))
-        if 0 < len(found) <= _MOST_NAMED:
-            return " or ".join(found)
         # The simplest name is the most likely one.
         if found:
             break
-    if np.ptp(values) > tolerance * np.max(np.abs(values)):
-        return ""
-    is_almost_one = abs(abs(values[0]) - 1) < 1e-5
-    return f"{values[0]:.12g}" if is_almost_one else f"{values[0]:.6g}"
+    if 0 < len(found) <= _MOST_NAMED:
+        return " or ".join(found)
+    digits = 12 if abs(abs(values[0]) - 1) < 1e-5 else 6
+    return "" if np.ptp(values) > tolerance * np.max(np.abs(values)) else f"{values[0]:.{digits}g}"

@@ -15,7 +15,7 @@ from sympy import Expr
 from .._compat import require_float64
 from ..bpkr import AbstractLayer, Architecture, LayerSymbols
 from ..bpkr.specification.layers import LayerForm
-from ..checks import Seed, checked_arguments, counted
+from ..checks import counted
 from ..codegen import interpret
 from ..symbolic.algebra import from_terms, matrix_terms
 from .explain import Finding, Point, Report, Trial, changes_of, compare, put, random_value
@@ -23,28 +23,26 @@ from .explain import Finding, Point, Report, Trial, changes_of, compare, put, ra
 _TOLERANCE = 1e-9
 # N_l, N_{l+1} and tokens. Products of powers of primes are unique.
 _SIZES = ((5, 7, 11), (11, 5, 7), (41, 37, 29))
-_ARRAYS = ("weights", "hidden", "attention")
+_ARGUMENTS = ("weights", "hidden", "attention", "variance")
 
 
-@checked_arguments
 def check_layer(
     kind: AbstractLayer,
     *,
     reference: Callable[..., Any] | None = None,
     prior: Callable[..., Any] | None = None,
-    seed: Seed = 0,
+    seed: int = 0,
 ) -> Report:
     """Check a layer for mistakes. They are reported and raise no errors.
 
     Args:
         kind: the layer.
-        reference: the same forward map in NumPy, `reference(weights, hidden,
-            attention, parameters)`. The arrays are weights (blocks, N_{l+1},
-            N_l), hidden (N_l, tokens), and attention (heads, keys, queries)
-            or None. `parameters` has values by their names in the layer. It
-            returns (N_{l+1}, tokens), for any number of heads.
-        prior: the same prior in NumPy, `prior(variance, parameters)`. It
-            returns the covariance (blocks, blocks) of weights.
+        reference: the same forward map in NumPy, `reference(weights, hidden, attention,
+            parameters)`, for any number of heads. Arguments are weights (blocks,
+            N_{l+1}, N_l), hidden (N_l, tokens), attention (heads, keys, queries) or
+            None, and values by their names in the layer. It returns (N_{l+1}, tokens).
+        prior: the same prior in NumPy, `prior(variance, parameters)`. It returns the
+            covariance (blocks, blocks) of weights.
         seed: seed of all random numbers.
     """
     require_float64()
@@ -54,24 +52,22 @@ def check_layer(
     except Exception as error:  # The user's code may raise any error.
         return Report(subject, (Finding(claim, "", repr(error)),))
     checks = [Finding(claim, counted(kind.heads, "head")), *_check_form(kind, form)]
-    if reference is not None:
-        checks.append(_check_reference(kind, form, reference, seed))
-    if prior is not None:
-        checks.append(_check_prior(kind, form, prior, seed))
+    for check, own in ((_check_reference, reference), (_check_prior, prior)):
+        checks += [] if own is None else [check(kind, form, own, seed)]
     return Report(subject, tuple(checks))
 
 
 def _check_form(kind: AbstractLayer, form: LayerForm) -> tuple[Finding, Finding]:
     of, mixing = form.symbols, form.block_tokens
     found = (mixing.free_symbols | form.gain.free_symbols) & {of.width, of.next_width}
-    wrong = f"1/sqrt({of.width}) is missing, occurs twice, or has another width" if found else ""
+    wrong = f"1/sqrt({of.width}) is missing, occurs twice, or has another width"
     claim = "sums over units are divided by sqrt(layer.width)"
-    scaling = Finding(claim, f"paths are multiplied by {mixing}", wrong)
+    scaling = Finding(claim, f"paths are multiplied by {mixing}", wrong if found else "")
     own = kind.parameters(of).keys()
     above = kind.parameters(LayerSymbols(of.index + 1, of.width, of.next_width)).keys()
     wrong = "layers share it: write layer.number or layer.covariance" if own & above else ""
-    if own - form.parameters:
-        wrong = f"`forward` and `prior` do not use {own - form.parameters}"
+    if unused := own - form.parameters:
+        wrong = f"`forward` and `prior` do not use {unused}"
     return scaling, Finding("parameters are used, by one layer", f"they are {set(own)}", wrong)
 
 
@@ -87,31 +83,24 @@ def _interpret(expression: Expr, form: LayerForm, point: Point) -> np.ndarray:
 
 
 def _parameters(point: Point) -> dict[str, Any]:
-    return {name: each for name, each in point.items() if name not in (*_ARRAYS, "variance")}
+    return {name: each for name, each in point.items() if name not in _ARGUMENTS}
 
 
 def _with_heads(kind: AbstractLayer, heads: int) -> AbstractLayer:
     """Copy a layer past its constructor, with another number of heads."""
     other = object.__new__(type(kind))
     for field in fields(kind):
-        value = getattr(kind, field.name)
+        value = heads if field.name == "heads" else getattr(kind, field.name)
         value = _with_heads(value, heads) if isinstance(value, AbstractLayer) else value
-        object.__setattr__(other, field.name, heads if field.name == "heads" else value)
+        object.__setattr__(other, field.name, value)
     return other
 
 
-def _trials(
-    kind: AbstractLayer,
-    form: LayerForm,
-    function: Callable[[Point], np.ndarray],
-    seed: int,
-    heads: int,
-    is_square: bool,
-) -> list[Trial]:
-    """Evaluate a function of random arguments. Columns of attention sum to one."""
+def _trials(kind, form, function, seed: int, heads: int, is_square: bool) -> list[Trial]:
+    """Evaluate `function` at random points. Columns of attention sum to one."""
     rng, of = np.random.default_rng([seed, heads]), form.symbols
-    other, counts = kind if heads == kind.heads else _with_heads(kind, heads), {of.heads.name: heads}
-    found = []
+    other = kind if heads == kind.heads else _with_heads(kind, heads)
+    counts, found = {of.heads.name: heads}, []
     for width, next_width, tokens in _SIZES if other.forward(of) == form.forward else ():
         blocks = int(interpret(other.prior(of).shape[0], counts))
         next_width = width if is_square else next_width
@@ -123,12 +112,12 @@ def _trials(
         }
         for each in other.parameters(of):
             point[each.name.removesuffix(f"_{of.index}")] = random_value(each, counts, rng)
-        quantities = {"layer.width": width, "layer.tokens": tokens, "layer.heads": max(heads, 1)}
-        quantities |= {} if is_square else {"layer.next_width": next_width}
-        quantities |= {} if blocks == max(heads, 1) else {"blocks": blocks}
-        quantities |= {name: each for name, each in point.items() if not np.ndim(each) and each}
+        sizes = {"layer.width": width, "layer.tokens": tokens, "layer.heads": max(heads, 1)}
+        sizes |= {} if is_square else {"layer.next_width": next_width}
+        sizes |= {} if blocks == max(heads, 1) else {"blocks": blocks}
+        sizes |= {name: each for name, each in point.items() if not np.ndim(each) and each}
         place = f"weights {point['weights'].shape}"
-        found.append(Trial([point], function(point)[None], _TOLERANCE, quantities, place))
+        found.append(Trial([point], function(point)[None], _TOLERANCE, sizes, place))
     return found
 
 
@@ -154,9 +143,9 @@ def _check_prior(kind: AbstractLayer, form: LayerForm, prior: Callable, seed: in
 def _check_reference(kind: AbstractLayer, form: LayerForm, reference: Callable, seed: int) -> Finding:
     def evaluate(point: Point, hidden: float = 1.0, weights: float = 1.0) -> np.ndarray:
         attention = None if point["attention"] is None else point["attention"].copy()
-        given = weights * point["weights"], hidden * point["hidden"], attention, _parameters(point)
         with np.errstate(all="ignore"):
-            found = np.asarray(reference(*given))
+            given = weights * point["weights"], hidden * point["hidden"], attention
+            found = np.asarray(reference(*given, _parameters(point)))
         shape = (point["weights"].shape[1], point["hidden"].shape[1])
         if found.dtype != float or found.shape != shape or not np.all(np.isfinite(found)):
             said = f"it returns {found.dtype} of shape {found.shape}"
@@ -171,8 +160,7 @@ def _check_reference(kind: AbstractLayer, form: LayerForm, reference: Callable, 
         except Exception:
             is_square = True
             trials = trials_of(kind.heads, is_square)
-        point = trials[0].points[0]
-        at = partial(evaluate, point)
+        at = partial(evaluate, trials[0].points[0])
         # Doubling and signs are exact. A bias does not scale either, so it is first.
         value, bare = at(), at(weights=0)
         rests = {
@@ -193,10 +181,11 @@ def _check_reference(kind: AbstractLayer, form: LayerForm, reference: Callable, 
             trials += trials_of(heads, is_square)
     expressions = [from_terms([term], form.forward.shape) for term in matrix_terms(form.forward)]
     terms = {str(each): partial(_interpret, each, form) for each in expressions}
-    changes, extras = _CHANGES | changes_of(point, [*_parameters(point)]), dict(_EXTRAS)
+    changes = _CHANGES | changes_of(trials[0].points[0], [*_parameters(trials[0].points[0])])
     for order in permutations(range(kind.heads)) if kind.heads < 5 else ():
         said = f"heads in the order {order}, counted from 0"
         changes[said] = put("attention", lambda of, order=order: of[list(order)])
+    extras = dict(_EXTRAS)
     for block in (*range(len(trials[-1].points[0]["weights"]) - 1), -1):
         name = f"weight block {block}"
         extras[f"{name} * hidden"] = lambda at, block=block: at["weights"][block] @ at["hidden"]
@@ -216,20 +205,24 @@ def _scaled(block: int, factor: float, weights: np.ndarray) -> np.ndarray:
 
 
 # What the reference may have, with attention (heads, keys, queries).
-_CHANGES = {
-    "the transpose of attention": put("attention", lambda of: of.swapaxes(1, 2)),
-    "attention of all heads": put("attention", lambda of: 0 * of + of.sum(axis=0)),
-    "attention normalised over queries": put("attention", lambda of: _normalised(of, 2)),
-    "softmax over keys of attention": put("attention", lambda of: _normalised(np.exp(of))),
-    "softmax over queries of attention": put("attention", lambda of: _normalised(np.exp(of), 2)),
-    "causal attention, not normalised": put("attention", np.triu),
-    "causal attention": put("attention", lambda of: _normalised(np.triu(of))),
-    "attention applied twice": put("attention", lambda of: of @ of),
-    "no mixing of tokens": put("attention", lambda of: 0 * of + np.eye(of.shape[1])),
-    "the mean over tokens": put("attention", lambda of: np.full_like(of, 1 / of.shape[1])),
-    "the transpose of weights": put("weights", lambda of: of.swapaxes(1, 2)),
-    "the first block for all weights": put("weights", lambda of: 0 * of + of[:1]),
+_OF_ATTENTION = {
+    "the transpose of attention": lambda of: of.swapaxes(1, 2),
+    "attention of all heads": lambda of: 0 * of + of.sum(axis=0),
+    "attention normalised over queries": lambda of: _normalised(of, 2),
+    "softmax over keys of attention": lambda of: _normalised(np.exp(of)),
+    "softmax over queries of attention": lambda of: _normalised(np.exp(of), 2),
+    "causal attention, not normalised": np.triu,
+    "causal attention": lambda of: _normalised(np.triu(of)),
+    "attention applied twice": lambda of: of @ of,
+    "no mixing of tokens": lambda of: 0 * of + np.eye(of.shape[1]),
+    "the mean over tokens": lambda of: np.full_like(of, 1 / of.shape[1]),
 }
+_OF_WEIGHTS = {
+    "the transpose of weights": lambda of: of.swapaxes(1, 2),
+    "the first block for all weights": lambda of: 0 * of + of[:1],
+}
+_CHANGES = {said: put("attention", change) for said, change in _OF_ATTENTION.items()}
+_CHANGES |= {said: put("weights", change) for said, change in _OF_WEIGHTS.items()}
 _EXTRAS = {
     "layer.hidden": lambda at: at["hidden"],
     "mean of layer.hidden": lambda at: 0 * at["hidden"] + at["hidden"].mean(axis=1, keepdims=True),

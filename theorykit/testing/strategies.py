@@ -13,7 +13,7 @@ import numpy as np
 from .. import bpkr
 from .._compat import needed
 from ..bpkr.order_parameters import from_order_parameters, to_order_parameters
-from ..checks import checked_arguments
+from ..checks import checked_instance
 from ..saddle import Action
 from .actions import random_values
 
@@ -31,7 +31,6 @@ _STRUCTURES = (
 )
 
 
-@checked_arguments
 def architectures(*kinds: bpkr.AbstractLayer) -> st.SearchStrategy[bpkr.Architecture]:
     """Generate architectures, with your `kinds` of layers if there are any."""
     structures = [((kind,), (6.0, 6.0), 1) for kind in kinds]
@@ -47,9 +46,9 @@ def architectures(*kinds: bpkr.AbstractLayer) -> st.SearchStrategy[bpkr.Architec
     return st.builds(architecture, chosen, _SEEDS, _TEMPERATURES)
 
 
-@checked_arguments
 def problems(architecture: bpkr.Architecture) -> st.SearchStrategy[bpkr.Problem]:
     """Generate problems of an architecture with 5 examples."""
+    checked_instance("architecture", architecture, bpkr.Architecture)
 
     def problem(seed: int) -> bpkr.Problem:
         rng, outputs = np.random.default_rng(seed), architecture.outputs
@@ -60,7 +59,6 @@ def problems(architecture: bpkr.Architecture) -> st.SearchStrategy[bpkr.Problem]
     return _SEEDS.map(problem)
 
 
-@checked_arguments
 def order_parameters(architecture: bpkr.Architecture) -> st.SearchStrategy[bpkr.OrderParameters]:
     """Generate order parameters around the limit of infinite width."""
     origin = from_order_parameters(architecture, bpkr.gp_limit(architecture))
@@ -72,7 +70,6 @@ def order_parameters(architecture: bpkr.Architecture) -> st.SearchStrategy[bpkr.
     return _SEEDS.map(point)
 
 
-@checked_arguments
 def values(action: Action) -> st.SearchStrategy[dict[str, Any]]:
     """Generate values of all symbols of an action, in its domains, by name."""
     return _SEEDS.map(lambda seed: random_values(action, np.random.default_rng(seed), 1)[0])

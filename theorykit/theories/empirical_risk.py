@@ -22,7 +22,7 @@ from sympy import Expr, MatrixSymbol, S, Symbol, atan2, erfc, pi, sqrt, symbols
 from ..checks import Positive as PositiveNumber
 from ..checks import Scalar, checked_arguments, is_traced, numeric_array, real_array, shown
 from ..codegen import compile_expressions
-from ..progress import Progress
+from ..runs import stage
 from ..saddle import Action, ConvergenceWarning, Positive, Real, Solution, stationary
 from ..saddle.bound_action import bind
 from ..saddle.diagnosis import report
@@ -98,7 +98,7 @@ def solve(action: Action, values: Mapping, *, throw: bool = False) -> Solution:
     initial = {symbol.name: 1.0 if symbol == V else 0.5 for symbol in action.order_parameters}
     # S is maximal in the variance V, and in one of each other pair of conjugates that is not eliminated.
     index = 1 + sum(name in initial for name in ("m_hat", "q_hat"))
-    with warnings.catch_warnings(), Progress("empirical risk", shown=not is_traced(*values.values())):
+    with warnings.catch_warnings(), stage("empirical risk", shown=not is_traced(*values.values())):
         warnings.simplefilter("ignore", ConvergenceWarning)
         found = stationary(action, values, index=index, initial=initial)
     # Weights that the examples do not determine make the variance V diverge. The diagnosis of such a point, far away,

@@ -1,20 +1,15 @@
 """Run an experiment for its command."""
 
 import shutil
-import tempfile
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, is_dataclass
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from theorykit import store
 from theorykit.checks import checked_number, checked_whole_number
 from theorykit.cli.commands import is_completed
-from theorykit.workers import Workers, open_executor
-
-_EXAMPLES = Path(__file__).resolve().parents[2]
+from theorykit.runs import refuse_existing, write
 
 
 def run_experiment(
@@ -23,8 +18,7 @@ def run_experiment(
     places: tuple[Path, Path, Sequence[Path]],
     plots: ModuleType,
     overwrite: bool,
-    workers: int | None,
-    scheduler: str | None,
+    n_jobs: int,
 ) -> None:
     """Run an experiment, unless its result exists; write, print and draw the result.
 
@@ -36,34 +30,16 @@ def run_experiment(
     folder = path.parent
     if is_completed(path, figures, settings, lambda tree: plots.draw_all(tree, folder), overwrite):
         return
-    # Refuse before computing if an output cannot be written, or would replace a file that is not a result.
-    outputs = [
-        store.Output("--output", folder, store.FOLDER),
-        store.Output("the result", path, ".nc"),
-        *(store.Output("a figure", figure, ".png") for figure in figures),
-        store.Output("the folder of what is kept", kept, store.FOLDER),
-    ]
-    store.check_outputs(outputs, {}, overwrite=overwrite)
-    with open_executor(workers, scheduler) as executor, _knowing_this_package(executor):
-        result = experiment(settings, kept, executor=executor)
-    store.write(result, path, overwrite=overwrite)
+    for each in (path, *figures):
+        refuse_existing(each, overwrite)
+    result = experiment(settings, kept, n_jobs=n_jobs)
+    write(result.to_netcdf(engine="h5netcdf"), path, overwrite=overwrite)
     if kept.name == "partial":
-        store.remove_kept(kept)
+        shutil.rmtree(kept, ignore_errors=True)
     print(plots.table(result))
     for written in [path, *plots.draw_all(result, folder)]:
         print(f"wrote {written}")
     print(f"open {figures[0]} first")
-
-
-@contextmanager
-def _knowing_this_package(executor: Workers) -> Iterator[None]:
-    """Send this package to the workers of a dask cluster. Local processes inherit the path of this one."""
-    if not hasattr(executor, "upload_file"):
-        yield
-        return
-    with tempfile.TemporaryDirectory() as folder:
-        executor.upload_file(shutil.make_archive(f"{folder}/papers", "zip", _EXAMPLES, "papers"))
-        yield
 
 
 def _check_numbers(settings: Any, name: str = "") -> None:

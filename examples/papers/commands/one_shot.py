@@ -18,8 +18,7 @@ def one_shot(
     seeds: int = 5,
     output: Path = Path("one-shot"),
     overwrite: bool = False,
-    workers: int | None = None,
-    scheduler: str | None = None,
+    n_jobs: int = 1,
 ):
     """Run one-shot image classification, from training to pruned heads: Figs. 3 b-f, 6 and 7 of Tiberi et al.
 
@@ -35,8 +34,7 @@ def one_shot(
         seeds: Independent draws of the theory's training and test examples.
         output: Folder for the results.
         overwrite: Replace existing results.
-        workers: Number of widths and chains of the sampler to run in parallel, each in a process on one core.
-        scheduler: The address of a dask scheduler whose workers run these, such as tcp://10.0.0.1:8786.
+        n_jobs: Number of widths and chains of the sampler to run in parallel.
     """
     known = {variant.name: variant for variant in _PRESETS[preset].variants}
     if unknown := [name for name in variants if name not in known]:
@@ -44,4 +42,4 @@ def one_shot(
     chosen = tuple(known[name] for name in variants)
     settings = replace(_PRESETS[preset], variants=chosen, training_seeds=training_seeds, seeds=seeds)
     places = output / "one-shot.nc", output / "stages", plots.figure_paths(output, variants)
-    run_experiment(experiment.run, settings, places, plots, overwrite, workers, scheduler)
+    run_experiment(experiment.run, settings, places, plots, overwrite, n_jobs)

@@ -19,7 +19,6 @@ from theorykit.bpkr.sampling import Schedule, deviations, sample
 from theorykit.bpkr.sampling.sample import entry_estimates, of_posterior_mean
 from theorykit.bpkr.sweeps import order_parameters_of
 from theorykit.bpkr.sweeps.datasets import axes, path_names
-from theorykit.workers import Workers
 
 from .settings import OneShot
 from .sources import Sources
@@ -33,7 +32,7 @@ def order_parameters(
     theory: xr.Dataset,
     folder: Path,
     *,
-    executor: Workers,
+    n_jobs: int,
     progress: bool,
 ) -> xr.Dataset:
     """Compute U_1 and accuracies along an axis `origin`, "theory", "sampled" and "trained", and their agreement.
@@ -70,7 +69,7 @@ def order_parameters(
             key=jax.random.key(seed),
             schedule=Schedule(settings.chains, settings.warmup, settings.draws),
             folder=kept / f"seed={seed}",
-            executor=executor,
+            n_jobs=n_jobs,
             progress=progress,
         )
         found.append(_of_seed(network, architecture, data, list(sources.tests), solution, draws))
@@ -102,7 +101,7 @@ def check(
     between: xr.Dataset,
     folder: Path,
     *,
-    executor: Workers,
+    n_jobs: int,
     progress: bool,
 ) -> xr.Dataset:
     """Compare the sampled U_1 in `between`, from `order_parameters`, with a second sampler, for the first seed.
@@ -121,7 +120,7 @@ def check(
         key=jax.random.fold_in(jax.random.key(seed), 1),
         schedule=Schedule(settings.chains, settings.check_warmup, settings.check_draws),
         folder=folder,
-        executor=executor,
+        n_jobs=n_jobs,
         progress=progress,
     )
     found = entry_estimates(tree)[["U_1", "U_1_error"]]

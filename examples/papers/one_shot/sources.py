@@ -6,8 +6,9 @@ from pathlib import Path
 
 import jax
 import numpy as np
+import xarray as xr
 
-from theorykit import store
+from theorykit.runs import Folder
 
 from ..tasks.digits import handwritten_digits
 from ..tasks.images import ImageSet, image_set
@@ -40,22 +41,23 @@ def sources(settings: OneShot, folder: Path) -> Sources:
         split = omniglot()
         parts = split.training, split.validation, split.test
     else:
-        parts = _split(settings.images, _characters(settings.images, folder / "characters.npz"))
+        parts = _split(settings.images, _characters(settings.images, folder / "characters"))
     training, validation, test = (episodes(settings.task, part) for part in parts)
     unseen = {name: episodes(settings.task, _UNSEEN[name]()) for name in settings.unseen}
     return Sources(training, validation, {IN_DISTRIBUTION: test, **unseen})
 
 
-def _characters(strokes: Strokes, path: Path) -> ImageSet:
-    described = store.settings_of("drawing of characters", _VERSION, strokes=strokes)
-    kept = store.read_arrays(path, "drawing of characters", described)
+def _characters(strokes: Strokes, folder: Path) -> ImageSet:
+    place = Folder.of(folder, "drawing of characters", _VERSION, strokes=strokes)
+    kept = place.read("characters")
     if kept is None:
         classes = strokes.training + strokes.validation + strokes.test
         images = stroke_characters(classes, strokes.drawings, key=jax.random.key(strokes.seed))
-        store.write_arrays({"pixels": images.pixels, "counts": images.counts}, described, path)
+        pixels = (("drawing", "row", "column"), images.pixels)
+        place.write("characters", xr.Dataset({"pixels": pixels, "counts": ("character", images.counts)}))
         return images
     names = [f"character {number}" for number in range(1, len(kept["counts"]) + 1)]
-    return image_set(kept["pixels"], np.repeat(np.arange(len(names)), kept["counts"]), names)
+    return image_set(kept["pixels"].values, np.repeat(np.arange(len(names)), kept["counts"].values), names)
 
 
 def _split(strokes: Strokes, images: ImageSet) -> tuple[ImageSet, ImageSet, ImageSet]:

@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import jax
+import joblib
 import msgspec
 import xarray as xr
 
-from theorykit import bpkr, store
+from theorykit import bpkr
 from theorykit.checks import checked_arguments
-from theorykit.progress import Progress
-from theorykit.workers import Workers, check_executor
+from theorykit.runs import Folder, bar
 
 from ..training import Trained, initial_network, label_network, train
 from .comparison import check, order_parameters
@@ -27,7 +27,7 @@ _VERSION = 2
 
 
 @checked_arguments
-def run(settings: OneShot, stages: Path, *, executor: Workers = None, progress: bool = True) -> xr.DataTree:
+def run(settings: OneShot, stages: Path, *, n_jobs: int = 1, progress: bool = True) -> xr.DataTree:
     """Run all variants. Return a tree of labelled datasets with a node per variant, which has a node per stage.
 
     - `training`: the training history.
@@ -41,20 +41,16 @@ def run(settings: OneShot, stages: Path, *, executor: Workers = None, progress: 
     All stages except `check` have an axis `training_seed` of independently trained networks.
 
     Every stage keeps its result in the folder `stages`. Interrupted runs resume from there, and so do runs with more
-    seeds of either kind, widths, temperatures or training steps. An `executor` runs widths of the theory and chains of
-    the sampler in parallel, as in `sweeps.sweep`; training runs in this process. `progress` shows bars.
+    seeds of either kind, widths, temperatures or training steps. `n_jobs` processes run widths and
+    chains, as in `sweeps.sweep`; training runs in this process. `progress` shows bars.
     """
-    check_executor(executor)
-    made = sources(settings, stages)
-    nodes, names = {}, ", ".join(variant.name for variant in settings.variants)
-    cost = f"networks {names}; {settings.training_seeds} trainings, and {settings.seeds} draws for the theory of each"
-    options = {"shown": progress, "cost": cost, "alike": False}
-    with Progress("one-shot classification", len(settings.variants), "network", **options) as report:
+    made, nodes = sources(settings, stages), {}
+    with bar("one-shot classification", len(settings.variants), "network", shown=progress) as report:
         for variant in settings.variants:
-            place = {"folder": stages / variant.name, "executor": executor, "progress": progress}
+            place = {"folder": stages / variant.name, "n_jobs": n_jobs, "progress": progress}
             for name, dataset in run_variant(variant, settings, made, **place).items():
                 nodes[f"{variant.name}/{name}"] = dataset.drop_encoding()
-            report.update(note=f"{variant.name} done")
+            report.update()
     about = xr.Dataset(attrs={"settings": msgspec.json.encode(settings).decode()})
     return xr.DataTree.from_dict({"/": about, **nodes})
 
@@ -65,11 +61,11 @@ def run_variant(
     made: Sources,
     folder: Path,
     *,
-    executor: Workers = None,
+    n_jobs: int = 1,
     progress: bool = True,
 ) -> dict[str, xr.Dataset]:
     """Run the stages of one variant, by name, along `training_seed`; `check` uses the first trained network."""
-    options = {"executor": executor, "progress": progress}
+    options = {"n_jobs": n_jobs, "progress": progress}
     trained = [
         load_or_train(variant, settings, made, folder / f"training-seed={seed}", training_seed=seed, progress=progress)
         for seed in range(settings.training_seeds)
@@ -91,11 +87,11 @@ def run_network(
     trained: Trained,
     folder: Path,
     *,
-    executor: Workers = None,
+    n_jobs: int = 1,
     progress: bool = True,
 ) -> dict[str, xr.Dataset]:
     """Run the stages of one trained network, by name."""
-    network, options = trained.network, {"executor": executor, "progress": progress}
+    network, options = trained.network, {"n_jobs": n_jobs, "progress": progress}
     folder = _folder_of(network, folder)
     theory = theory_of_heads(network.heads, settings, made, folder, **options)
     resumed = partial(_resume_later_stage, variant, settings, network, folder)
@@ -118,18 +114,18 @@ def check_network(
     found: Mapping[str, xr.Dataset],
     folder: Path,
     *,
-    executor: Workers = None,
+    n_jobs: int = 1,
     progress: bool = True,
 ) -> xr.Dataset:
     """Check the sampled order parameters from `run_network` with another sampler."""
     folder = _folder_of(network, folder)
     given = network, made, settings, found["theory"], found["order_parameters"], folder / "draws-of-check"
-    options = {"executor": executor, "progress": progress}
+    options = {"n_jobs": n_jobs, "progress": progress}
     return _resume_later_stage(variant, settings, network, folder, "check", check, *given, **options)
 
 
 def _folder_of(network: bpkr.Network, folder: Path) -> Path:
-    return folder / f"network-{store.fingerprint(store.describe(network=network))}"
+    return folder / f"network-{joblib.hash(jax.tree.leaves(network))[:8]}"
 
 
 def _resume_later_stage(
@@ -144,8 +140,8 @@ def _resume_later_stage(
 ) -> xr.Dataset:
     # Settings describe a single network, so its results stay valid when other networks are added.
     alone = replace(settings, variants=(variant,), training_seeds=1)
-    described = store.settings_of(stage, _VERSION, settings=alone, network=network)
-    return _resume_stage(folder, stage.replace(" ", "-"), described, partial(compute, *arguments, **options))
+    values = {"settings": alone, "network": network}
+    return _resume_stage(folder, stage.replace(" ", "-"), values, partial(compute, *arguments, **options))
 
 
 def theory_of_heads(
@@ -154,7 +150,7 @@ def theory_of_heads(
     made: Sources,
     folder: Path,
     *,
-    executor: Workers = None,
+    n_jobs: int = 1,
     progress: bool = True,
 ) -> xr.Dataset:
     """Compute the theory for given `heads` at every seed, width and temperature, and choose temperatures.
@@ -164,13 +160,13 @@ def theory_of_heads(
     """
     names = ("images", "task", "unseen", "widths", "temperatures", "training_examples", "test_examples")
     depends_on = {name: getattr(settings, name) for name in names}
-    described = store.settings_of("theory of one seed", _VERSION, **depends_on, heads=heads)
+    values = {**depends_on, "heads": heads}
     found = []
-    with Progress("theory", settings.seeds, "seed", shown=progress) as report:
+    with bar("theory", settings.seeds, "seed", shown=progress) as report:
         for seed in range(settings.seeds):
             kept = folder / f"sweep-seed={seed}"
-            solve = partial(theory_of_seed, heads, made, settings, seed, kept, executor=executor, progress=progress)
-            found.append(_resume_stage(folder, f"theory-seed={seed}", {**described, "seed": str(seed)}, solve))
+            solve = partial(theory_of_seed, heads, made, settings, seed, kept, n_jobs=n_jobs, progress=progress)
+            found.append(_resume_stage(folder, f"theory-seed={seed}", {**values, "seed": seed}, solve))
             report.update()
     theory = xr.concat(found, dim=xr.DataArray(range(settings.seeds), dims="seed", name="seed"))
     return theory.assign(choose_temperatures(theory))
@@ -195,8 +191,9 @@ def load_or_train(
     )
 
 
-def _resume_stage(
-    folder: Path, stage: str, described: Mapping[str, str], compute: Callable[[], xr.Dataset]
-) -> xr.Dataset:
-    """Load a stage from `folder`, or compute it. Other settings, such as more seeds, use another file."""
-    return store.resume(folder / f"{stage}-{store.fingerprint(described)}.nc", described, compute)
+def _resume_stage(folder: Path, stage: str, values: Mapping[str, Any], compute: Callable[[], xr.Dataset]) -> xr.Dataset:
+    """Load a stage from `folder`, or compute it. Other values, such as more seeds, use another folder."""
+    kept = Folder.of(folder / f"{stage}-{joblib.hash(values)[:8]}", stage, _VERSION, **values)
+    if kept.read(stage) is None:
+        kept.write(stage, compute())
+    return kept.read(stage)

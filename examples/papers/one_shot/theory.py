@@ -13,7 +13,6 @@ from jaxtyping import PRNGKeyArray
 
 from theorykit import bpkr
 from theorykit.bpkr.sweeps import best_temperatures, order_parameters_of, sweep
-from theorykit.workers import Workers
 
 from ..tasks.one_shot import Episodes
 from .settings import OneShot
@@ -63,7 +62,7 @@ def theory_of_seed(
     seed: int,
     folder: Path,
     *,
-    executor: Workers,
+    n_jobs: int,
     progress: bool,
 ) -> xr.Dataset:
     """Solve every width and temperature, and the Gaussian-process limit, for the examples of one seed.
@@ -79,7 +78,7 @@ def theory_of_seed(
         width=settings.widths,
         temperature=settings.temperatures,
         folder=folder,
-        executor=executor,
+        n_jobs=n_jobs,
         progress=progress,
         tolerance=_TOLERANCE,
     )

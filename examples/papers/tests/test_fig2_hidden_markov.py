@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import papers
-from theorykit import bpkr, store
+from theorykit import bpkr
 
 FOLDER = Path(papers.__file__).parent
 PUBLISHED = np.load(FOLDER.parents[1] / "tests" / "data" / "bpkr" / "hidden_markov.npz")
@@ -31,7 +31,7 @@ def test_narrow_networks_use_the_good_paths_and_wide_ones_reach_the_limit(script
     _, folder = script
     assert (folder / "figure-2.png").stat().st_size > 50_000
     assert sorted(path.name for path in folder.iterdir()) == ["figure-2.png", "hidden-markov.nc"]
-    result = store.read(folder / "hidden-markov.nc")
+    result = xr.load_datatree(folder / "hidden-markov.nc", engine="h5netcdf")
     for network in ("default", "noisy", "noisy_uniform"):
         solved = result[network].to_dataset()
         assert bool((solved["converged"] == 1).all())

@@ -1,11 +1,11 @@
 """Three samplers of one posterior: they agree with each other, with importance sampling, and with the prior."""
 
 import functools
-from concurrent.futures import ThreadPoolExecutor
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import joblib
 import numpy as np
 import pytest
 from scipy import stats
@@ -130,10 +130,10 @@ class LogGamma(eqx.Module):
         return {"x": coordinates}
 
 
-def test_draws_of_nuts_have_the_density_and_do_not_depend_on_the_executor():
+def test_draws_of_nuts_have_the_density_and_do_not_depend_on_the_jobs():
     """The mean and the variance of log-gamma variables are polygamma functions."""
     shapes, schedule = np.array([2.0, 5.0, 20.0]), Schedule(chains=2, warmup=300, draws=1500)
-    options = {"key": jax.random.key(0), "settings": {}, "progress": False}
+    options = {"key": jax.random.key(0), "progress": False}
     posterior = LogGamma(jnp.asarray(shapes))
 
     def make():
@@ -147,6 +147,6 @@ def test_draws_of_nuts_have_the_density_and_do_not_depend_on_the_executor():
     np.testing.assert_allclose(values.var(axis=0), polygamma(1, shapes), rtol=0.15)
     for column, shape in zip(values[::3].T, shapes, strict=True):
         assert stats.kstest(column, stats.loggamma(shape).cdf).pvalue > 1e-4
-    with ThreadPoolExecutor(2) as pool:
-        in_threads = run_chains(make, schedule, **options, executor=pool)
+    with joblib.parallel_config("threading"):
+        in_threads = run_chains(make, schedule, **options, n_jobs=2)
     np.testing.assert_array_equal(in_threads["x"], found["x"])

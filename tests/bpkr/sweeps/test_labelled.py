@@ -5,10 +5,11 @@ from dataclasses import replace
 import jax
 import numpy as np
 import pytest
+import xarray as xr
 
 from tests.bpkr.cases import ALL_SKIPS, ONE_HEAD, OWN_KINDS, THREE_LAYERS, Case, random_problem
 from tests.bpkr.sweeps.problems import ARCHITECTURE, random_data
-from theorykit import bpkr, store
+from theorykit import bpkr
 from theorykit.bpkr import Dense, Skip, sweeps
 from theorykit.bpkr.sweeps.datasets import score_prediction
 
@@ -36,8 +37,8 @@ def labelled_problem(saddle, case):
 @pytest.mark.parametrize("case", [ONE_HEAD, THREE_LAYERS, ALL_SKIPS, OWN_KINDS, UNEVEN])
 def test_labels_lead_back_to_the_order_parameters_by_way_of_the_disk(saddle, case, tmp_path):
     architecture, other, dataset = labelled_problem(saddle, case)
-    store.write(dataset, tmp_path / "point.nc")
-    again = sweeps.order_parameters_of(architecture, store.read(tmp_path / "point.nc").to_dataset())
+    dataset.to_netcdf(tmp_path / "point.nc", engine="h5netcdf")
+    again = sweeps.order_parameters_of(architecture, xr.load_dataset(tmp_path / "point.nc", engine="h5netcdf"))
     for one, expected in zip(jax.tree.leaves(again), jax.tree.leaves(other.order_parameters), strict=True):
         np.testing.assert_array_equal(one, expected)
 

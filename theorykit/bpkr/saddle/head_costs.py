@@ -12,7 +12,7 @@ from jaxtyping import Array, Float
 
 from ..._jit import usual_settings
 from ...checks import checked_flag, checked_instance, refuse_traced
-from ...progress import Progress
+from ...runs import bar
 from ...saddle.diagnosis import ConvergenceWarning
 from ...symbolic.documents.display import DisplayMixin
 from ...symbolic.documents.document import Table, Text, verbatim
@@ -99,7 +99,7 @@ def head_costs(problem: Problem, saddle: Saddle, *, progress: bool = True, **opt
             stays[Head(layer, head + 1)] = ~through[branches[:, layer - 1], head]
     measure, quality = _expected(problem, point)
     rows, failed = [], []
-    with Progress("heads left out", len(stays), "head", shown=progress) as report:
+    with bar("heads left out", len(stays), "head", shown=progress) as report:
         for head, staying in stays.items():
             without, found = _without(problem, point, staying, options)
             row = [np.nan] * 4

@@ -5,9 +5,9 @@ next state, and `draw(state)` the arrays to keep, by name.
 """
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
+from functools import partial
 from typing import Any
 
 import equinox as eqx
@@ -16,14 +16,14 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import PRNGKeyArray
 
-from ... import store
 from ..._jit import jit
 from ...checks import Count, Index, check_fields
-from ...progress import Progress
-from ...workers import Workers, run_tasks
+from ...runs import Folder, bar, in_parallel, tree_dataset, tree_from
 
 # Steps per call of compiled code, between checkpoints.
 _STEPS = 50
+# Seconds between checkpoints.
+_CHECKPOINT = 20.0
 _DRAW = "draw "
 
 
@@ -51,32 +51,28 @@ def run_chains(
     schedule: Schedule,
     *,
     key: PRNGKeyArray,
-    settings: Mapping[str, str],
-    folder: Path | None = None,
-    executor: Workers = None,
+    folder: Folder = Folder(),  # noqa: B008
+    n_jobs: int = 1,
     progress: bool = True,
 ) -> dict[str, np.ndarray]:
     """Run chains of the sampler that `make` creates, from independent starts.
 
     Returns draws (chains, draws, ...) by name, and `warmup_seconds` and `seconds`,
-    summed over chains. With a `folder`, a run with these `settings` resumes
-    exactly, also to add draws.
+    summed over chains. A run resumes exactly from its `folder`, also to add draws.
     """
     # Plain numbers, unlike typed keys, can be written to disk.
     keys = np.asarray(jax.random.key_data(jax.random.split(key, schedule.chains)))
     # On a CPU each chain is compiled alone: its draws do not depend on the others.
     batches = {f"chain-{i}": keys[i : i + 1] for i in range(len(keys))}
-    if executor is None and jax.default_backend() != "cpu":
+    if n_jobs == 1 and jax.default_backend() != "cpu":
         batches = {"chains": keys}
-    tasks = []
-    for name, batch in batches.items():
-        tasks.append((batch, {**settings, "chain": name}, folder and folder / f"{name}.npz"))
-    runs, common = {}, (make, schedule, progress and executor is None)
-    with Progress("sampling", len(tasks), "chain", shown=progress) as report:
-        for task, run in run_tasks(executor, _run_batch, tasks, common):
-            runs[task] = run
+    run = partial(_run_batch, make, schedule, folder, progress and n_jobs == 1)
+    runs = {}
+    with bar("sampling", len(batches), "chain", shown=progress) as report:
+        for task, found in in_parallel(run, list(batches.items()), n_jobs):
+            runs[task] = found
             report.update()
-    runs = [runs[task] for task in range(len(tasks))]
+    runs = [runs[task] for task in range(len(batches))]
     found = {name: sum(run[name] for run in runs) for name in ("warmup_seconds", "seconds")}
     for name in runs[0]:
         if name.startswith(_DRAW):
@@ -85,38 +81,42 @@ def run_chains(
     return found
 
 
-def _run_batch(make, schedule, shown, keys, settings, path) -> dict[str, Any]:
+def _run_batch(make, schedule, folder, shown, name, keys) -> dict[str, Any]:
     sampler, total = make(), schedule.warmup + schedule.draws
     states, blocks = _start(sampler, jnp.asarray(keys)), []
     run = {"steps": 0, "warmup_seconds": 0.0, "seconds": 0.0}
-    if path is not None and (kept := store.read_arrays(path, "run of chains", settings)) is not None:
-        states, run = store.tree_like(states, kept), {name: kept[name].item() for name in run}
-        blocks = [{name: values for name, values in kept.items() if name.startswith(_DRAW)}]
+    if (kept := folder.read(name)) is not None:
+        states, run = tree_from(kept, states), {each: kept[each].item() for each in run}
+        blocks = [{each: kept[each].values for each in kept if each.startswith(_DRAW)}]
 
-    def arrays() -> dict[str, Any]:
+    def drawn() -> dict[str, np.ndarray]:
         names = blocks[0] if blocks else ()
-        blocks[:] = [{name: np.concatenate([block[name] for block in blocks], axis=1) for name in names}]
-        return {**run, **store.leaf_arrays(states), **blocks[0]}
+        blocks[:] = [{each: np.concatenate([block[each] for block in blocks], axis=1) for each in names}]
+        return blocks[0]
+
+    def checkpoint() -> None:
+        draws = {each: ([f"{each}.{axis}" for axis in range(rows.ndim)], rows) for each, rows in drawn().items()}
+        folder.write(name, tree_dataset(states).assign(**run, **draws))
 
     saved, checkpointed = run["steps"], time.monotonic()
     try:
-        with Progress("chain", total, "step", shown=shown, initial=min(run["steps"], total)) as report:
+        with bar(name, total, "step", shown=shown, done=min(run["steps"], total)) as report:
             while run["steps"] < total:
                 is_warmup, begun = run["steps"] < schedule.warmup, time.monotonic()
                 count = min(_STEPS, (schedule.warmup if is_warmup else total) - run["steps"])
-                states, drawn = jax.block_until_ready(_advance(sampler, states, jnp.array(count)))
+                states, rows = jax.block_until_ready(_advance(sampler, states, jnp.array(count)))
                 run["warmup_seconds" if is_warmup else "seconds"] += time.monotonic() - begun
                 run["steps"] += count
                 if not is_warmup:
-                    blocks.append({_DRAW + name: np.asarray(each)[:, :count] for name, each in drawn.items()})
+                    blocks.append({_DRAW + each: np.asarray(array)[:, :count] for each, array in rows.items()})
                 report.update(count)
-                if path is not None and time.monotonic() - checkpointed > store.CHECKPOINT_SECONDS:
-                    store.write_arrays(arrays(), settings, path)
+                if time.monotonic() - checkpointed > _CHECKPOINT:
+                    checkpoint()
                     saved, checkpointed = run["steps"], time.monotonic()
     finally:
-        if path is not None and run["steps"] > saved:
-            store.write_arrays(arrays(), settings, path)
-    return arrays()
+        if run["steps"] > saved:
+            checkpoint()
+    return {**run, **drawn()}
 
 
 @jit

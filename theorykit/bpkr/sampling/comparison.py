@@ -13,8 +13,7 @@ from jax import random
 
 from ... import bpkr
 from ...checks import Key, checked_arguments, checked_choice, refuse_traced
-from ...progress import Progress
-from ...workers import Workers, check_executor
+from ...runs import bar
 from ..data.classes import outputs_as_classes
 from ..evaluation.problem import as_problem
 from ..order_parameters import finite_width_law
@@ -33,13 +32,13 @@ def compare(
     approaches: Sequence[Approach] = ("saddle", "one_over_n", "exact", "gibbs", "infinite_width"),
     options: Mapping[Literal["saddle", "exact", "gibbs", "nuts"], Mapping[str, Any]] | None = None,
     folder: Path | str | None = None,
-    executor: Workers = None,
+    n_jobs: int = 1,
     progress: bool = True,
 ) -> xr.Dataset:
     """Compute order parameters and predictions by every approach.
 
     Args:
-        problem, data, key, executor, progress: as in `sample`.
+        problem, data, key, n_jobs, progress: as in `sample`.
         approaches: some of
 
             - `saddle`: the minimum of the action.
@@ -58,7 +57,6 @@ def compare(
         `diagnosis`, `seconds`. `U_l_error` and so on are Monte Carlo errors, zero
         for theory. With the approach `exact` also `deviations`.
     """
-    check_executor(executor)
     refuse_traced("compare", problem, data, key)
     problem, options = as_problem(problem, data), options or {}
     if not approaches or len(set(approaches)) < len(approaches):
@@ -67,7 +65,7 @@ def compare(
     for sampler in samplers:
         check_can_be_sampled(sampler, problem.architecture)
     found = []
-    with Progress("comparison", len(approaches), "approach", shown=progress, alike=False) as report:
+    with bar("comparison", len(approaches), "approach", shown=progress) as report:
         needs_saddle = {"saddle", "one_over_n"} & set(approaches)
         saddle = bpkr.solve(problem, **options.get("saddle", {})) if needs_saddle else None
         for approach in approaches:
@@ -76,8 +74,8 @@ def compare(
                     problem,
                     sampler=approach,
                     key=random.fold_in(key, get_args(Approach).index(approach)),
-                    folder=folder and folder / approach,
-                    executor=executor,
+                    folder=folder and Path(folder, approach),
+                    n_jobs=n_jobs,
                     progress=progress,
                     **options.get(approach, {}),
                 )

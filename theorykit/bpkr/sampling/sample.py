@@ -11,10 +11,10 @@ from typing import Annotated, Literal
 import numpy as np
 import xarray as xr
 
-from ... import bpkr, store
+from ... import bpkr
 from ..._compat import Lazy, needed
 from ...checks import Key, checked_arguments, checked_number, counted, refuse_traced
-from ...workers import Workers, check_executor
+from ...runs import Folder
 from ..evaluation.problem import as_problem
 from ..network.network import checked_whole_widths, weight_shapes
 from ..order_parameters import finite_width_law
@@ -55,7 +55,7 @@ def sample(
     schedule: Schedule | None = None,
     target_accept: _Rate = 0.8,
     folder: Path | str | None = None,
-    executor: Workers = None,
+    n_jobs: int = 1,
     progress: bool = True,
 ) -> xr.DataTree:
     """Draw from the posterior at the widths of the architecture, however small.
@@ -74,7 +74,7 @@ def sample(
         schedule: number of chains, warm-up steps and draws.
         target_accept: the acceptance rate to which NUTS adapts its step size.
         folder: keeps draws, from which a run resumes, also for more draws.
-        executor: runs chains in parallel; see `bpkr.sweeps.sweep`.
+        n_jobs: number of processes for chains; see `bpkr.sweeps.sweep`.
 
     Returns:
         A tree:
@@ -92,7 +92,6 @@ def sample(
         MixingWarning: the chains did not mix.
     """
     refuse_traced("sample", problem, data, key)
-    check_executor(executor)
     needed("arviz_stats", "sampling")
     problem = as_problem(problem, data)
     check_can_be_sampled(sampler, problem.architecture)
@@ -101,10 +100,9 @@ def sample(
     # A run can be continued for more draws.
     numbers |= {"chains": schedule.chains, "warmup": schedule.warmup, "key": key}
     numbers |= {"sampler": sampler, "target_accept": target_accept, "architecture": problem.architecture}
-    settings = store.settings_of("sampling", _VERSION, **numbers)
-    folder = folder and folder.absolute()  # Workers may run in another directory.
+    kept = Folder.of(folder, "sampling", _VERSION, **numbers)
     make = partial(sampler_of, sampler, problem, schedule.warmup, target_accept)
-    drawn = run_chains(make, schedule, key=key, settings=settings, folder=folder, executor=executor, progress=progress)
+    drawn = run_chains(make, schedule, key=key, folder=kept, n_jobs=n_jobs, progress=progress)
     tree = label_draws(problem.architecture, drawn)
     tree.attrs |= {"sampler": _NAMES[sampler], "problem": problem.description}
     if sampler == "exact" and problem.ansatz:

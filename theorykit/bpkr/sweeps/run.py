@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import time
 import warnings
@@ -10,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import islice, product
+from itertools import product
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
@@ -19,11 +18,10 @@ import numpy as np
 import pandas as pd
 import xarray as xr
 
-from ... import bpkr, store
+from ... import bpkr
 from ..._compat import require_float64
 from ...checks import NonNegative, checked_arguments, checked_number, refuse_traced
-from ...progress import Progress
-from ...workers import Workers, check_executor, run_tasks
+from ...runs import Folder, bar, in_parallel
 from ..data.classes import warn_of_class_numbers
 from ..data.data import check_data
 from ..evaluation.problem import architecture_and_data
@@ -58,7 +56,7 @@ def sweep(
     richness: Sequence[NonNegative] | None = None,
     seeds: Sequence[int] | None = None,
     folder: Path | str | None = None,
-    executor: Workers = None,
+    n_jobs: int = 1,
     progress: bool = True,
     **options: Any,
 ) -> xr.Dataset:
@@ -77,8 +75,8 @@ def sweep(
         richness: values of gamma_0, by default that of the architecture.
         seeds: numbers of several data sets.
         folder: keeps solutions, from which a sweep resumes, even with added values.
-        executor: runs widths and seeds in parallel: threads, processes such as
-            `theorykit.workers.local_workers`, or a dask `Client`.
+        n_jobs: number of processes for widths and seeds; -1 for all cores. For a cluster
+            see `joblib.parallel_config`.
         options: passed to `bpkr.solve`.
 
     Returns:
@@ -97,7 +95,6 @@ def sweep(
     """
     require_float64()
     refuse_traced("sweep", problem, data)
-    check_executor(executor)
     axes = {"seed": seeds, "width": width, "temperature": temperature, "richness": richness}
     axes = {axis: values for axis, values in axes.items() if values is not None}
     # NumPy's numbers are printed in another way.
@@ -122,30 +119,23 @@ def sweep(
             given = check_data(architecture, given)
             if given.classes is None:
                 warn_of_class_numbers(given.labels, stacklevel=3)
-        # Workers may run in another directory.
-        at = folder and Path(folder, "" if seed is None else f"seed={seed}").absolute()
+        at = folder and Path(folder, "" if seed is None else f"seed={seed}")
         sources[seed] = Source.of(architecture, given, options, at)
 
     falling, values = sorted(axes["temperature"], reverse=True), axes.get("richness", (None,))
     chains = [[Place(*of, at, value) for at in falling] for *of, value in product(sources, width, values)]
     places = [place for chain in chains for place in chain]
-    points = {place: kept for place in places if (kept := sources[place.seed].read(place)) is not None}
+    points = {place: kept for place in places if (kept := sources[place.seed].folder.read(str(place))) is not None}
     tasks = [(chain, {place: points[place] for place in chain if place in points}) for chain in chains]
     tasks = [(chain, known) for chain, known in tasks if len(known) < len(chain)]
-    with Progress("saddle points", len(places), "point", shown=progress) as report:
-        report.update(len(points))
+    with bar("saddle points", len(places), "point", shown=progress, done=len(points)) as report:
         # Workers report only complete chains.
-        is_here = executor is None
-        solve = partial(_solve_chain, advance=report.update) if is_here else _solve_chain
-        for _, solved in run_tasks(executor, solve, tasks, (sources,)):
+        is_here = n_jobs == 1
+        solve = partial(_solve_chain, sources, **({"advance": report.update} if is_here else {}))
+        for _, solved in in_parallel(solve, tasks, n_jobs):
             points |= solved
             report.update(0 if is_here else len(solved))
-            for place, point in solved.items():
-                # A worker may not have access to the folder.
-                sources[place.seed].write(place, point, overwrite=False)
     result = _combined(axes, points).assign(_of_data(axes, sources)).set_coords("load")
-    settings = [source.settings for source in sources.values()]
-    result.attrs["settings"] = json.dumps(settings[0] if seeds is None else settings)
     if failed := [place for place, point in points.items() if not point["converged"]]:
         first = f"{failed[0]}: {points[failed[0]]['message'].item()}"
         said = f"{len(failed)} of {len(points)} points are not solutions; the first is {first}"
@@ -182,36 +172,20 @@ def _label(width: Any) -> str:
 
 @dataclass(frozen=True)
 class Source:
-    """One data set, and the folder, if any, that keeps solutions with these settings."""
+    """One data set, and the folder that keeps its solutions."""
 
     architecture: bpkr.Architecture
     data: bpkr.Data
     options: Mapping[str, Any]
-    folder: Path | None
-    settings: Mapping[str, str]
+    folder: Folder
 
     @classmethod
     def of(cls, architecture: bpkr.Architecture, data, options, folder: Path | None) -> Source:
         numbers = lambda like: (like.widths, like.temperature)  # noqa: E731
         same = eqx.tree_at(numbers, architecture.with_arrays(), replace_fn=lambda _: None)
         tolerance = options.get("tolerance", _TOLERANCE)
-        settings = store.settings_of("sweep", _VERSION, architecture=same, data=data, tolerance=tolerance)
-        # All points in a folder belong to the same sweep.
-        for path in islice((folder / "points").glob("width=*.nc") if folder else (), 1):
-            store.read_kept(path, settings)
-        return cls(architecture, data, options, folder, settings)
-
-    def path(self, place: Place) -> Path:
-        return self.folder / "points" / f"{place}.nc".replace(", ", ",")
-
-    def read(self, place: Place) -> xr.Dataset | None:
-        kept = self.folder and store.read_kept(self.path(place), self.settings)
-        # The encoding of a single file does not fit a dataset with missing points.
-        return None if kept is None else kept.drop_encoding()
-
-    def write(self, place: Place, point: xr.Dataset, *, overwrite: bool = True) -> None:
-        if self.folder and point["converged"] and (overwrite or not self.path(place).exists()):
-            store.keep(point, self.settings, self.path(place))
+        values = {"architecture": same, "data": data, "tolerance": tolerance}
+        return cls(architecture, data, options, Folder.of(folder, "sweep", _VERSION, **values))
 
 
 def _solve_chain(sources, chain: Sequence[Place], known, advance=lambda: None) -> Mapping[Place, xr.Dataset]:
@@ -229,7 +203,7 @@ def _solve_chain(sources, chain: Sequence[Place], known, advance=lambda: None) -
             point = points[place] = _solve_point(source, place, nearby, solved.get(nearby))
         if point["converged"]:
             solved[place] = point
-            source.write(place, point)
+            source.folder.write(str(place), point)
         advance()
     return points
 

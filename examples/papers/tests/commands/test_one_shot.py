@@ -7,7 +7,6 @@ import pytest
 from papers.commands import one_shot as command
 from papers.one_shot import PAPER, stages
 from papers.one_shot import sources as sources_module
-from theorykit import store
 
 from ..experiments.test_one_shot import SETTINGS, forbidden
 from .terminal import refused, run
@@ -32,7 +31,7 @@ def test_a_figure_a_table_and_one_file_are_written_and_kept(tiny, monkeypatch, c
     assert "L2H32: 6 paths, 1 trained network, 1 seed" in printed
     assert "wrote one-shot/one-shot.nc" in printed
     assert (tiny / "one-shot" / "figure-L2H32.png").stat().st_size > 10_000
-    result = store.read(tiny / "one-shot" / "one-shot.nc")
+    result = xr.load_datatree(tiny / "one-shot" / "one-shot.nc", engine="h5netcdf")
     assert result["L2H32/theory"].sizes["seed"] == 1
     assert "one-shot.nc exists" in refused(monkeypatch, *COMMAND)
     # Nothing is computed again.
