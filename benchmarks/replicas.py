@@ -19,6 +19,7 @@ Actions that are not run again keep their results in results/replicas.json.
 
 import argparse
 import json
+import os
 import statistics
 import time
 import warnings
