@@ -24,8 +24,8 @@ from ...saddle.diagnosis import AbstractOutcome, report
 from ...saddle.implicit import implicit_point, stationary_value, with_derivative_of
 from ...saddle.problem import Coordinates
 from ...saddle.solve import distinct
-from ...saddle.solvers import minimisers
-from ...saddle.solvers.minimisers import MAX_STEPS, AbstractSaddleSolver
+from ...saddle import newton as minimisers
+from ...saddle.newton import MAX_STEPS, AbstractSaddleSolver
 from ...settings import usual_settings
 from ...symbolic.documents.display import DisplayMixin
 from ...symbolic.documents.document import Table, Text, verbatim
