@@ -106,7 +106,7 @@ def test_a_start_on_a_saddle_is_told_from_a_minimum():
     ("expression", "message"),
     [
         (m + beta, "falls without bound"),
-        (exp(-m) + beta, "so is the curvature"),
+        (exp(-m) + beta, "degenerate"),
         (m**3 / 3 + m + beta, "falls without bound"),
     ],
 )

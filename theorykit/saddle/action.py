@@ -352,9 +352,8 @@ class Action(DisplayMixin):
     @cached_property
     def checking(self) -> Action:
         """The same action with many nodes, at least twice as many: a cheap check of few nodes."""
-        of_averages = self.refined.fixed_averages
-        twice = 2 * max((average.nodes for average in of_averages or self.fixed_averages), default=0)
-        return self.with_nodes(min(twice if of_averages else max(twice, _MANY_NODES), MOST_NODES))
+        twice = 2 * max((average.nodes for average in self.fixed_averages), default=0)
+        return self.with_nodes(min(max(twice, _MANY_NODES) if self.can_refine else twice, MOST_NODES))
 
     @cached_property
     def bounds(self) -> Action:
@@ -434,11 +433,7 @@ def _update(equation: Expr, symbol: Symbol, symbols: tuple[Symbol, ...]) -> tupl
 
 
 def shapes_of(action: Action, given: Mapping[str, Any], guesses: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
-    """Return the shape of every symbol of the action, () for numbers.
-
-    Raises:
-        ValueError: If no value determines a size.
-    """
+    """Return the shape of every symbol of the action, () for numbers."""
     given = {s.name: given[s.name] for s in action.parameters if isinstance(s, MatrixSymbol) or s in action.sizes}
     given |= {name: v if is_traced(v) else np.asarray(v) for name, v in guesses.items() if np.ndim(v) == 2}
     arrays = [symbol for symbol in action.symbols if symbol.name in given]
@@ -446,10 +441,7 @@ def shapes_of(action: Action, given: Mapping[str, Any], guesses: Mapping[str, An
     for symbol in action.symbols:
         for axis, side in enumerate(getattr(symbol, "shape", ())):
             if unknown := sorted(size.name for size in side.free_symbols - known):
-                raise ValueError(
-                    f"no value determines the size {unknown[0]} of {symbol}; pass initial={{...}} "
-                    f"with a start for {symbol}, or declare {unknown[0]} among the parameters"
-                )
+                raise ValueError(f"no value determines the size {unknown[0]} of {symbol}; give one in `initial`")
             sides[f"{symbol.name}_{axis}"] = side
             shapes[symbol.name] += (f"{symbol.name}_{axis}",)
     found = compile_expressions("shapes", sides, arrays)(**given) if sides else {}
@@ -475,7 +467,7 @@ def indefinite(action: Action, values: Mapping[str, Any]) -> str:
     arrays = {name: value if isinstance(value, int) else jnp.asarray(value) for name, value in values.items()}
     found = compile_expressions("assumed", matrices, action.symbols)(**arrays) if assumed else {}
     for node, value in zip(assumed, map(np.asarray, found.values()), strict=True):
-        # A matrix that contains the inverse of another such matrix may be NaN. The other one is then the cause.
+        # NaN comes from the inverse of another such matrix.
         if np.all(np.isfinite(value)) and not (smallest := np.linalg.eigvalsh(value)[0]) > 0:
             return f"{shown(node.matrix)} is not positive definite, its smallest eigenvalue is {smallest:.3g}"
     return ""
@@ -495,18 +487,16 @@ def _evaluated(action: Action, arrays: Mapping[str, Array], sizes: Mapping[str, 
 
 
 def render_latex(action: Action, symbol_names: Mapping[Expr, str] | None = None) -> str:
-    """Write the action and its saddle-point equations as one LaTeX `align*` environment."""
+    """Write the action and its saddle-point equations as one LaTeX `align*` environment.
+
+    `symbol_names` are LaTeX names of symbols that should be printed under another name.
+    """
     blocks = _blocks(checked_instance("action", action, Action), symbol_names or {})
     return align_environment([each for each in blocks if isinstance(each, Equation)])
 
 
 def render_markdown(action: Action, symbol_names: Mapping[Expr, str] | None = None) -> str:
-    """Write the action and its saddle-point equations as Markdown, with a list of domains and parameters.
-
-    Args:
-        action: The action to write.
-        symbol_names: LaTeX names of symbols that should be printed under another name.
-    """
+    """Write the action, its domains and its saddle-point equations as Markdown."""
     return as_markdown(_blocks(checked_instance("action", action, Action), symbol_names or {}))
 
 
@@ -523,10 +513,8 @@ def _blocks(action: Action, names: Mapping[Expr, str]) -> Iterator[Block]:
         listed = ", ".join(f"${latex(symbol, names)}$" for symbol in action.parameters)
         yield Text(f"Parameters: {listed}.")
     if averages := action.expression.atoms(GaussianAverage):
-        nodes = sorted({average.nodes for average in averages if not average.is_adaptive})
-        rules = [f"with {' and '.join(map(str, nodes))} nodes"] if nodes else []
-        rules += ["by a composite rule"] if any(average.is_adaptive for average in averages) else []
-        yield Text(f"Angle brackets are averages over a standard normal variable, taken {' and '.join(rules)}.")
+        nodes = " and ".join(sorted({"adaptive" if each.is_adaptive else str(each.nodes) for each in averages}))
+        yield Text(f"Angle brackets are averages over a standard normal variable, with {nodes} nodes.")
     yield Heading("Saddle-point equations")
     try:
         equations = action.equations

@@ -99,7 +99,7 @@ class BoundAction(AbstractSaddleProblem):
 
     @property
     def values_of_parameters(self) -> dict[str, Any]:
-        """Parameters and sizes by name."""
+        """Values of parameters and sizes, by name."""
         return {**self.parameters, **dict(self.sizes)}
 
     @property

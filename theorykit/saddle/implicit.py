@@ -79,12 +79,8 @@ def _if_it_exists_jvp(primals, tangents):
 
 def _warn_of_no_derivative(exists) -> None:
     if not np.all(exists):
-        warnings.warn(
-            "the derivative of a stationary point does not exist, and NaN is returned: the solve did not converge, or "
-            "an order parameter is on an edge of its domain",
-            NoDerivativeWarning,
-            stacklevel=2,
-        )
+        reason = "the solve did not converge, or an order parameter is on an edge of its domain"
+        warnings.warn(f"the derivative of a stationary point is NaN: {reason}", NoDerivativeWarning, stacklevel=2)
 
 
 @eqx.filter_custom_jvp

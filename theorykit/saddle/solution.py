@@ -44,19 +44,17 @@ class Solution(DisplayMixin, AbstractOutcome):
     - `action`, `action_error`: S, and its error by rounding and by quadrature.
     - `error`: bound on the distance to the stationary point.
     - `gradient_norm`: norm of the gradient of S per scale.
-    - `hessian_eigenvalues` (kept,): increasing, per scale. Of more than 48, only the
-      lowest, the highest and those nearest to zero are stored. An order parameter on an
-      edge of its domain contributes the one-sided second derivative of S.
+    - `hessian_eigenvalues` (coordinates,): increasing, per scale. An order parameter on
+      an edge of its domain contributes the one-sided second derivative of S.
     - `quadrature_error`: the part of `error` that is due to Gaussian averages.
     - `result`: `optimistix.RESULTS.successful` if and only if the point is certified: the
       gradient vanishes to the tolerance, Newton's method contracts around the point, and
       the index is the requested one.
     - `terms` (terms,): value of every term of the action, `of.terms`.
     - `stats`: numbers of `evaluations` and `hessians`; `tolerance` and `asked`, the
-      requested index; `coordinates`, `gradient`, distance `travelled` from the start, and
-      length of the `remaining` Newton step; number of `negative` eigenvalues; directions
-      of the `softest` and the `lowest` curvature; mask `at_edge` of the coordinates on an
-      edge; and, from `search`, the number of starts that `reached` the point.
+      requested index; `coordinates`, `gradient`, and length of the `remaining` Newton
+      step; directions of the `softest` and the `lowest` curvature; mask `at_edge` of the
+      coordinates on an edge; and, from `search`, how many starts `reached` the point.
     - `of`: the action. `owners`: name of the order parameter of each coordinate.
       `parameters`: values by name, empty if they were traced.
     """
@@ -66,7 +64,7 @@ class Solution(DisplayMixin, AbstractOutcome):
     action_error: Float[Array, ""]
     error: Float[Array, ""]
     gradient_norm: Float[Array, ""]
-    hessian_eigenvalues: Float[Array, " kept"]
+    hessian_eigenvalues: Float[Array, " coordinates"]
     quadrature_error: Float[Array, ""]
     result: optx.RESULTS
     stats: Mapping[str, Any]
@@ -85,7 +83,7 @@ class Solution(DisplayMixin, AbstractOutcome):
     @property
     def index(self) -> Int[Array, ""] | int:
         """Number of negative eigenvalues of the Hessian: zero at a minimum."""
-        negative = self.stats["negative"]
+        negative = (self.hessian_eigenvalues < 0).sum(axis=-1)
         return negative if is_traced(negative) or negative.ndim else int(negative)
 
     @property
@@ -121,22 +119,19 @@ class Solution(DisplayMixin, AbstractOutcome):
         eigenvalues, kind, tolerance = np.asarray(self.hessian_eigenvalues), self._kind, float(self.stats["tolerance"])
         after = f"after {int(self.stats['evaluations'])} evaluations"
         norm = f"gradient norm {float(self.gradient_norm):.3g} per scale"
-        smallest = f"the smallest eigenvalue of the Hessian is {eigenvalues[0]:.3g}, mostly along {lowest}"
         if self.converged:
             on = f" on the edge of the domain, {', '.join(self.edges)}" if self.edges else ""
             return f"converged to a {kind}{on}: {norm}, {after}"
         if verdict == NOT_FINITE:
             return f"{self._not_finite()}. {_ELSEWHERE}, or change its domain"
-        is_falling = eigenvalues[0] < 0 or float(self.stats["travelled"]) > _FAR
-        if verdict == SLOPING and kind == "minimum" and is_falling:
-            return (
-                f"the action falls without bound: it is {float(self.action):.3g} at {self.place} {after}, and "
-                f"{smallest}. For a maximum along some directions, use stationary(..., index=number of directions)"
-            )
         if verdict == SLOPING:
+            is_far = np.max(np.abs(self.stats["coordinates"])) > _FAR
+            falls = kind == "minimum" and (is_far or eigenvalues[0] < 0)
             return (
-                f"no stationary point was reached: {after} the {norm} exceeds the tolerance {tolerance:.3g}, at "
-                f"{self.place}. {_ELSEWHERE}, or raise max_steps"
+                f"{'the action falls without bound' if falls else 'no stationary point was reached'}: {after} the "
+                f"{norm} exceeds the tolerance {tolerance:.3g}, at {self.place}, where S is {float(self.action):.3g} "
+                f"and the smallest eigenvalue of its Hessian {eigenvalues[0]:.3g}, mostly along {lowest}. "
+                f"{_ELSEWHERE}, raise max_steps, or use stationary(..., index=number of directions of a maximum)"
             )
         if slopes := self._slopes_at_edges():
             return (

@@ -15,26 +15,23 @@ import numpy as np
 import optimistix as optx
 from jaxtyping import Array, Bool, Float, Int
 
-from ..checks import array_module, checked_instance, checked_number, checked_whole_number, is_traced, on_host, shown
-from ..codegen import average_errors
+from ..checks import array_module, checked_instance, checked_number, checked_whole_number, is_traced, on_host
 from ..compilation import jit
 from ..progress import Progress
 from .action import Action
 from .bound_action import BEYOND, BoundAction, Values, bind, initial_coordinates
 from .certificate import (
     NOT_FINITE,
-    SLOPING,
     SOLVED,
     UNRESOLVED,
     Evidence,
-    LocalModel,
     evidence,
     local_model,
     quadrature_errors,
 )
 from .diagnosis import report
 from .implicit import implicit_point, stationary_value
-from .newton import MAX_STEPS, AbstractSaddleSolver, Newton, chosen
+from .newton import MAX_STEPS, Newton, chosen
 from .problem import Coordinates, QuadraticModel, reach_of
 from .solution import Solution, Solutions
 
@@ -57,13 +54,11 @@ _NEXT_TO_EDGE = 10.0
 _KNOWN = 0.1
 # Attempts of a solve: from the start, from the end of the fixed-point map, on an edge.
 _FROM_START, _FROM_MAP, _FROM_EDGE = range(3)
-# Most Newton steps that polish a point.
+# Most Newton steps that polish the result of another solver.
 _POLISHING_STEPS = 30
 # A point is unresolved if averages may move it by more than this fraction of its largest
 # coordinate.
 _UNRESOLVED = 1e-3
-# A solution stores at most this many eigenvalues of its Hessian.
-_EIGENVALUES = 48
 
 
 class QuadratureWarning(UserWarning):
@@ -190,16 +185,14 @@ def search(
 
 
 class _Run(NamedTuple):
-    """Arguments of a solve from any start."""
+    """Arguments of a solve from any start. Newton's method polishes the result of another `solver`."""
 
     bound: BoundAction
-    solver: optx.AbstractMinimiser
+    solver: optx.AbstractMinimiser | None
+    max_steps: int
+    newton: Newton
+    newton_steps: Array
     tolerance: Array
-    max_steps: Array | int
-
-    @property
-    def index(self) -> int:
-        return getattr(self.solver, "index", 0)
 
 
 class _End(eqx.Module):
@@ -210,7 +203,6 @@ class _End(eqx.Module):
     - `settled`: whether it is solved, and averages are accurate to the tolerance.
     """
 
-    start: Coordinates
     coordinates: Coordinates
     free: Float[Array, " coordinates"]
     result: optx.RESULTS
@@ -224,16 +216,11 @@ class _End(eqx.Module):
     def with_quadrature(self, run: _Run) -> _End:
         known, at = self.evidence, self.coordinates
         moved, off = quadrature_errors(replace(run.bound, free=self.free), known, at)
-        action_error = known.action_error + off
-        solved = self.is_solution & (moved <= _UNRESOLVED * reach_of(at))
+        known = replace(known, action_error=known.action_error + off)
+        solved = (known.verdict == SOLVED) & (moved <= _UNRESOLVED * reach_of(at))
         size = jnp.maximum(jnp.sum(jnp.abs(known.terms)), 1.0)
-        settled = solved & (moved <= run.tolerance) & (action_error <= run.tolerance * size)
-        known = replace(known, action_error=action_error)
+        settled = solved & (moved <= run.tolerance) & (known.action_error <= run.tolerance * size)
         return replace(self, evidence=known, quadrature=moved, solved=solved, settled=settled)
-
-    @property
-    def is_solution(self) -> Bool[Array, ""]:
-        return self.evidence.verdict == SOLVED
 
 
 def _solve(
@@ -247,86 +234,49 @@ def _solve(
     seed: int = 0,
     solver: optx.AbstractMinimiser | None = None,
 ) -> tuple[_Run, _End]:
-    """Return the end points of solves from `initial`, or from random starts, as a batch.
-
-    The composite rule of averages takes as long to compile as everything else. It is
-    skipped if the action's own quadrature is known to be accurate.
-    """
+    """Return the end points of solves from `initial`, or from random starts, as a batch."""
     checked_instance("action", action, Action)
+    checked_instance("solver", solver, (optx.AbstractMinimiser, type(None)))
     for name, value, least in (("index", index, 0), ("max_steps", max_steps, 1), ("starts", starts, 1)):
         checked_whole_number(name, value, least=least)
-    if solver is None:
-        solver = Newton(index=index, near=_NEAR)
-        # Optimistix compiles its own minimisers again for another number of steps.
-        max_steps = jnp.array(np.array(max_steps))
-    checked_instance("solver", solver, optx.AbstractMinimiser)
     bound = bind(action, values, initial)
     tolerance = jnp.array(on_host(checked_number("tolerance", tolerance, above=0.0)))
-    if isinstance(solver, AbstractSaddleSolver):
-        solver = eqx.tree_at(lambda solver: solver.atol, solver, _FINER * tolerance)
-    run = _Run(bound, solver, tolerance, max_steps)
+    newton = eqx.tree_at(lambda newton: newton.atol, Newton(index=index, near=_NEAR), _FINER * tolerance)
+    newton_steps = jnp.array(np.array(max_steps if solver is None else _POLISHING_STEPS))
+    run = _Run(bound, solver, max_steps if solver else 0, newton, newton_steps, tolerance)
     if initial is None:
         rng = np.random.default_rng(checked_whole_number("seed", seed, least=0))
         begin = jnp.array(rng.standard_normal((starts, len(bound.free))))
     else:
         begin = initial_coordinates(bound, initial)[None]
     ends = _searched(run, begin)
+    # The composite rule of averages takes long to compile, so compiled code of the user
+    # takes many nodes instead.
     if action.can_refine and (is_traced(ends) or not np.all(ends.settled)):
-        ends = _refined(run, ends)
+        finer = action.checking if is_traced(ends) else action.refined
+        ends = _searched(run._replace(bound=replace(bound, of=finer)), begin, ends)
     return run, ends
 
 
-def _each(function: Any, run: _Run, rows: Any) -> Any:
-    """Apply `function` of a run and a row to all rows, without derivatives.
+@partial(jit, of_numbers=lambda run, *_: run.bound.of.is_of_numbers)
+def _searched(run: _Run, starts: Float[Array, "starts coordinates"], ends: _End | None = None) -> _End:
+    """Return the end points from all starts, or from `ends` that are not settled, without derivatives.
 
     On a CPU, a batch would take as many steps as its hardest member, batching saves no
     time, and XLA's batched factorisations may deadlock on two cores.
     """
+
+    def end_from(arrays, row) -> _End:
+        run, (start, end) = eqx.combine(arrays, others), row
+        if end is None:
+            return _end_from(run, start)
+        start = jnp.where(end.solved, end.coordinates, start)
+        return jax.lax.cond(end.settled, lambda: end, lambda: _end_from(run, start))
+
     arrays, others = eqx.partition(run, eqx.is_array)
-    arrays, rows = jax.lax.stop_gradient((arrays, rows))
-    alone = lambda arrays, row: function(eqx.combine(arrays, others), row)  # noqa: E731
     if jax.default_backend() == "cpu":
-        alone = jax.custom_batching.sequential_vmap(alone)
-    return jax.vmap(alone, in_axes=(None, 0))(arrays, rows)
-
-
-@partial(jit, of_numbers=lambda run, starts: run.bound.of.is_of_numbers)
-def _searched(run: _Run, starts: Float[Array, "starts coordinates"]) -> _End:
-    return _each(_end_from, run, starts)
-
-
-@partial(jit, of_numbers=lambda run, ends: run.bound.of.is_of_numbers)
-def _refined(run: _Run, ends: _End) -> _End:
-    """Find end points again with the composite rule where the action's own quadrature is too coarse."""
-    finer = run._replace(bound=replace(run.bound, of=run.bound.of.refined))
-    return _each(
-        lambda run, end: jax.lax.cond(end.settled, lambda: end, lambda: _end_beside(run, end)),
-        finer,
-        ends,
-    )
-
-
-def _blank(function: Any, *arguments: Any) -> Any:
-    """Return zeros of the shapes of the results of `function`."""
-    shapes = eqx.filter_eval_shape(function, *arguments)
-    return jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
-
-
-def _attempt(run: _Run, start: Coordinates, begin: Coordinates, free: Coordinates) -> _End:
-    """Solve once from `begin`, and judge the end point."""
-    bound, steps = replace(run.bound, free=free), {"max_steps": run.max_steps}
-    is_ours = isinstance(run.solver, AbstractSaddleSolver)
-    if is_ours:
-        steps = {"max_steps": None, "options": {MAX_STEPS: run.max_steps}}
-    found = optx.minimise(lambda at, problem: problem.action(at), run.solver, begin, bound, throw=False, **steps)
-    if is_ours:
-        at, counts = found.value, (found.stats["evaluations"], found.stats["curvatures"])
-        local = local_model(bound, at)
-    else:
-        at, local = _polished(bound, found.value)
-        counts = jnp.asarray(found.stats["num_steps"]), jnp.array(0)
-    known, no = evidence(bound, at, local, run.index, run.tolerance), jnp.array(False)
-    return _End(start, at, free, found.result, known, *counts, jnp.array(jnp.inf), no, no)
+        end_from = jax.custom_batching.sequential_vmap(end_from)
+    return jax.vmap(end_from, in_axes=(None, 0))(*jax.lax.stop_gradient((arrays, (starts, ends))))
 
 
 def _end_from(run: _Run, start: Coordinates) -> _End:
@@ -338,7 +288,7 @@ def _end_from(run: _Run, start: Coordinates) -> _End:
     bound = run.bound
     kinds, by_map = [_FROM_START], start
     if bound.has_map:
-        kinds = [_FROM_MAP, _FROM_START] if run.index else [_FROM_START, _FROM_MAP]
+        kinds = [_FROM_MAP, _FROM_START] if run.newton.index else [_FROM_START, _FROM_MAP]
         length = QuadraticModel.of(bound.expansion(start)).newton_length()
         by_map = jax.lax.cond(length <= _NEARBY * reach_of(start), lambda: start, lambda: bound.fixed_point(start))
     if bound.has_edges:
@@ -351,54 +301,30 @@ def _end_from(run: _Run, start: Coordinates) -> _End:
         on_edge = jnp.where(beside, BEYOND * jnp.sign(last.coordinates), last.coordinates)
         begin = jnp.stack([start, by_map, on_edge])[kind]
         useful = (kind != _FROM_EDGE) | jnp.any(beside)
-        free = jnp.where(beside, 0.0, bound.free)
-        ended = jax.lax.cond(useful, lambda: _attempt(run, start, begin, free), lambda: last)
-        evaluations = ended.evaluations + jnp.where(useful, last.evaluations, 0)
-        hessians = ended.hessians + jnp.where(useful, last.hessians, 0)
-        ended = replace(ended, evaluations=evaluations, hessians=hessians)
+        ended = jax.lax.cond(useful, lambda: _attempt(run, begin, jnp.where(beside, 0.0, bound.free)), lambda: last)
         return number + 1, chosen(number == 0, ended, first), ended
 
-    nothing = _blank(_attempt, run, start, start, bound.free)
-    unsolved = replace(nothing.evidence, verdict=jnp.array(SLOPING))
-    nothing = replace(nothing, coordinates=start, evidence=unsolved, result=optx.RESULTS.successful)
-    unfinished = lambda state: (state[0] < len(kinds)) & ~state[2].is_solution  # noqa: E731
+    def unfinished(state):
+        number, _, last = state
+        return (number < len(kinds)) & ((number == 0) | (last.evidence.verdict != SOLVED))
+
+    shapes = eqx.filter_eval_shape(_attempt, run, start, bound.free)
+    nothing = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
     _, first, last = jax.lax.while_loop(unfinished, next_attempt, (jnp.array(0), nothing, nothing))
-    return chosen(last.is_solution, last, first).with_quadrature(run)
+    return chosen(last.evidence.verdict == SOLVED, last, first).with_quadrature(run)
 
 
-def _end_beside(run: _Run, last: _End) -> _End:
-    """Find the end point next to `last`, or from the end of the fixed-point map."""
-    bound, was_solution, has_map = run.bound, last.is_solution, run.bound.has_map
-
-    def next_attempt(state):
-        number, end = state
-        from_map = (number > 0) | (has_map & ~was_solution)
-        here = replace(bound, free=jnp.where(was_solution & ~from_map, last.free, 1.0))
-        begin = end.coordinates
-        if has_map:
-            begin = jax.lax.cond(from_map, lambda: bound.iterated(last.start), lambda: begin)
-        at, local = _polished(here, begin)
-        known = evidence(here, at, local, run.index, run.tolerance)
-        return number + 1, replace(end, coordinates=at, free=here.free, evidence=known)
-
-    unfinished = lambda state: (state[0] < 1 + has_map) & ((state[0] == 0) | ~state[1].is_solution)  # noqa: E731
-    return jax.lax.while_loop(unfinished, next_attempt, (jnp.array(0), last))[1].with_quadrature(run)
-
-
-def _polished(bound: BoundAction, at: Coordinates) -> tuple[Coordinates, LocalModel]:
-    """Return the stationary point next to `at`, by Newton steps while they get shorter, and the model there."""
-
-    def step(state):
-        at, length, local, _, count = state
-        by = local.model.directions @ local.model.along_newton() * bound.free
-        ahead = jnp.linalg.norm(by)
-        goes = (ahead < length / 2) & jnp.all(jnp.isfinite(by)) & (count > 0)
-        at = jnp.where(goes, bound.moved(at, by), at)
-        return at, jnp.where(goes, ahead, length), local_model(bound, at), goes | (count == 0), count + 1
-
-    begin = (at, jnp.array(jnp.inf), _blank(local_model, bound, at), jnp.array(True), jnp.array(0))
-    at, _, local, *_ = jax.lax.while_loop(lambda s: s[3] & (s[4] < _POLISHING_STEPS), step, begin)
-    return at, local
+def _attempt(run: _Run, begin: Coordinates, free: Coordinates) -> _End:
+    """Solve once from `begin`, and judge the end point."""
+    bound, taken = replace(run.bound, free=free), 0
+    minimised = partial(optx.minimise, lambda at, problem: problem.action(at), throw=False)
+    if run.solver is not None:
+        found = minimised(run.solver, begin, bound, max_steps=run.max_steps)
+        begin, taken = found.value, found.stats["num_steps"]
+    found = minimised(run.newton, begin, bound, max_steps=None, options={MAX_STEPS: run.newton_steps})
+    at, counts = found.value, (found.stats["evaluations"] + taken, found.stats["curvatures"])
+    known = evidence(bound, at, local_model(bound, at), run.newton.index, run.tolerance)
+    return _End(at, free, found.result, known, *counts, jnp.array(jnp.inf), jnp.array(False), jnp.array(False))
 
 
 @partial(jit, of_numbers=lambda run, ends, at: run.bound.of.is_of_numbers)
@@ -407,7 +333,7 @@ def _solution(run: _Run, ends: _End, at: Array) -> Solution:
     end = jax.tree.map(lambda leaf: jax.lax.stop_gradient(leaf)[at], ends)
     bound, known, codes = replace(run.bound, free=end.free), end.evidence, optx.RESULTS
     scale, curvatures = jax.lax.stop_gradient(bound.scale), known.model.curvatures
-    verdict = jnp.where(end.is_solution & ~end.solved, UNRESOLVED, known.verdict)
+    verdict = jnp.where((known.verdict == SOLVED) & ~end.solved, UNRESOLVED, known.verdict)
     stopped = codes.where(end.result == codes.successful, codes.nonlinear_divergence, end.result)
     failure = codes.where(verdict == NOT_FINITE, codes.nonfinite, stopped)
     point = implicit_point(bound, end.coordinates, True, end.solved & jnp.all(end.free > 0))
@@ -417,7 +343,7 @@ def _solution(run: _Run, ends: _End, at: Array) -> Solution:
         action_error=known.action_error,
         error=known.error + end.quadrature,
         gradient_norm=known.gradient_norm,
-        hessian_eigenvalues=_extreme(curvatures) / scale,
+        hessian_eigenvalues=curvatures / scale,
         quadrature_error=end.quadrature,
         result=codes.where(end.solved, codes.successful, failure),
         terms=known.terms,
@@ -425,28 +351,18 @@ def _solution(run: _Run, ends: _End, at: Array) -> Solution:
             "evaluations": end.evaluations,
             "hessians": end.hessians,
             "tolerance": run.tolerance,
-            "asked": jnp.asarray(run.index),
+            "asked": jnp.asarray(run.newton.index),
             "verdict": verdict,
             "at_edge": end.free == 0,
             "coordinates": end.coordinates,
             "gradient": known.slope / scale,
-            "travelled": jnp.linalg.norm(end.coordinates - end.start),
             "remaining": known.model.newton_length(),
-            "negative": jnp.sum(curvatures < 0),
             "softest": known.model.directions[:, jnp.argmin(jnp.abs(curvatures))],
             "lowest": known.model.directions[:, 0],
         },
         of=bound.of,
         owners=bound.owners,
     )
-
-
-def _extreme(curvatures: Float[Array, " coordinates"]) -> Float[Array, " kept"]:
-    """Return at most `_EIGENVALUES` of the sorted curvatures: the lowest, the highest, and those nearest to zero."""
-    place = jnp.arange(len(curvatures))
-    softness = jnp.argsort(jnp.argsort(jnp.abs(curvatures)))
-    rank = jnp.minimum(jnp.minimum(place, place[::-1]), softness)
-    return curvatures[jnp.sort(jnp.argsort(rank)[:_EIGENVALUES])] if len(place) > _EIGENVALUES else curvatures
 
 
 def _best(ends: _End) -> Any:
@@ -482,30 +398,12 @@ def _reported(run: _Run, solution: Solution, throw: bool) -> Solution:
     """Return `solution`, with an error or a warning if it is not as requested."""
     if is_traced(solution):
         return report(solution, throw, stacklevel=3)
-    solution, more = replace(solution, parameters=run.bound.values_of_parameters), ""
     off, tolerance = float(solution.quadrature_error), float(run.tolerance)
-    if off > _UNRESOLVED:
-        more = f". {_worst_average(solution)}"
     if solution.converged and not off <= max(tolerance, _KNOWN * float(solution.error)):
         warnings.warn(
             f"the quadrature of Gaussian averages may move the solution by {off:.2g} in the metric of the domains, "
-            f"which exceeds the tolerance {tolerance:.2g}. {_worst_average(solution)}",
+            f"which exceeds the tolerance {tolerance:.2g}. `codegen.average_errors` states the error of each",
             QuadratureWarning,
             stacklevel=3,
         )
-    return report(solution, throw, stacklevel=3, more=more)
-
-
-def _worst_average(solution: Solution) -> str:
-    """Describe the least accurate Gaussian average and its error."""
-    if fixed := solution.of.refined.fixed_averages:
-        nodes = max(average.nodes for average in fixed)
-        return f"Averages of averages have a fixed number of nodes, here {nodes}. Give them more by `with_nodes`"
-    found = average_errors(solution.of.refined.expression, {**solution.parameters, **solution.order_parameters})
-    if not found:
-        return "It is the average of a function of a matrix's entries"
-    average, (value, error) = max(found.items(), key=lambda item: float(np.max(item[1][1])))
-    what = f"The average of {shown(average.integrand)} over {average.variable}"
-    if not np.all(np.isfinite(error)):
-        return f"{what} is infinite there, or cannot be resolved"
-    return f"{what} is {float(np.max(np.abs(value))):.6g}, with an error of up to {float(np.max(error)):.1g}"
+    return report(replace(solution, parameters=run.bound.values_of_parameters), throw, stacklevel=3)
