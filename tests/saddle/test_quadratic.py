@@ -12,8 +12,7 @@ from theorykit.bpkr.order_parameters import (
     moved,
     to_order_parameters,
 )
-from theorykit.saddle.problem import Expansion
-from theorykit.saddle.problem import QuadraticModel
+from theorykit.saddle.problem import Expansion, QuadraticModel
 
 from ..bpkr.cases import ALL_SKIPS, SEEDS, SKIP_FIRST, TWO_LAYERS, TWO_OUTPUTS, assert_close
 from ..marks import slow

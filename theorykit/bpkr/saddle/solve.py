@@ -20,12 +20,12 @@ from jaxtyping import Array, Float
 from ... import checks
 from ...checks import Index, Key, checked_arguments, is_traced
 from ...compilation import jit_and_keep
+from ...saddle import newton as minimisers
 from ...saddle.diagnosis import AbstractOutcome, report
 from ...saddle.implicit import implicit_point, stationary_value, with_derivative_of
+from ...saddle.newton import MAX_STEPS, AbstractSaddleSolver
 from ...saddle.problem import Coordinates
 from ...saddle.solve import distinct
-from ...saddle import newton as minimisers
-from ...saddle.newton import MAX_STEPS, AbstractSaddleSolver
 from ...settings import usual_settings
 from ...symbolic.documents.display import DisplayMixin
 from ...symbolic.documents.document import Table, Text, verbatim
