@@ -88,13 +88,12 @@ def local_model(bound: BoundAction, coordinates: Coordinates) -> LocalModel:
 
 
 class Evidence(eqx.Module):
-    """Evidence about an end point.
+    """Evidence about an end point, about which S has the model `local`.
 
     - `verdict`: one of the verdicts above.
     - `terms` (terms,): the terms of S.
     - `action_error`: rounding error of the terms and of their sum.
     - `gradient_norm`: norm of the gradient per scale.
-    - `model`, `slope`: S to second order about the point, and its gradient in steps.
     - `error`: bound on the shift of the point by rounding and by the remaining Newton
       step, in the metric of the domains.
     """
@@ -103,16 +102,16 @@ class Evidence(eqx.Module):
     terms: Float[Array, " terms"]
     action_error: Float[Array, ""]
     gradient_norm: Float[Array, ""]
-    model: QuadraticModel
     error: Float[Array, ""]
-    slope: Coordinates
+    local: LocalModel
 
 
-def evidence(bound: BoundAction, coordinates: Coordinates, local: LocalModel, index: int, tolerance: Array) -> Evidence:
-    """Judge whether `coordinates`, about which S has the model `local`, are a stationary point of this index."""
-    model, reach, eps = local.model, reach_of(coordinates), jnp.finfo(coordinates.dtype).eps
-    curvatures, directions, sizes = model.curvatures, model.directions, jnp.abs(model.curvatures)
-    left, gradient_norm = model.newton_length(), jnp.linalg.norm(local.slope) / bound.scale
+def evidence(bound: BoundAction, coordinates: Coordinates, index: int, tolerance: Array) -> Evidence:
+    """Judge whether `coordinates` are a stationary point of this index."""
+    local, reach, eps = local_model(bound, coordinates), reach_of(coordinates), jnp.finfo(coordinates.dtype).eps
+    model, curvatures, directions = local.model, local.model.curvatures, local.model.directions
+    sizes, left = jnp.abs(curvatures), model.newton_length()
+    gradient_norm = jnp.linalg.norm(local.slope) / bound.scale
     # A coordinate that is fixed on an edge has separate evidence.
     held = jnp.sum((directions * (1 - bound.free)[:, None]) ** 2, axis=0) > 0.5
 
@@ -171,7 +170,7 @@ def evidence(bound: BoundAction, coordinates: Coordinates, local: LocalModel, in
     for name, holds in reversed(wrong):
         verdict = jnp.where(holds, name, verdict)
     error = moved + left / (1 - _CONTRACTS) + 4 * eps * reach
-    return Evidence(verdict, terms, action_error, gradient_norm, model, error, local.slope)
+    return Evidence(verdict, terms, action_error, gradient_norm, error, local)
 
 
 def _at_edges(
@@ -223,7 +222,7 @@ def _at_edges(
 
 
 def quadrature_errors(
-    bound: BoundAction, known: LocalModel | Evidence, coordinates: Coordinates
+    bound: BoundAction, known: LocalModel, coordinates: Coordinates
 ) -> tuple[Float[Array, ""], Float[Array, ""]]:
     """Return how far errors of averages move the point, from the `known` model, and the error of S.
 

@@ -29,14 +29,12 @@ from .problem import Coordinates
 Shape = tuple[int, ...]
 Value = Float[Array, "..."]
 
-# All other assumptions of SymPy that a real number can contradict follow from these.
+# Assumptions of SymPy that are checked. Others, such as nonnegative, follow from these.
 _ASSUMPTIONS = {
     "zero": (lambda x: x == 0, "zero"),
     "positive": (lambda x: x > 0, "above zero"),
     "negative": (lambda x: x < 0, "below zero"),
     "integer": (lambda x: x % 1 == 0, "a whole number"),
-    "even": (lambda x: x % 2 == 0, "even"),
-    "odd": (lambda x: x % 2 == 1, "odd"),
 }
 # Largest difference between a matrix and its transpose, relative to its entries.
 _ASYMMETRY = 1e-8

@@ -261,13 +261,7 @@ class Newton(AbstractSaddleSolver):
         restarts = restarts + jnp.where(trapped, 1, 0)
         jump = jax.random.normal(jax.random.fold_in(jax.random.key(0), restarts), here.coordinates.shape, dtype=float)
         along = jnp.where(trapped, restarts * jump, model.towards(self.index, radius))
-        ahead, radius = (
-            problem.moved(here.coordinates, model.directions @ along),
-            jnp.where(trapped, _FIRST_RADIUS, radius),
-        )
-        trials = _Trials(trapped, best, stale, restarts)
-        return (
-            here.coordinates,
-            _State(progress, ahead, model, along, radius, trials, state.sweeping, state.sweeps),
-            None,
-        )
+        ahead = problem.moved(here.coordinates, model.directions @ along)
+        radius = jnp.where(trapped, _FIRST_RADIUS, radius)
+        state = replace(state, progress=progress, proposal=ahead, model=model, along=along, radius=radius)
+        return here.coordinates, replace(state, trials=_Trials(trapped, best, stale, restarts)), None

@@ -26,7 +26,6 @@ from .certificate import (
     UNRESOLVED,
     Evidence,
     evidence,
-    local_model,
     quadrature_errors,
 )
 from .diagnosis import report
@@ -215,7 +214,7 @@ class _End(eqx.Module):
 
     def with_quadrature(self, run: _Run) -> _End:
         known, at = self.evidence, self.coordinates
-        moved, off = quadrature_errors(replace(run.bound, free=self.free), known, at)
+        moved, off = quadrature_errors(replace(run.bound, free=self.free), known.local, at)
         known = replace(known, action_error=known.action_error + off)
         solved = (known.verdict == SOLVED) & (moved <= _UNRESOLVED * reach_of(at))
         size = jnp.maximum(jnp.sum(jnp.abs(known.terms)), 1.0)
@@ -250,9 +249,9 @@ def _solve(
     else:
         begin = initial_coordinates(bound, initial)[None]
     ends = _searched(run, begin)
-    # The composite rule of averages takes long to compile, so compiled code of the user
+    # The composite rule of averages takes long to compile. Code that the user compiles
     # takes many nodes instead.
-    if action.can_refine and (is_traced(ends) or not np.all(ends.settled)):
+    if action.can_refine and action.fixed_averages and (is_traced(ends) or not np.all(ends.settled)):
         finer = action.checking if is_traced(ends) else action.refined
         ends = _searched(run._replace(bound=replace(bound, of=finer)), begin, ends)
     return run, ends
@@ -323,7 +322,7 @@ def _attempt(run: _Run, begin: Coordinates, free: Coordinates) -> _End:
         begin, taken = found.value, found.stats["num_steps"]
     found = minimised(run.newton, begin, bound, max_steps=None, options={MAX_STEPS: run.newton_steps})
     at, counts = found.value, (found.stats["evaluations"] + taken, found.stats["curvatures"])
-    known = evidence(bound, at, local_model(bound, at), run.newton.index, run.tolerance)
+    known = evidence(bound, at, run.newton.index, run.tolerance)
     return _End(at, free, found.result, known, *counts, jnp.array(jnp.inf), jnp.array(False), jnp.array(False))
 
 
@@ -332,7 +331,7 @@ def _solution(run: _Run, ends: _End, at: Array) -> Solution:
     """Return the differentiable solution at one of the end points."""
     end = jax.tree.map(lambda leaf: jax.lax.stop_gradient(leaf)[at], ends)
     bound, known, codes = replace(run.bound, free=end.free), end.evidence, optx.RESULTS
-    scale, curvatures = jax.lax.stop_gradient(bound.scale), known.model.curvatures
+    model, scale = known.local.model, jax.lax.stop_gradient(bound.scale)
     verdict = jnp.where((known.verdict == SOLVED) & ~end.solved, UNRESOLVED, known.verdict)
     stopped = codes.where(end.result == codes.successful, codes.nonlinear_divergence, end.result)
     failure = codes.where(verdict == NOT_FINITE, codes.nonfinite, stopped)
@@ -343,7 +342,7 @@ def _solution(run: _Run, ends: _End, at: Array) -> Solution:
         action_error=known.action_error,
         error=known.error + end.quadrature,
         gradient_norm=known.gradient_norm,
-        hessian_eigenvalues=curvatures / scale,
+        hessian_eigenvalues=model.curvatures / scale,
         quadrature_error=end.quadrature,
         result=codes.where(end.solved, codes.successful, failure),
         terms=known.terms,
@@ -355,10 +354,10 @@ def _solution(run: _Run, ends: _End, at: Array) -> Solution:
             "verdict": verdict,
             "at_edge": end.free == 0,
             "coordinates": end.coordinates,
-            "gradient": known.slope / scale,
-            "remaining": known.model.newton_length(),
-            "softest": known.model.directions[:, jnp.argmin(jnp.abs(curvatures))],
-            "lowest": known.model.directions[:, 0],
+            "gradient": known.local.slope / scale,
+            "remaining": model.newton_length(),
+            "softest": model.directions[:, jnp.argmin(jnp.abs(model.curvatures))],
+            "lowest": model.directions[:, 0],
         },
         of=bound.of,
         owners=bound.owners,
