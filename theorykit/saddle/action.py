@@ -169,25 +169,10 @@ class Action(DisplayMixin):
         """
         require_float64()
         values = named("values", {**checked_instance("values", values, Mapping), **by_name}, self.symbols, every=True)
-        sizes = {s.name: checked_whole_number(s.name, values[s.name], least=1) for s in self.sizes}
-        arrays, conditions = {}, []
-        for symbol in self.symbols:
-            if (name := symbol.name) in sizes:
-                continue
-            array = arrays[name] = numeric_array(name, values[name])
-            if isinstance(symbol, MatrixSymbol) and array.ndim < 2:
-                raise ValueError(f"{name} must be a matrix, got shape {array.shape}")
-            conditions.append(finite_entries(name, array))
-            if domain := self.order_parameters.get(symbol):
-                conditions += domain.requirements(name, array, closed=True)
-            else:
-                conditions += as_declared(name, symbol, array)
+        arrays, sizes = checked_values(self, self.symbols, values, "{}", closed=True)
         first = {n: array[(0,) * (array.ndim - 2)] for n, array in arrays.items() if array.ndim >= 2}
         shapes = shapes_of(self, arrays | first | sizes, first)
-        for name, array in arrays.items():
-            if shapes[name] and array.shape[-2:] != shapes[name]:
-                raise ValueError(f"{name} must have shape {shapes[name]} to fit the other values, got {array.shape}")
-        arrays = require({name: jnp.asarray(array) for name, array in arrays.items()}, conditions)
+        check_shapes({n: array.shape[array.ndim - len(shapes[n]) :] for n, array in arrays.items()}, shapes, "{}")
         found = _evaluated(self, arrays, sizes)
         if not is_traced(found) and np.any(undefined := np.isnan(found)):
             at = tuple(np.argwhere(undefined)[0])
@@ -458,6 +443,37 @@ def named(
     if every and (missing := [name for name in names if name not in given]):
         raise ValueError(f"{what} has no value for {', '.join(missing)}")
     return given
+
+
+def checked_values(
+    action: Action, symbols: Iterable[Expr], given: Mapping[str, Any], label: str, *, closed: bool = False
+) -> tuple[dict[str, Array], dict[str, int]]:
+    """Return arrays of numbers and matrices, and sizes, by name, from values in their domains.
+
+    `label` makes names in error messages. `closed`: edges belong to domains.
+    """
+    arrays, sizes, conditions = {}, {}, []
+    for symbol in symbols:
+        name, value = label.format(symbol.name), given[symbol.name]
+        if symbol in action.sizes:
+            sizes[symbol.name] = checked_whole_number(name, value, least=1)
+            continue
+        array = arrays[symbol.name] = numeric_array(name, value)
+        if isinstance(symbol, MatrixSymbol) and array.ndim < 2:
+            raise ValueError(f"{name} must be a matrix, got shape {array.shape}")
+        conditions.append(finite_entries(name, array))
+        if domain := action.order_parameters.get(symbol):
+            conditions += domain.requirements(name, array, closed=closed)
+        else:
+            conditions += as_declared(name, symbol, array)
+    return require({name: jnp.asarray(array) for name, array in arrays.items()}, conditions), sizes
+
+
+def check_shapes(found: Mapping[str, tuple], shapes: Mapping[str, tuple], label: str) -> None:
+    """Raise `ValueError` for the first shape that is not as expected."""
+    for name, shape in found.items():
+        if shape != shapes[name]:
+            raise ValueError(f"{label.format(name)} must have shape {shapes[name]}, got {shape}")
 
 
 def indefinite(action: Action, values: Mapping[str, Any]) -> str:

@@ -9,22 +9,19 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Bool, Float
-from sympy import Expr, MatrixSymbol
+from sympy import Expr
 
 from ..checks import (
     Requirement,
     array_module,
-    checked_whole_number,
-    finite_entries,
     is_traced,
-    numeric_array,
     require,
     shown,
 )
 from ..compilation import jit
 from ..precision import require_float64
-from .action import Action, indefinite, named, shapes_of
-from .domains import AbstractDomain, Real, Symmetric, as_declared
+from .action import Action, check_shapes, checked_values, indefinite, named, shapes_of
+from .domains import AbstractDomain, Real, Symmetric
 from .problem import AbstractSaddleProblem, Coordinates, Expansion, Point
 
 Values = Mapping[Expr | str, Any]
@@ -299,21 +296,10 @@ def bind(action: Action, values: Values, initial: Values | None = None) -> Bound
     """
     require_float64()
     given = named("values", values, action.parameters, every=True)
-    sizes = {s.name: checked_whole_number(f"values[{s.name}]", given[s.name], least=1) for s in action.sizes}
-    arrays, conditions = {}, []
-    for symbol in action.parameters:
-        if (name := symbol.name) not in sizes:
-            axes = "rows columns" if isinstance(symbol, MatrixSymbol) else ""
-            arrays[name] = numeric_array(f"values[{name}]", given[name], axes)
-            conditions += as_declared(f"values[{name}]", symbol, arrays[name])
-    parameters = require({name: jnp.array(value) for name, value in arrays.items()}, conditions)
+    parameters, sizes = checked_values(action, action.parameters, given, "values[{}]")
     guesses = {} if initial is None else named("initial", initial, action.order_parameters)
     shapes = shapes_of(action, parameters | sizes, guesses)
-    for name, value in parameters.items():
-        if value.shape != shapes[name]:
-            raise ValueError(
-                f"values[{name}] must have shape {shapes[name]} to fit the other values, got {value.shape}"
-            )
+    check_shapes({name: value.shape for name, value in parameters.items()}, shapes, "values[{}]")
     units = []
     for symbol, domain in action.order_parameters.items():
         unit = np.ones(domain.size(shapes[symbol.name]))
@@ -339,14 +325,9 @@ def initial_coordinates(bound: BoundAction, initial: Values) -> Coordinates:
         ValueError: If a value is missing or invalid, or if the action is not finite there.
     """
     given = named("initial", initial, bound.of.order_parameters, every=True)
-    values, conditions = {}, []
-    for (name, domain), shape in zip(bound.domains.items(), bound.shapes, strict=True):
-        label = f"initial[{name}]"
-        values[name] = numeric_array(label, given[name])
-        if values[name].shape != shape:
-            raise ValueError(f"{label} must have shape {shape}, got {values[name].shape}")
-        conditions += [finite_entries(label, values[name]), *domain.requirements(label, values[name])]
-    values = require(values, conditions)
+    values, _ = checked_values(bound.of, bound.of.order_parameters, given, "initial[{}]")
+    shapes = dict(zip(bound.domains, bound.shapes, strict=True))
+    check_shapes({name: value.shape for name, value in values.items()}, shapes, "initial[{}]")
     coordinates, terms = place_of(bound, values)
     reason = ""
     if not is_traced(terms):

@@ -13,7 +13,7 @@ from ..checks import is_traced, refuse_traced, shown
 from ..symbolic.documents.display import DisplayMixin
 from ..symbolic.documents.document import Block, Heading, Table, Text, verbatim
 from .action import Action, indefinite
-from .certificate import AT_EDGE, DEGENERATE, NEAR, NOT_FINITE, OTHER_INDEX, SLOPING, UNRESOLVED
+from .certificate import DEGENERATE, NEAR, NOT_FINITE, OTHER_INDEX, SLOPING, UNRESOLVED
 from .diagnosis import AbstractOutcome
 from .problem import reach_of
 
@@ -115,8 +115,8 @@ class Solution(DisplayMixin, AbstractOutcome):
 
     def describe(self) -> str:
         """Describe the outcome in words, with advice if the solve did not converge."""
-        verdict, lowest, softest = int(self.stats["verdict"]), *map(self._owner, ("lowest", "softest"))
-        eigenvalues, kind, tolerance = np.asarray(self.hessian_eigenvalues), self._kind, float(self.stats["tolerance"])
+        verdict, softest, lowest = int(self.stats["verdict"]), self._owner("softest"), self._owner("lowest")
+        kind, curvatures = self._kind, np.asarray(self.hessian_eigenvalues)
         after = f"after {int(self.stats['evaluations'])} evaluations"
         norm = f"gradient norm {float(self.gradient_norm):.3g} per scale"
         if self.converged:
@@ -126,38 +126,36 @@ class Solution(DisplayMixin, AbstractOutcome):
             return f"{self._not_finite()}. {_ELSEWHERE}, or change its domain"
         if verdict == SLOPING:
             is_far = np.max(np.abs(self.stats["coordinates"])) > _FAR
-            falls = kind == "minimum" and (is_far or eigenvalues[0] < 0)
+            falls = kind == "minimum" and (is_far or curvatures[0] < 0)
+            what = "the action falls without bound" if falls else "no stationary point was reached"
             return (
-                f"{'the action falls without bound' if falls else 'no stationary point was reached'}: {after} the "
-                f"{norm} exceeds the tolerance {tolerance:.3g}, at {self.place}, where S is {float(self.action):.3g} "
-                f"and the smallest eigenvalue of its Hessian {eigenvalues[0]:.3g}, mostly along {lowest}. "
-                f"{_ELSEWHERE}, raise max_steps, or use stationary(..., index=number of directions of a maximum)"
+                f"{what}: {after} the {norm} exceeds the tolerance {float(self.stats['tolerance']):.3g}, at "
+                f"{self.place}, where S is {float(self.action):.3g} and the smallest curvature "
+                f"{curvatures[0]:.3g}, mostly along {lowest}. {_ELSEWHERE}, raise max_steps, or use "
+                "stationary(..., index=number of directions of a maximum)"
             )
         if slopes := self._slopes_at_edges():
             return (
                 "no stationary point was reached: the solve ended on the edge of a domain, "
-                f"{' and '.join(slopes)}, where S {' and '.join(slopes.values())}. {_ELSEWHERE}, or insert the edge "
-                "into the expression"
+                f"{' and '.join(slopes)}, where S {' and '.join(slopes.values())}. {_ELSEWHERE}"
             )
-        reasons = {
-            DEGENERATE: (
-                f"degenerate: the curvature is {float(np.min(np.abs(eigenvalues))):.3g} mostly along {softest}, and a "
-                f"Newton step would move the point by {float(self.stats['remaining']):.3g}: a continuous symmetry, a "
-                "fold or a branch point, or S levels off"
-            ),
-            AT_EDGE: f"on the edge of a domain, {', '.join(self.edges)}, where the slope of the action is not zero",
-            OTHER_INDEX: (
+        reason = f"on the edge of a domain, {', '.join(self.edges)}, where the slope of the action is not zero"
+        if verdict == DEGENERATE:
+            reason = (
+                f"degenerate: the curvature is {np.min(np.abs(curvatures)):.3g} mostly along {softest}, and a Newton "
+                f"step would move the point by {float(self.stats['remaining']):.3g}: a continuous symmetry, a fold or "
+                "a branch point, or S levels off"
+            )
+        if verdict == OTHER_INDEX:
+            reason = (
                 f"not a {kind}: {self.index} eigenvalues of the Hessian are negative, the smallest "
-                f"{eigenvalues[0]:.3g} mostly along {lowest}. {_ELSEWHERE}, or use stationary(..., index={self.index})"
-            ),
-            UNRESOLVED: "the action has a kink or a jump there (Abs, Max, sign). Use a smooth function instead",
-        }
-        if float(self.error) > NEAR * float(reach_of(self.stats["coordinates"])):
-            reasons[UNRESOLVED] = (
-                f"rounding or quadrature may move the point by {float(self.error):.3g} (the action is known to "
-                f"{float(self.action_error):.3g}). Simplify terms that cancel, change units, or use more nodes"
+                f"{curvatures[0]:.3g} mostly along {lowest}. {_ELSEWHERE}, or use stationary(..., index={self.index})"
             )
-        return f"stationary at {self.place} ({norm}), but {reasons[verdict]}"
+        if verdict == UNRESOLVED:
+            reason = "the action has a kink or a jump there (Abs, Max, sign)"
+            if float(self.error) > NEAR * float(reach_of(self.stats["coordinates"])):
+                reason = f"rounding or quadrature may move the point by {float(self.error):.3g}"
+        return f"stationary at {self.place} ({norm}), but {reason}"
 
     def _owner(self, direction: str) -> str:
         return self.owners[int(np.argmax(np.abs(self.stats[direction])))]
