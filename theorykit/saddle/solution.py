@@ -100,7 +100,8 @@ class Solution(DisplayMixin, AbstractOutcome):
         return ", ".join(f"{name} = {_in_words(value, 4)}" for name, value in self.order_parameters.items())
 
     def _view(self) -> Iterator[Block]:
-        rows = [(verbatim(name), _in_words(value)) for name, value in self.order_parameters.items()]
+        named = {**self.order_parameters, **self.parameters}
+        rows = [(verbatim(name), _in_words(value)) for name, value in named.items()]
         fields = {"S": self.action, "gradient norm": self.gradient_norm, "error": self.error}
         fields["smallest curvature"] = np.min(self.hessian_eigenvalues, axis=-1)
         kind = f"{np.size(self.action)} solves" if np.ndim(self.action) else self._kind
