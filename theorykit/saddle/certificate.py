@@ -59,15 +59,14 @@ class LocalModel(eqx.Module):
 
     - `slope` (coordinates,): the gradient of S in steps.
     - `magnitude` (coordinates,): the sum of the absolute values of its terms.
-    - `slope_at_edge` (coordinates,): the inward slope of S for fixed coordinates.
-    - `unclear` (coordinates,): whether the curvature near the edge has no definite sign.
+    - `unclear` (coordinates,): whether S has a slope at an edge on which the coordinate
+      is fixed, or a curvature without a definite sign.
     """
 
     model: QuadraticModel
     slope: Coordinates
     magnitude: Coordinates
     hessian: Float[Array, "coordinates coordinates"]
-    slope_at_edge: Coordinates
     unclear: Bool[Array, " coordinates"]
 
 
@@ -75,16 +74,16 @@ class LocalModel(eqx.Module):
 def local_model(bound: BoundAction, coordinates: Coordinates) -> LocalModel:
     """Make the model about a point."""
     here = bound.expansion(coordinates)
-    nothing = jnp.zeros_like(coordinates), jnp.zeros_like(coordinates), jnp.zeros(len(coordinates), dtype=bool)
-    hessian, (curvature, at_edge, unclear) = here.hessian, nothing
+    hessian, unclear = here.hessian, jnp.zeros(len(coordinates), dtype=bool)
     if bound.has_edges:
         held = bound.free == 0
-        curvature, at_edge, unclear = jax.lax.cond(
+        nothing = jnp.zeros_like(coordinates), unclear
+        curvature, unclear = jax.lax.cond(
             jnp.any(held), lambda: _at_edges(bound, coordinates, hessian, held), lambda: nothing
         )
         hessian = hessian + jnp.diag(jnp.where(held, curvature - bound.scale, 0.0))
     model = QuadraticModel.of(Expansion(here.gradient, hessian, here.metric))
-    return LocalModel(model, here.gradient, here.magnitude, hessian, at_edge, unclear)
+    return LocalModel(model, here.gradient, here.magnitude, hessian, unclear)
 
 
 class Evidence(eqx.Module):
@@ -163,7 +162,7 @@ def evidence(bound: BoundAction, coordinates: Coordinates, index: int, tolerance
         (UNRESOLVED, is_rough),
         (DEGENERATE, ~(left <= NEAR * reach) | ~jnp.all(contracts)),
         (UNRESOLVED, is_unknown),
-        (AT_EDGE, jnp.any((bound.free == 0) & ((local.slope_at_edge != 0) | local.unclear))),
+        (AT_EDGE, jnp.any(local.unclear)),
         (OTHER_INDEX, jnp.sum(curvatures < 0) != index),
     ]
     verdict = jnp.array(SOLVED)
@@ -175,8 +174,8 @@ def evidence(bound: BoundAction, coordinates: Coordinates, index: int, tolerance
 
 def _at_edges(
     bound: BoundAction, coordinates: Coordinates, local_hessian: Float[Array, "n n"], held: Array
-) -> tuple[Array, Array, Array]:
-    """Return the one-sided second derivative on edges, the inward slope (zero if S is stationary), and unclear cases.
+) -> tuple[Array, Array]:
+    """Return the one-sided second derivative on edges, or the slope if that is not zero, and unclear cases.
 
     Each order parameter is moved off its edge alone: if all moved together, a product of
     two could hide the change of S along one of them. Free order parameters follow the
@@ -216,9 +215,8 @@ def _at_edges(
     # two are moved together, or the other way round. Such corners are unclear.
     others = jnp.where((signs[:, None] == signs) & ~jnp.eye(number, dtype=bool), signs[:, None] * near, 0.0)
     outweighed = jnp.any(others + others.T < 0)
-    unclear = held & ((signs != jnp.sign(far)) | (signs == 0) | outweighed)
-    curvature, slope = jnp.where(is_stationary, curvature, here), jnp.where(is_stationary, 0.0, here)
-    return jnp.where(held, curvature, 0.0), jnp.where(held, slope, 0.0), unclear
+    unclear = held & (~is_stationary | (signs != jnp.sign(far)) | (signs == 0) | outweighed)
+    return jnp.where(held, jnp.where(is_stationary, curvature, here), 0.0), unclear
 
 
 def quadrature_errors(
