@@ -111,7 +111,8 @@ class Action(DisplayMixin):
         for symbol in self.symbols:
             checked_instance("a symbol", symbol, (Symbol, MatrixSymbol))
         for symbol, domain in domains.items():
-            checked_instance(f"order_parameters[{symbol}]", domain, AbstractDomain).check_symbol(symbol)
+            if not checked_instance(f"order_parameters[{symbol}]", domain, AbstractDomain).fits(symbol):
+                raise ValueError(f"{symbol} does not fit its domain {domain!r}, whose symbols are {domain.symbols}")
         names = Counter(symbol.name for symbol in self.symbols)
         if twice := sorted(name for name, count in names.items() if count > 1):
             raise ValueError(f"{', '.join(twice)}: declared twice, but values are identified by name")

@@ -83,10 +83,11 @@ class AbstractDomain(eqx.Module):
     """Set of values of an order parameter, arrays of some shape. A number has the shape ()."""
 
     has_edges: ClassVar[bool] = False
+    symbols: ClassVar[str] = "numbers and matrices, not declared positive or symmetric"
 
     @abc.abstractmethod
-    def check_symbol(self, symbol: Expr) -> None:
-        """Raise `ValueError` unless `symbol` can represent a value of the domain."""
+    def fits(self, symbol: Expr) -> bool:
+        """Return whether `symbol` can represent a value of the domain."""
 
     @abc.abstractmethod
     def size(self, shape: Shape) -> int:
@@ -134,11 +135,9 @@ class AbstractDomain(eqx.Module):
 class Real(AbstractDomain):
     """Any number, or a matrix of any numbers."""
 
-    def check_symbol(self, symbol):
-        if isinstance(symbol, SymmetricSymbol):
-            raise ValueError(f"{symbol} is symmetric: its domain is Symmetric() or PositiveDefinite(), not Real()")
-        if isinstance(symbol, Symbol) and symbol.is_nonnegative:
-            raise ValueError(f"{symbol} is positive: its domain is Positive() or Between(), not Real()")
+    def fits(self, symbol):
+        is_positive = isinstance(symbol, Symbol) and symbol.is_nonnegative
+        return not (is_positive or isinstance(symbol, SymmetricSymbol))
 
     def size(self, shape):
         return int(np.prod(shape, dtype=int))
@@ -156,11 +155,10 @@ class Real(AbstractDomain):
 class Symmetric(AbstractDomain):
     """Symmetric matrix with eigenvalues of any sign."""
 
-    def check_symbol(self, symbol):
-        if not isinstance(symbol, SymmetricSymbol):
-            raise ValueError(f"a Symmetric order parameter is made by symmetric(name, size), got {shown(symbol)}")
-        if isinstance(symbol, PositiveDefiniteSymbol):
-            raise ValueError(f"{symbol} is positive definite: its domain is PositiveDefinite(), not Symmetric()")
+    symbols = "made by symmetric(name, size)"
+
+    def fits(self, symbol):
+        return isinstance(symbol, SymmetricSymbol) and not isinstance(symbol, PositiveDefiniteSymbol)
 
     def size(self, shape):
         return shape[0] * (shape[0] + 1) // 2
@@ -189,11 +187,10 @@ class PositiveDefinite(AbstractDomain):
     A step replaces C by C T with a lower triangular T.
     """
 
-    def check_symbol(self, symbol):
-        if not isinstance(symbol, PositiveDefiniteSymbol):
-            raise ValueError(
-                f"a PositiveDefinite order parameter is made by positive_definite(name, size), got {shown(symbol)}"
-            )
+    symbols = "made by positive_definite(name, size)"
+
+    def fits(self, symbol):
+        return isinstance(symbol, PositiveDefiniteSymbol)
 
     def size(self, shape):
         return shape[0] * (shape[0] + 1) // 2
@@ -222,14 +219,13 @@ class _AbstractInterval(AbstractDomain):
     """Number between `low` and `high`."""
 
     has_edges: ClassVar[bool] = True
+    symbols = "numbers, not declared of a sign that the domain exceeds"
     low: eqx.AbstractVar[float]
     high: eqx.AbstractVar[float]
 
-    def check_symbol(self, symbol):
-        if isinstance(symbol, MatrixSymbol):
-            raise ValueError(f"{symbol} is a matrix, but its domain {type(self).__name__} contains only numbers")
-        if (symbol.is_nonnegative and self.low < 0) or (symbol.is_nonpositive and self.high > 0):
-            raise ValueError(f"{symbol} is declared of one sign, but its domain is {self.low} to {self.high}")
+    def fits(self, symbol):
+        below, above = symbol.is_nonnegative and self.low < 0, symbol.is_nonpositive and self.high > 0
+        return not (isinstance(symbol, MatrixSymbol) or below or above)
 
     def size(self, shape):
         return 1
