@@ -152,6 +152,8 @@ class Solution(DisplayMixin, AbstractOutcome):
                 f"not a {kind}: {self.index} eigenvalues of the Hessian are negative, the smallest "
                 f"{curvatures[0]:.3g} mostly along {lowest}. {_ELSEWHERE}, or use stationary(..., index={self.index})"
             )
+            if self.index == int(self.stats["asked"]):
+                reason = f"not a {kind}: the slopes on both sides show it, mostly along {softest}"
         if verdict == UNRESOLVED:
             reason = "the action has a kink or a jump there (Abs, Max, sign)"
             if float(self.error) > NEAR * float(reach_of(self.stats["coordinates"])):
