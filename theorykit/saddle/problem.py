@@ -153,7 +153,10 @@ class QuadraticModel(eqx.Module):
 
         low = jnp.maximum(-lowest, 0.0) + flat
         bounds = low, low + jnp.linalg.norm(slopes) / radius
-        inside = (lowest > flat) & (jnp.linalg.norm(step(0.0)) <= radius)
+        # At a minimum of zero curvature, such as that of m^4, steps are long for ever smaller
+        # curvatures.
+        regular = lowest > (flat if index else 0.0)
+        inside = regular & (jnp.linalg.norm(step(0.0)) <= radius)
         shift = jax.lax.cond(inside, lambda: 0.0, lambda: jax.lax.fori_loop(0, _BISECTIONS, halved, bounds)[1])
         return step(shift)
 
