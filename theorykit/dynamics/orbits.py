@@ -17,7 +17,6 @@ import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
 
 import equinox as eqx
 import jax
@@ -42,6 +41,8 @@ Step = Callable[[PyTree, PyTree], PyTree]
 # Relative size of the noise that shows which exponents are resolved, some 100
 # times the rounding, and the largest change of a resolved exponent by it.
 _NOISE, _UNCHANGED = 2.0**-44, 1e-3
+# Most exponents for which Gram-Schmidt is compiled without a loop, which is faster.
+_UNROLLED = 8
 # Number of parts of an orbit from which the errors of exponents are computed.
 _BLOCKS = 20
 # Increase this number whenever orbits change for the same arguments.
@@ -140,46 +141,54 @@ def _growth(step, start, parameter, tangents, length, blocks, coordinates):
     unravel = ravel_pytree(floats)[1]
     drawn = np.random.default_rng(0).standard_normal((2, *tangents.shape))
 
-    def orthonormalise(tangents, noise=None):
-        """Return orthonormal tangents and the diagonal of R. A zero vector stays zero."""
-        vectors = jax.vmap(lambda one: ravel_pytree(one)[0])(tangents)
-        width = size = vectors.shape[1]
-        if coordinates is not None:
-            measured = jax.vmap(lambda one: ravel_pytree(coordinates(one))[0])(tangents)
-            # The first columns are measured. All go through the same operations.
-            vectors, size = jnp.concatenate([measured, vectors], axis=1), measured.shape[1]
-        if noise is not None:
-            scale = jnp.linalg.norm(vectors[:, :size], axis=1, keepdims=True)
-            vectors = vectors + noise * scale * np.resize(drawn[1], vectors.shape)
+    def measured(vector):
+        return vector if coordinates is None else ravel_pytree(coordinates(unravel(vector)))[0]
+
+    def orthonormalise(vectors):
+        """Return orthonormal vectors and the diagonal of R. A zero vector stays zero."""
+
+        def normalised(vector):
+            norm = jnp.sqrt(jnp.sum(measured(vector) ** 2))
+            return vector / jnp.where(norm > 0, norm, 1.0), norm
 
         def one(basis, number):
             vector = vectors[number]
             for _ in range(2):
-                vector = vector - (basis[:, :size] @ vector[:size]) @ basis
-            norm = jnp.sqrt(jnp.sum(vector[:size] ** 2))
-            return basis.at[number].set(vector / jnp.where(norm > 0, norm, 1.0)), norm
+                vector = vector - jax.vmap(measured)(basis) @ measured(vector) @ basis
+            vector, norm = normalised(vector)
+            return basis.at[number].set(vector), norm
 
-        basis, norms = jax.lax.scan(one, jnp.zeros_like(vectors), jnp.arange(len(vectors)))
-        return jax.vmap(unravel)(basis[:, -width:]), norms
+        if len(vectors) > _UNROLLED:
+            return jax.lax.scan(one, jnp.zeros_like(vectors), jnp.arange(len(vectors)))
+        found = []
+        for vector in vectors:
+            for each, _ in (*found, *found):
+                vector = vector - jnp.sum(measured(each) * measured(vector)) * each
+            found.append(normalised(vector))
+        return tuple(map(jnp.stack, zip(*found, strict=True)))
 
     def run(length, noise=None):
         def one_step(_, at):
-            floats, others, tangents, total = at
+            floats, others, vectors, total = at
 
             def advance(floats):
                 return eqx.partition(step(eqx.combine(floats, others), parameter), eqx.is_inexact_array)
 
             floats, push, others = jax.linearize(advance, floats, has_aux=True)
             if noise is not None:
-                tangents = jax.tree.map(lambda leaf, xi: leaf * (1 + noise * xi), tangents, jax.vmap(unravel)(drawn[0]))
-            tangents, norms = orthonormalise(jax.vmap(push)(tangents), noise)
-            return floats, others, tangents, total + jnp.log(norms)
+                vectors = vectors * (1 + noise * drawn[0])
+            vectors = jax.vmap(lambda one: ravel_pytree(push(unravel(one)))[0])(vectors)
+            if noise is not None:
+                scale = jnp.linalg.norm(jax.vmap(measured)(vectors), axis=1, keepdims=True)
+                vectors = vectors + noise * scale * drawn[1]
+            vectors, norms = orthonormalise(vectors)
+            return floats, others, vectors, total + jnp.log(norms)
 
         def one_block(at, _):
-            *at, total = jax.lax.fori_loop(0, length, one_step, (*at, jnp.zeros(drawn.shape[1])))
+            *at, total = jax.lax.fori_loop(0, length, one_step, (*at, jnp.zeros(len(tangents))))
             return tuple(at), total / length
 
-        first = orthonormalise(jax.vmap(unravel)(tangents))[0]
+        first = orthonormalise(tangents)[0]
         return jax.lax.scan(one_block, (floats, others, first), None, length=blocks)[1]
 
     growth, short = run(length), max(1, length // blocks)
@@ -191,7 +200,7 @@ def _growth(step, start, parameter, tangents, length, blocks, coordinates):
 # ---- what exponents say about an orbit
 
 
-def _checked_exponents(exponents: Any, least: int) -> np.ndarray:
+def _checked_exponents(exponents: ArrayLike, least: int) -> np.ndarray:
     array = np.asarray(numeric_array("exponents", exponents))
     if array.size == 0 or np.shape(array)[-1:] < (least,) or not np.all(array < np.inf):
         said = f"at least {least} along the last axis, finite or minus infinity"
@@ -209,12 +218,10 @@ def kaplan_yorke_dimension(exponents: ArrayLike) -> Float[np.ndarray, "*batch"]:
         exponents: (..., exponents), finite or minus infinity, in any order.
     """
     ordered = -np.sort(-_checked_exponents(exponents, 1), axis=-1)
-    # Partial sums of a descending sequence cross zero once.
-    sums = np.insert(np.cumsum(ordered, axis=-1), 0, 0.0, axis=-1)
-    kept = np.sum(sums[..., 1:] >= 0, axis=-1, keepdims=True)
-    following = np.append(ordered, np.full_like(ordered[..., :1], -np.inf), axis=-1)
-    share = np.take_along_axis(sums, kept, axis=-1) / -np.take_along_axis(following, kept, axis=-1)
-    return np.asarray((kept + share)[..., 0])
+    before = np.insert(np.cumsum(ordered, axis=-1), 0, 0.0, axis=-1)[..., :-1]
+    # Shares of the exponents: one while the partial sum is not negative, then a part, then zero.
+    share = np.divide(np.maximum(before, 0.0), -ordered, out=np.ones_like(ordered), where=ordered < 0)
+    return np.sum(np.minimum(share, 1.0), axis=-1)
 
 
 def classify(
@@ -245,15 +252,14 @@ def classify(
         raise ValueError(f"errors must be numbers >= 0 of shape {values.shape}, got {errors}")
     largest = np.argsort(-values, axis=-1)[..., :2]
     values, bars = (np.moveaxis(np.take_along_axis(each, largest, axis=-1), -1, 0) for each in (values, bars))
-    positive, not_positive = values - bars > threshold, values + bars <= threshold
-    negative, not_negative = values + bars < -threshold, values - bars >= -threshold
-    zero = not_negative & not_positive
+    low, high = values - bars, values + bars
+    is_zero = (low[0] >= -threshold) & (high[0] <= threshold)
     cases = {
-        "periodic": negative[0],
-        "quasi-periodic": zero[0] & negative[1],
-        "quasi-periodic (double)": zero[0] & not_negative[1],
-        "chaotic": positive[0] & not_positive[1],
-        "hyperchaotic": positive[0] & positive[1],
+        "periodic": high[0] < -threshold,
+        "quasi-periodic": is_zero & (high[1] < -threshold),
+        "quasi-periodic (double)": is_zero & (low[1] >= -threshold),
+        "chaotic": (low[0] > threshold) & (high[1] <= threshold),
+        "hyperchaotic": (low[0] > threshold) & (low[1] > threshold),
     }
     return np.select(list(cases.values()), list(cases), default="undecided")
 
@@ -335,33 +341,34 @@ def orbits(
     size = min(count, max(_FEWEST, min(_MOST, -(-count // 8))) if on_cpu else _MOST_ON_ACCELERATORS)
     blocks = [np.arange(first, min(first + size, count)) for first in range(0, count, size)]
 
-    def compute(block: np.ndarray) -> xr.Dataset:
-        # All blocks have one size, so that they are compiled once.
-        padded = np.pad(block, (0, size - len(block)), mode="edge")
-        with usual_settings():
-            arrays = _block(*program, jax.tree.map(lambda leaf: leaf[padded], parameters))
-        shown = {name: np.asarray(each)[: len(block)] for name, each in arrays.items()}
-        return xr.Dataset({name: (("orbit", *_AXES[name]), each) for name, each in shown.items()})
-
-    pieces: list[Any] = [None] * len(blocks)
-    kept, names = Folder(), [f"{block[0]:06d}-{block[-1]:06d}" for block in blocks]
+    kept = Folder()
     if folder is not None:
         text = _block.lower(*program, jax.tree.map(lambda leaf: leaf[blocks[0]], parameters)).as_text()
         arrays = jax.tree.leaves(eqx.filter((program, parameters), eqx.is_array))
         run = {"lengths": lengths, "arrays": arrays, "program": hashlib.sha256(text.encode()).hexdigest()}
         kept = Folder.of(folder, "orbits", _VERSION, **run)
-        pieces = [kept.read(name) for name in names]
-    missing = [number for number, piece in enumerate(pieces) if piece is None]
-    done = count - sum(len(blocks[number]) for number in missing)
+
+    def piece(block: np.ndarray) -> xr.Dataset:
+        name = f"{block[0]:06d}-{block[-1]:06d}"
+        if (found := kept.read(name)) is None:
+            # All blocks have one size, so that they are compiled once.
+            padded = np.pad(block, (0, size - len(block)), mode="edge")
+            with usual_settings():
+                arrays = _block(*program, jax.tree.map(lambda leaf: leaf[padded], parameters))
+            shown = {each: np.asarray(array)[: len(block)] for each, array in arrays.items()}
+            found = xr.Dataset({each: (("orbit", *_AXES[each]), array) for each, array in shown.items()})
+            kept.write(name, found)
+        return found
+
+    pieces = []
     # Compiled code does not hold the interpreter's lock.
     with (
         ThreadPoolExecutor(os.cpu_count() if on_cpu else 1) as pool,
-        bar(label, count, "orbit", shown=progress, done=done) as report,
+        bar(label, count, "orbit", shown=progress) as report,
     ):
-        for number, piece in zip(missing, pool.map(lambda number: compute(blocks[number]), missing), strict=True):
-            kept.write(names[number], piece)
-            pieces[number] = piece
-            report.update(len(blocks[number]))
+        for found in pool.map(piece, blocks):
+            pieces.append(found)
+            report.update(found.sizes["orbit"])
     found = xr.concat(pieces, dim="orbit", combine_attrs="drop_conflicts")
     for path, leaf in jax.tree_util.tree_leaves_with_path(parameters):
         name = jax.tree_util.keystr(path, simple=True, separator=".") or "parameter"
