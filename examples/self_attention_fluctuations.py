@@ -64,9 +64,9 @@ CASES = (
     (published, 4, dmft.Parameters(0.5, 127.0, 0.02), 102),
     (published, 4, dmft.Parameters(1.0, 127.0, 0.02), 1010),
     (published, 4, dmft.Parameters(1.2, 127.0, 0.02), 10_101),
-    (dmft.segment_weights(1, 10, 2, segments=10, key=random_keys[0]), 4, dmft.Parameters(1.0, 3.0, 0.1), 1000),
-    (dmft.segment_weights(2, 60, 2, segments=12, key=random_keys[1]), 4, dmft.Parameters(2.0, 20.0, 0.1), 500),
-    (dmft.segment_weights(4, 40, 3, segments=10, key=random_keys[2]), 8, dmft.Parameters(1.0, 10.0, 0.1), 500),
+    (dmft.iid_weights(1, 10, 2, segments=10, key=random_keys[0]), 4, dmft.Parameters(1.0, 3.0, 0.1), 1000),
+    (dmft.iid_weights(2, 60, 2, segments=12, key=random_keys[1]), 4, dmft.Parameters(2.0, 20.0, 0.1), 500),
+    (dmft.iid_weights(4, 40, 3, segments=10, key=random_keys[2]), 8, dmft.Parameters(1.0, 10.0, 0.1), 500),
 )
 for weights, context, parameters, repeats in CASES:
     finite = dmft.network.class_sum_network(weights, context, repeats)

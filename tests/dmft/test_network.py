@@ -16,7 +16,7 @@ from theorykit.dmft.weights import FAMILIES, positional_overlaps
 
 # Standard errors by which correct estimates may be off; of some 10^3 estimates in this file.
 FAR = 5.0
-SMALL = dmft.segment_weights(2, 8, 2, segments=3, key=jax.random.key(7))
+SMALL = dmft.iid_weights(2, 8, 2, segments=3, key=jax.random.key(7))
 CONTEXT, PATTERNS, RUNS, STEPS = 4, 2, 4000, 9
 WARM = Parameters(1.2, 4.0, 0.1)
 pytestmark = pytest.mark.filterwarnings("ignore:the predicted standard deviation")
@@ -238,8 +238,8 @@ def test_a_prediction_that_is_not_small_warns():
 
 
 IID = dmft.iid_weights(2, 60, 2, key=jax.random.key(3))
-SIX = dmft.segment_weights(2, 60, 2, segments=6, key=jax.random.key(3))
-EIGHT = dmft.segment_weights(1, 8, 2, segments=8, key=jax.random.key(1))
+SIX = dmft.iid_weights(2, 60, 2, segments=6, key=jax.random.key(3))
+EIGHT = dmft.iid_weights(1, 8, 2, segments=8, key=jax.random.key(1))
 # weights, context, parameters, and how often neurons are repeated: 10^4 of them and more
 POINTS = {
     "published, a cycle": (dmft.published_weights(), 4, Parameters(0.5, 127.0, 0.02), 1000),

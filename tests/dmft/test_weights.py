@@ -55,7 +55,7 @@ def test_the_law_of_columns_is_the_mean_over_neurons(patterns, neurons, seed):
 
 @pytest.mark.parametrize("segments", [1, 3, 7])
 def test_segments_are_constant_and_as_long_as_each_other(segments):
-    weights = dmft.segment_weights(2, 50, 3, segments=segments, key=jax.random.key(0))
+    weights = dmft.iid_weights(2, 50, 3, segments=segments, key=jax.random.key(0))
     assert len(distinct_columns(weights)[1]) <= segments
     changes = np.any(np.diff(weights.semantic, axis=-1) != 0, axis=(0, 1))
     lengths = np.diff([0, *(np.flatnonzero(changes) + 1), 50])

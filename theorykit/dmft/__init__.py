@@ -7,7 +7,7 @@ all functions use code compiled from it. `network` simulates networks of finite 
 """
 
 from . import network
-from .derivation import MeanField, derive, render_latex  # noqa: F401  a type of results
+from .derivation import MeanField, derive  # noqa: F401  a type of results
 from .map import (  # noqa: F401
     OUTPUT,
     Parameters,
@@ -31,7 +31,6 @@ from .weights import (
     pattern_prompt,
     prompt,
     published_weights,
-    segment_weights,
     weights_from_arrays,
 )
 
@@ -48,9 +47,7 @@ __all__ = [
     "pattern_prompt",
     "prompt",
     "published_weights",
-    "render_latex",
     "run",
-    "segment_weights",
     "self_attention_from_correlations",
     "self_attention_limit",
     "semantic_overlap",

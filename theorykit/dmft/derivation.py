@@ -17,7 +17,6 @@ from ..derivation import Derivation, Recorder
 from ..derivation.claims import SPINS, Average, Claim, Derivative, Equal, OrderParameterInserted, Solves
 from ..symbolic import Equation, Heading, Softmax, entrywise, latex, log_cosh, normal, sum_of
 from ..symbolic.documents.display import DisplayMixin
-from ..symbolic.documents.document import align_environment
 from ..symbolic.documents.rendering import fold
 from ..symbolic.matrix_functions import ENTRY, sum_of_column
 
@@ -366,8 +365,3 @@ def derive() -> MeanField:
 def _of_softmax(sigma: Expr, V: Expr) -> MatrixExpr:
     """Return the derivative of V^T sigma with respect to the exponents, transposed."""
     return sum_of([DiagMatrix(sigma) * V, -sigma * sigma.T * V])
-
-
-def render_latex(theory: MeanField) -> str:
-    """Write the map and its responses as one LaTeX `align*` environment."""
-    return align_environment(theory.equations)

@@ -57,27 +57,18 @@ class Weights(eqx.Module):
 
 def weights_from_arrays(output: Any, value: Any, query: Any, key: Any, position_bits: int) -> Weights:
     """Build weights from four arrays of +-1 (patterns, neurons + position_bits)."""
-    arrays = [np.asarray(each) for each in (output, value, query, key)]
-    shapes = {array.shape for array in arrays}
-    if len(shapes) > 1 or arrays[0].ndim != 2:
-        raise ValueError(f"all families must be (patterns, neurons + position_bits), got {shapes}")
-    checked_whole_number("position_bits", position_bits, least=1, most=arrays[0].shape[1] - 1)
-    every = np.stack(arrays)
+    every = np.stack([output, value, query, key])
+    checked_whole_number("position_bits", position_bits, least=1, most=every.shape[-1] - 1)
     return Weights(every[..., :-position_bits], every[..., -position_bits:])
 
 
-def iid_weights(patterns: int, neurons: int, position_bits: int, *, key: PRNGKeyArray) -> Weights:
-    """Draw independent signs with equal probabilities."""
-    pairs = zip(jax.random.split(key), (neurons, position_bits), strict=True)
-    return Weights(*(jax.random.rademacher(each, (len(FAMILIES), patterns, bits)) for each, bits in pairs))
-
-
-def segment_weights(
-    patterns: int, neurons: int, position_bits: int, *, segments: int = 3, key: PRNGKeyArray
+def iid_weights(
+    patterns: int, neurons: int, position_bits: int, *, segments: int | None = None, key: PRNGKeyArray
 ) -> Weights:
-    """Draw one random column of signs per segment of neurons."""
-    drawn = iid_weights(patterns, segments, position_bits, key=key)
-    return Weights(_widen(drawn.semantic, neurons), drawn.positional)
+    """Draw signs with equal probabilities, independent, or equal in each segment of neurons."""
+    pairs = zip(jax.random.split(key), (neurons if segments is None else segments, position_bits), strict=True)
+    semantic, positional = (jax.random.rademacher(each, (len(FAMILIES), patterns, bits)) for each, bits in pairs)
+    return Weights(_widen(np.asarray(semantic), neurons), positional)
 
 
 def _widen(signs: np.ndarray, neurons: int) -> np.ndarray:
