@@ -86,7 +86,7 @@ PLANTED = {
     "complex numbers": (
         curie_weiss(m**2 / 2 - SPIN),
         {"reference": lambda m, beta, h: of_curie_weiss(m, beta, h) + 0j},
-        "roots of negative numbers",
+        "it returns complex128",
     ),
     "sign of all": (curie_weiss(-(m**2) / 2 + SPIN), {"reference": of_curie_weiss}, "-1 times -m.*2/2, log"),
     "sign of all, without a reference": (curie_weiss(-(m**2) / 2 + SPIN), {"index": 0}, "falls without bound"),
@@ -135,7 +135,7 @@ PLANTED = {
     "a reference that fails": (
         curie_weiss(m**2 / 2 - SPIN),
         {"reference": lambda m, b: m},
-        "accept all symbols by name",
+        "unexpected keyword argument",
     ),
 }
 

@@ -237,8 +237,8 @@ PRIORS = {
     "the square": (CORRELATED, lambda v, of: of["kappa"] @ of["kappa"], "kappa**2 in place of kappa"),
     "the root": (CORRELATED, lambda v, of: np.linalg.cholesky(of["kappa"]), "cholesky(kappa) in place of kappa"),
     "an error": (Dense(), lambda v, of: of["kappa"], "KeyError"),
-    "another shape": (Attention(2), lambda v, of: v, "not (2, 2)"),
-    "not a number": (Dense(), lambda v, of: np.nan * np.eye(1), "no factor"),
+    "another shape": (Attention(2), lambda v, of: v, "of shape (2, 2)"),
+    "not a number": (Dense(), lambda v, of: np.nan * np.eye(1), "not finite"),
 }
 
 

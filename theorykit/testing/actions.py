@@ -15,7 +15,7 @@ from ..checks import by_name, checked_instance, shown
 from ..codegen import interpret, quadrature_error
 from ..saddle import Action, search
 from ..symbolic import log_det
-from .explain import Finding, Point, Report, Trial, changes_of, compare, random_value
+from .explain import Finding, Point, Report, Trial, changes_of, compare, of_shape, random_value
 
 Values = Mapping[Any, Any]
 # Undetermined sizes of matrices differ, so that a transpose is detected.
@@ -144,13 +144,10 @@ def _check_reference(action: Action, groups: Sequence[Sequence[Point]], referenc
     names = [symbol.name for symbol in action.symbols]
     for points in groups:
         try:
-            found = [np.asarray(reference(**{name: at[name] for name in names})) for at in points]
-            values = np.array([each.item() for each in found])
+            found = [reference(**{name: at[name] for name in names}) for at in points]
+            values = [of_shape((), np.squeeze(each)) for each in found]
         except Exception as error:  # The user's code may raise any error.
-            return Finding(claim, repr(error), "it must accept all symbols by name")
-        if np.iscomplexobj(values) or not np.all(np.isfinite(values)):
-            wrong = "it has roots of negative numbers, or a domain is too wide"
-            return Finding(claim, f"the reference is {values[0]}", wrong)
+            return Finding(claim, "", repr(error))
         numbers = {each.name: abs(points[0][each.name]) for each in action.parameters if isinstance(each, Symbol)}
         trials.append(Trial(points, values, _TOLERANCE, numbers))
 

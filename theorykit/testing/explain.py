@@ -110,10 +110,6 @@ class Trial(NamedTuple):
         values = np.asarray(values, dtype=float)
         return (values - values.mean(axis=0) * (len(values) > 1)).ravel()
 
-    @property
-    def target(self) -> np.ndarray:
-        return self.centred(self.reference)
-
     def values(self, term: Callable[[Point], Any]) -> np.ndarray:
         """Evaluate a term at the points."""
         with np.errstate(all="ignore"):
@@ -128,6 +124,14 @@ def random_value(symbol: Expr, sizes: Mapping[str, int], rng: np.random.Generato
     if isinstance(symbol, SymmetricSymbol):
         return matrix @ matrix.T / len(matrix) + 0.3 * np.eye(len(matrix))
     return matrix
+
+
+def of_shape(shape: tuple[int, ...], found: Any) -> np.ndarray:
+    """Return a result of the user's NumPy, which must be finite float64 of this shape."""
+    found = np.asarray(found)
+    if found.dtype != float or found.shape != shape or not np.all(np.isfinite(found)):
+        raise ValueError(f"it returns {found.dtype} of shape {found.shape}, not finite float64 of shape {shape}")
+    return found
 
 
 def put(name: str, change: Callable[..., Any], *names: str) -> Change:
@@ -157,8 +161,9 @@ def compare(claim: str, terms: Terms, trials: Sequence[Trial], changes: Mapping[
     """
     errors = []
     for trial in trials:
-        error = np.max(np.abs(sum(map(trial.values, terms.values())) - trial.target))
-        errors.append(error / max(np.max(np.abs(trial.target)), 1e-300))
+        target = trial.centred(trial.reference)
+        error = np.max(np.abs(sum(map(trial.values, terms.values())) - target))
+        errors.append(error / max(np.max(np.abs(target)), 1e-300))
     said = f"they differ by {max(errors):.2g} of the size"
     wrong = [trial for trial, error in zip(trials, errors, strict=True) if not error <= trial.tolerance]
     if not wrong:
@@ -189,7 +194,7 @@ def _explain(guesses: Sequence[_Guess], trials: Sequence[Trial]) -> str:
 
     def fit(terms: Terms, number: int, free: Sequence[str]) -> dict[str, float] | None:
         """Fit the factors of `free` terms, if they are unique."""
-        target = trials[number].target
+        target = trials[number].centred(trials[number].reference)
         least = trials[number].tolerance * np.max(np.abs(target))
         try:
             columns = {name: values(number, term) for name, term in terms.items()}

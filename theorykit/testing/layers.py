@@ -18,7 +18,7 @@ from ..bpkr.specification.layers import LayerForm
 from ..checks import counted
 from ..codegen import interpret
 from ..symbolic.algebra import from_terms, matrix_terms
-from .explain import Finding, Point, Report, Trial, changes_of, compare, put, random_value
+from .explain import Finding, Point, Report, Trial, changes_of, compare, of_shape, put, random_value
 
 _TOLERANCE = 1e-9
 # N_l, N_{l+1} and tokens. Products of powers of primes are unique.
@@ -125,10 +125,7 @@ def _check_prior(kind: AbstractLayer, form: LayerForm, prior: Callable, seed: in
     claim = "the prior equals yours"
 
     def function(at: Point) -> np.ndarray:
-        found, blocks = np.asarray(prior(at["variance"], _parameters(at))), len(at["weights"])
-        if found.shape != (blocks, blocks):
-            raise ValueError(f"it returns an array of shape {found.shape}, not {(blocks, blocks)}")
-        return found
+        return of_shape((len(at["weights"]),) * 2, prior(at["variance"], _parameters(at)))
 
     try:
         trials = _trials(kind, form, function, seed, kind.heads, form.has_skip)
@@ -145,12 +142,8 @@ def _check_reference(kind: AbstractLayer, form: LayerForm, reference: Callable, 
         attention = None if point["attention"] is None else point["attention"].copy()
         with np.errstate(all="ignore"):
             given = weights * point["weights"], hidden * point["hidden"], attention
-            found = np.asarray(reference(*given, _parameters(point)))
-        shape = (point["weights"].shape[1], point["hidden"].shape[1])
-        if found.dtype != float or found.shape != shape or not np.all(np.isfinite(found)):
-            said = f"it returns {found.dtype} of shape {found.shape}"
-            raise ValueError(f"{said}, not finite float64 of shape {shape}")
-        return found
+            found = reference(*given, _parameters(point))
+        return of_shape((point["weights"].shape[1], point["hidden"].shape[1]), found)
 
     trials_of = partial(_trials, kind, form, evaluate, seed)
     is_square = form.has_skip
