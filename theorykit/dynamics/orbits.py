@@ -280,7 +280,6 @@ def orbits(
     exponents: int = 0,
     coordinates: Callable[[PyTree], PyTree] | None = None,
     folder: Path | str | None = None,
-    label: str = "orbits",
     progress: bool = True,
 ) -> xr.Dataset:
     """Compute settled orbits of a map at many parameters, on all cores.
@@ -300,7 +299,6 @@ def orbits(
         exponents: Number of leading Lyapunov exponents over the recorded steps.
         coordinates: As in `lyapunov_spectrum`.
         folder: Folder for finished blocks, from which the same call resumes.
-        label: Label of the progress bar.
         progress: Report progress.
 
     Returns:
@@ -364,7 +362,7 @@ def orbits(
     # Compiled code does not hold the interpreter's lock.
     with (
         ThreadPoolExecutor(os.cpu_count() if on_cpu else 1) as pool,
-        bar(label, count, "orbit", shown=progress) as report,
+        bar("orbits", count, "orbit", shown=progress) as report,
     ):
         for found in pool.map(piece, blocks):
             pieces.append(found)
@@ -393,11 +391,9 @@ def _block(step, start, observe, coordinates, lengths, levels, parameters) -> di
     def one(parameter):
         state = start(parameter) if callable(start) else start
         state = jax.lax.fori_loop(0, transient, lambda _, state: step(state, parameter), state)
-        found = {}
-        if exponents:
-            asked = {"steps": recorded, "exponents": exponents, "coordinates": coordinates}
-            spectrum = lyapunov_spectrum(step, state, parameter, **asked)
-            found = {"exponent": spectrum.exponents, "exponent_error": spectrum.errors}
+
+        def seen(state):
+            return jnp.ravel(state if observe is None else observe(state, parameter))
 
         def record(at, _):
             state, visited = at
@@ -407,17 +403,16 @@ def _block(step, start, observe, coordinates, lengths, levels, parameters) -> di
                 return (state, visited), values
             level = jnp.rint((values - levels[0]) / (levels[-1] - levels[0]) * (len(levels) - 1))
             # Other values, and NaN, have an index out of range, which drops the mark.
-            inside = (level >= 0) & (level < len(levels))
-            places = jnp.where(inside, level, len(levels)).astype(int)
+            places = jnp.where((level >= 0) & (level < len(levels)), level, len(levels)).astype(int)
             return (state, visited.at[jnp.arange(len(values)), places].set(1, mode="drop")), None
 
-        def seen(state):
-            return jnp.ravel(state if observe is None else observe(state, parameter))
-
-        rows = (seen(state).size, 0 if levels is None else len(levels))
-        first = state, jnp.zeros(rows, dtype=jnp.uint8)
-        (_, visited), values = jax.lax.scan(record, first, None, length=recorded)
-        kept = {"values": values} if levels is None else {"visited": visited}
-        return found | kept
+        blank = jnp.zeros((seen(state).size, 0 if levels is None else len(levels)), dtype=jnp.uint8)
+        (_, visited), values = jax.lax.scan(record, (state, blank), None, length=recorded)
+        found = {"values": values} if levels is None else {"visited": visited}
+        if exponents:
+            asked = {"steps": recorded, "exponents": exponents, "coordinates": coordinates}
+            spectrum = lyapunov_spectrum(step, state, parameter, **asked)
+            found |= {"exponent": spectrum.exponents, "exponent_error": spectrum.errors}
+        return found
 
     return jax.vmap(one)(parameters)
