@@ -308,30 +308,22 @@ def derive() -> MeanField:
     slopes = DiagMatrix((beta * Omega * A).applyfunc(variance))
     overlap_response = sum_of([beta * share * C.T * slopes * Omega])  # D = dm/dA
     response("response of the overlaps", overlap, overlap_response, a, (A, A + a))
-    sigma, of_exponents = Softmax(z), V.T * Softmax(z)
-    of_softmax = _of_softmax(sigma, V)  # G
-    transposed = sum_of([V.T * DiagMatrix(sigma), -V.T * sigma * sigma.T])
-    response("response of the attention", of_exponents, transposed, b, (z, z + b))
+    of_exponents = sum_of([_of_softmax(Softmax(z), V).T])  # G^T
+    response("response to the exponents", V.T * Softmax(z), of_exponents, b, (z, z + b))
     # The attention that generated token d acts through the key and value of this token,
     # and through the query if the token is the newest.
-    e_d, Gamma = MatrixSymbol("e_d", L, 1), MatrixSymbol("Gamma", L, M)
+    e_d, G, g, weight = MatrixSymbol("e_d", L, 1), of_map.attention_response, of_map.row, of_map.weight
     D_k, D_v, D_q = of_map.responses
+    moved = (K, K + e_d * (D_k * a).T), (V, V + e_d * (D_v * a).T), (q, q + D_q * a)
     of_scores = sum_of([gamma * e_d * q.T * D_k, gamma * K * D_q])
-    moved = (K, K + e_d * (D_k * a).T), (q, q + D_q * a)
-    response("response of the exponents", softmax.column, of_scores, a, *moved)
-    of_value = Trace(sigma.T * e_d) * D_v
-    whole = sum_of([of_value, transposed * Gamma])
-    moved = (V, V + e_d * (D_v * a).T), (z, z + Gamma * a)
-    response("response of the attention", of_exponents, whole, a, *moved)
-    G, g, weight = of_map.attention_response, of_map.row, of_map.weight
-    named = sum_of([of_value, G.T * Gamma])
-    say("response named", whole, named, Equal(((G, of_softmax),)))
-    written = of_value + G.T * of_scores
-    say("response written out", named, written, Equal(((Gamma, of_scores),)))
+    whole = Trace(softmax.T * e_d) * D_v + of_exponents.xreplace({z: softmax.column}) * of_scores
+    response("response of the attention", attention, whole, a, *moved)
+    of_softmax = _of_softmax(softmax, V)
+    names = (G, of_softmax), (g, G.T * e_d), (weight, Trace(softmax.T * e_d))
     row_response = sum_of([weight * D_v, gamma * g * q.T * D_k])
     query_response = gamma * G.T * K * D_q
     block = sum_of([row_response, query_response])  # Eq. (8)
-    say("row named", written, block, Equal(((g, G.T * e_d), (weight, Trace(sigma.T * e_d)))), "8")
+    say("response named", whole, block, Equal(names), "8")
 
     # N times the covariance of a token's overlaps, given the previous attention
     route.section = "Fluctuations"
@@ -353,7 +345,7 @@ def derive() -> MeanField:
         attention=attention,
         overlap_response=overlap_response.xreplace(replaced),
         attention_weights=softmax,
-        attention_response=of_softmax.xreplace({z: softmax.column}),
+        attention_response=of_softmax,
         row_response=row_response,
         query_response=query_response,
         noise=noise.xreplace(replaced),
