@@ -19,7 +19,7 @@ from theorykit.symbolic.documents.document import Folded
 from ..derivation.mistakes import is_caught, planted
 
 SYMBOLS, PATH = MapSymbols(), TrajectorySymbols()
-STEPS, PROVED = 39, 24
+STEPS, PROVED = 37, 22
 SIZES = {PATTERNS: 3, CONTEXT: 4, CLASSES: 2}
 every_step = pytest.mark.parametrize("number", range(STEPS))
 

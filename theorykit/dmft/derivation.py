@@ -263,15 +263,12 @@ def derive() -> MeanField:
             terms.append(gamma * P_q.T * s.keys(t).T * s.attention_response(t) * s.force(t))
         on_overlaps = constraints[t] + Add(*(of_fields[later + 1] for later in range(t, last)))
         gradient = sum_of([2 * N * mhat, *terms])
-        unnamed = dict(responses)
-        slope = sum_of([gradient.xreplace(unnamed)])
+        slope = sum_of([gradient.xreplace(responses)])
         say("differentiated", on_overlaps, slope, Derivative(m, definitions=definitions))
-        for G, of_softmax in responses.items():
-            del unnamed[G]
-            named = sum_of([gradient.xreplace(unnamed)])
-            slope = say("response named", slope, named, Equal(((G, of_softmax),)))
+        if responses:
+            say("responses named", slope, gradient, Equal(tuple(responses.items())))
         conjugates[t] = sum_of([-term / (2 * N) for term in terms])
-        say("solved", slope, conjugates[t], Solves(mhat), assumptions=_LAPLACE)
+        say("solved", gradient, conjugates[t], Solves(mhat), assumptions=_LAPLACE)
 
     # Backwards in time: no later conjugate, no force; no forces, no conjugate.
     route.section = "Causality"
@@ -331,12 +328,10 @@ def derive() -> MeanField:
     covariance = sum_of([share**2 / N * W * variances * W.T])
     claim = Average(s.spins(last), SPINS, value=sqrt(N) * s.overlap_of_spins(last))
     say("covariance over spins", normal(of_bits[last]), covariance, claim)
-    named = covariance.xreplace({A_last: A})
-    say("attention named", covariance, named, Equal(((A, A_last),)))
     X, Xbar = of_map.columns, of_map.column_sums
     noise = sum_of([share**2 * X.T * slopes * Xbar])  # Eq. (9)
-    claim = Equal(((W_o, Omega.T * B), (W, X.T * B), (Xbar, B * W.T / N)), B)
-    say("neurons gathered into classes", named, noise, claim, "9")
+    claim = Equal(((W_o, Omega.T * B), (W, X.T * B), (Xbar, B * W.T / N), (A, A_last)), B)
+    say("neurons gathered into classes", covariance, noise, claim, "9")
 
     replaced = {share: 1 - epsilon}
     return MeanField(
