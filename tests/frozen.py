@@ -4,7 +4,7 @@
 4f8690a8. Only this file may be edited when names or signatures of the package change; instances, results and tolerances
 may not. A group is one JSON and one npz file. The JSON file maps names of cases to
 
-- `kind`: one of the functions below. It takes `spec`, and arrays by name, and returns arrays, numbers and texts by name.
+- `kind`: a function below of `spec` and arrays by name, which returns arrays, numbers and texts by name.
 - `tolerances`: how each result is compared (see `tests/test_frozen.py`).
 - `texts`: results that are texts. `quick`: whether the fast suite has the case.
 

@@ -14,7 +14,7 @@ sys.path.insert(0, str(HERE))
 # Examples import `papers`, as they do when Python runs them as scripts.
 os.environ["PYTHONPATH"] = os.pathsep.join([str(EXAMPLES), os.environ.get("PYTHONPATH", "")])
 
-import theorykit
+import theorykit  # noqa: E402
 
 project = "theorykit"
 author = "The theorykit developers"

@@ -80,15 +80,6 @@ def first_order_expansion(problem):
     return scale * np.eye(size) - scale**2 * correction
 
 
-@given(seed=SEEDS)
-def test_gradient_norm_is_that_of_the_symbolic_gradient(seed):
-    problem = random_problem(SQUARE, seed)
-    data = jnp.array(problem.features), jnp.array(problem.labels)
-    bound = bpkr.Problem(problem.architecture, bpkr.Data(*data))
-    norm = bound.at(bound.coordinates(problem.order_parameters)).gradient_norm
-    assert_close(norm, interpreted_gradient_norm(problem), 1e-9)
-
-
 @pytest.mark.slow
 @settings(max_examples=8)
 @given(problem=problems(ANY_OF_THE_GRAMMAR))
