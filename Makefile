@@ -37,7 +37,7 @@ derivations: $(INSTALLED)  ## Write the derivations in derivations/
 	for script in derivations/*.py; do $(BIN)/python $$script || exit 1; done
 
 docs: $(INSTALLED)  ## Build the site in build/docs/html
-	@echo "Running the examples that have changed and building the site: a few minutes on two cores."
+	@echo "Running the examples and building the site: five to ten minutes on two cores, and one if no code changed."
 	$(BIN)/python -m pip install --quiet --editable '.[docs]'
 	rm -rf build/docs/source && mkdir -p build/docs/source
 	git ls-files -z --cached --others --exclude-standard | tar --null -T - -cf - | tar -xf - -C build/docs/source

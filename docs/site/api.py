@@ -7,6 +7,8 @@ from collections import Counter
 
 from docutils import nodes
 from sphinx.application import Sphinx
+from sphinx.ext import autosummary
+from sphinx.ext.napoleon import Config, GoogleDocstring
 from sphinx.transforms.post_transforms import SphinxPostTransform
 from sphinx.util.docutils import SphinxDirective
 from sphinx.util.nodes import make_refnode
@@ -65,19 +67,22 @@ def _ways(name: str) -> list[str]:
     return [".".join(parts[start:]) for start in range(len(parts) - is_word)]
 
 
-def _escape(app, what, name, value, options, lines: list[str]) -> None:
-    """Escape bars outside code, and letters right after code, which docstrings write as in Markdown."""
+def _docstring(app, what, name, value, options, lines: list[str]) -> None:
+    """Escape bars outside code, and letters right after code, as in Markdown, and format the sections."""
 
     def kept(found: re.Match) -> str:
         code, letter = found.groups()
         return f"{code}\\ {letter}" if letter else code or r"\|"
 
-    lines[:] = [re.sub(r"(`+[^`]+`+)(\w)?|\|", kept, line) for line in lines]
+    # Napoleon is not told the kind: it would read the text of a property before a colon as a type.
+    escaped = [re.sub(r"(`+[^`]+`+)(\w)?|\|", kept, line) for line in lines]
+    lines[:] = GoogleDocstring(escaped, Config()).lines()
 
 
 def setup(app: Sphinx) -> dict:
     """Register the extension with Sphinx."""
+    autosummary.WELL_KNOWN_ABBREVIATIONS += ("Eq.", "Eqs.", "Fig.")
     app.add_directive("api", Names)
-    app.connect("autodoc-process-docstring", _escape)
+    app.connect("autodoc-process-docstring", _docstring)
     app.add_post_transform(NamesAreLinks)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -1,5 +1,6 @@
 """Settings of Sphinx for the site; `make docs` copies the repository to build/docs/source and builds that."""
 
+import hashlib
 import os
 import re
 import sys
@@ -8,8 +9,11 @@ from pathlib import Path
 import jupytext
 from nbformat import NotebookNode, v4
 
-HERE = Path(__file__).parent
-EXAMPLES = HERE.parents[1] / "examples"
+HERE, ROOT = Path(__file__).parent, Path(__file__).parents[2]
+EXAMPLES = ROOT / "examples"
+# Results of examples are kept until code of the package or of the papers changes.
+CODE = sorted([*(ROOT / "theorykit").rglob("*.py"), *(EXAMPLES / "papers").rglob("*.py")])
+STATE = hashlib.sha256(b"".join(path.read_bytes() for path in CODE)).hexdigest()[:12]
 sys.path.insert(0, str(HERE))
 # Examples import `papers`, as they do when Python runs them as scripts.
 os.environ["PYTHONPATH"] = os.pathsep.join([str(EXAMPLES), os.environ.get("PYTHONPATH", "")])
@@ -25,7 +29,6 @@ extensions = [
     "myst_nb",
     "sphinx.ext.autodoc",
     "sphinx.ext.autosummary",
-    "sphinx.ext.napoleon",
     "sphinx.ext.mathjax",
     "sphinx.ext.viewcode",
     "sphinx_copybutton",
@@ -48,7 +51,7 @@ myst_dmath_double_inline = True
 
 nb_custom_formats = {".py": "conf.read_example"}
 nb_execution_mode = "cache"
-nb_execution_cache_path = str(HERE.parents[1] / "build" / "docs" / "executed")
+nb_execution_cache_path = str(ROOT / "build" / "docs" / "executed" / STATE)
 nb_execution_timeout = -1
 nb_execution_raise_on_error = True
 nb_merge_streams = True
