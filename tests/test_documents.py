@@ -56,7 +56,7 @@ def test_markdown_and_latex_are_written():
 @pytest.mark.parametrize("theory", ["attention paths", "dynamics"])
 def test_latex_sets_the_derivations(theory, tmp_path):
     if theory == "dynamics":
-        article = as_latex(self_attention_dynamics.contents()[0])
+        article = as_latex(self_attention_dynamics.contents())
     else:
         action = bpkr.derive(bpkr.Architecture((bpkr.Skip(2), bpkr.Dense(), 2), widths=1, temperature=1.0, outputs=2))
         (tmp_path / "action.tex").write_text(
