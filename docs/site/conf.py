@@ -78,18 +78,16 @@ copybutton_prompt_is_regexp = True
 
 
 def read_example(text: str) -> NotebookNode:
-    """Read an example as a notebook, and add its committed figure and its download."""
+    """Read an example as a notebook, and offer its script for download."""
     notebook = jupytext.reads(text, fmt="py:percent")
     title = notebook.cells[0].source.splitlines()[0]
-    name = next(path.stem for path in EXAMPLES.glob("*.py") if title in path.read_text())
-    # Notebooks do not define `__file__`, which examples use to find data and to name figures.
-    hidden = v4.new_code_cell(f'__file__ = "{name}.py"', metadata={"tags": ["remove-cell"]})
-    for number, cell in reversed(list(enumerate(notebook.cells))):
+    name = next(path.name for path in EXAMPLES.glob("*.py") if title in path.read_text())
+    for cell in notebook.cells:
         cell.metadata.clear()
-        if "save(figure" in cell.source:
-            notebook.cells.insert(number + 1, v4.new_markdown_cell(f"![Figure from the code above]({name}.png)"))
-    notebook.cells.insert(1, hidden)
-    notebook.cells.append(v4.new_markdown_cell(f"---\n\nDownload {{download}}`{name}.py`."))
+    # Notebooks do not define `__file__`, which examples use to find data and to name figures.
+    hidden = v4.new_code_cell(f'__file__ = "{name}"', metadata={"tags": ["remove-cell"]})
+    download = v4.new_markdown_cell(f"---\n\nDownload {{download}}`{name}`.")
+    notebook.cells = [notebook.cells[0], hidden, *notebook.cells[1:], download]
     notebook.metadata = {"kernelspec": {"name": "python3", "display_name": "Python 3"}}
     notebook.metadata["language_info"] = {"name": "python", "pygments_lexer": "python"}
     return notebook
