@@ -10,7 +10,7 @@ from pathlib import Path
 
 from theorykit import bpkr
 from theorykit.bpkr.action import document
-from theorykit.symbolic import Block, Definition, Heading, Text, as_latex, as_markdown
+from theorykit.symbolic import Block, Heading, Text, as_latex, as_markdown
 
 INTRODUCTION = r"""
 The network reads a sequence $x$ of tokens, with fixed attention $\Omega^{lh}$ in layer $l$ and head $h$. Its
@@ -22,20 +22,19 @@ attention paths. Their posterior is proportional to $e^{-S/2}$. Names are listed
 refer to Tiberi et al., arXiv 2405.15926."""
 
 
-def contents() -> tuple[list[Block], list[Definition]]:
-    """Return the blocks of the document, and the definitions of its symbols."""
+def contents() -> list[Block]:
+    """Return the blocks of the document."""
     architecture = bpkr.Architecture((2, 3), widths=1, temperature=1.0)
     action = bpkr.derive(architecture)
-    blocks = [
+    return [
         Heading("Attention paths: the action of two layers", 1),
         Text(INTRODUCTION.strip()),
         *document.blocks(action, "action", "derivation"),
     ]
-    return blocks, document.definitions(action)
 
 
 def main(folder: Path) -> None:
-    blocks, _ = contents()
+    blocks = contents()
     (folder / "attention_paths.md").write_text(as_markdown(blocks))
     (folder / "attention_paths.tex").write_text(as_latex(blocks))
 

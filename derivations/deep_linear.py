@@ -15,7 +15,7 @@ from sympy import Expr, simplify, solve, symbols
 import theorykit
 from theorykit import bpkr
 from theorykit.bpkr.action import document
-from theorykit.symbolic import Block, Definition, Equation, Heading, Text, as_latex, as_markdown, gradient, latex
+from theorykit.symbolic import Block, Equation, Heading, Text, as_latex, as_markdown, gradient, latex
 from theorykit.symbolic.algebra import as_number
 
 INTRODUCTION = r"""
@@ -34,13 +34,13 @@ widths below, equal to and above the number of examples. Its saddle points satis
 parameters are the powers of $u_0$."""
 
 
-def contents() -> tuple[list[Block], list[Definition]]:
-    """Return the blocks of the document, and the definitions of its symbols."""
+def contents() -> list[Block]:
+    """Return the blocks of the document."""
     theorykit.enable_float64()
     architecture = bpkr.Architecture((bpkr.Dense(), bpkr.Dense()), widths=1, temperature=1.0)
     action = bpkr.derive(architecture)
     check_solutions()
-    blocks = [
+    return [
         Heading("Deep linear networks", 1),
         Text(INTRODUCTION.strip()),
         *document.blocks(action, "action"),
@@ -48,11 +48,10 @@ def contents() -> tuple[list[Block], list[Definition]]:
         *self_consistency(action),
         *document.blocks(action, "derivation"),
     ]
-    return blocks, document.definitions(action)
 
 
 def main(folder: Path) -> None:
-    blocks, _ = contents()
+    blocks = contents()
     (folder / "deep_linear.md").write_text(as_markdown(blocks))
     (folder / "deep_linear.tex").write_text(as_latex(blocks))
 

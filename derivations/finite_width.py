@@ -10,7 +10,7 @@ from pathlib import Path
 
 from theorykit import bpkr
 from theorykit.bpkr.action import document
-from theorykit.symbolic import Block, Definition, Heading, Text, as_latex, as_markdown
+from theorykit.symbolic import Block, Heading, Text, as_latex, as_markdown
 
 INTRODUCTION = r"""
 Back-propagating kernel renormalisation takes the widths to infinity at a fixed ratio to the number of examples. The
@@ -25,22 +25,21 @@ For each layer of this network, the terms of the exact prior that grow with the 
 from back-propagating kernel renormalisation. As expressions, they are equal."""
 
 
-def contents() -> tuple[list[Block], list[Definition]]:
-    """Return the blocks of the document, and the definitions of its symbols."""
+def contents() -> list[Block]:
+    """Return the blocks of the document."""
     architecture = bpkr.Architecture((2, 3), widths=1, temperature=1.0)
     action = bpkr.derive(architecture)
-    blocks = [
+    return [
         Heading("Finite width", 1),
         Text(INTRODUCTION.strip()),
         *document.blocks(action, "action", "finite width"),
         Heading("The two routes agree"),
         Text(AGREEMENT.strip()),
     ]
-    return blocks, document.definitions(action)
 
 
 def main(folder: Path) -> None:
-    blocks, _ = contents()
+    blocks = contents()
     (folder / "finite_width.md").write_text(as_markdown(blocks))
     (folder / "finite_width.tex").write_text(as_latex(blocks))
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from theorykit import bpkr
 from theorykit.bpkr.action import document
-from theorykit.symbolic import Block, Definition, Heading, Text, as_latex, as_markdown
+from theorykit.symbolic import Block, Heading, Text, as_latex, as_markdown
 
 INTRODUCTION = r"""
 With $C$ outputs, $f_c(x) = a_c \cdot x^L_{t^*} / \sqrt{N_a}$, the overlap of the readout weights is a $C \times C$
@@ -19,20 +19,19 @@ with $\Phi_{(\mu c)(\pi c')} = \phi^\pi_\mu \delta_{cc'}$, so that
 $K_{(\mu c)(\nu c')} = \sum_{\pi\pi'} U_1^{(\pi c)(\pi' c')} \phi^\pi_\mu \cdot \phi^{\pi'}_\nu$."""
 
 
-def contents() -> tuple[list[Block], list[Definition]]:
-    """Return the blocks of the document, and the definitions of its symbols."""
+def contents() -> list[Block]:
+    """Return the blocks of the document."""
     architecture = bpkr.Architecture((2, 2), widths=1, temperature=1.0, outputs=3)
     action = bpkr.derive(architecture)
-    blocks = [
+    return [
         Heading("Several outputs", 1),
         Text(INTRODUCTION.strip()),
         *document.blocks(action, "action", "derivation"),
     ]
-    return blocks, document.definitions(action)
 
 
 def main(folder: Path) -> None:
-    blocks, _ = contents()
+    blocks = contents()
     (folder / "multiple_outputs.md").write_text(as_markdown(blocks))
     (folder / "multiple_outputs.tex").write_text(as_latex(blocks))
 

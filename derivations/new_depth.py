@@ -10,7 +10,7 @@ from pathlib import Path
 
 from theorykit import bpkr
 from theorykit.bpkr.action import document
-from theorykit.symbolic import Block, Definition, Heading, Text, as_latex, as_markdown
+from theorykit.symbolic import Block, Heading, Text, as_latex, as_markdown
 
 INTRODUCTION = r"""
 The network has three attention layers and a dense layer before the last of them. The same steps are stated for every
@@ -18,20 +18,19 @@ layer, from the last to the first, so nothing below is specific to the number of
 of weights, so its order parameter has the same size as the one after it."""
 
 
-def contents() -> tuple[list[Block], list[Definition]]:
-    """Return the blocks of the document, and the definitions of its symbols."""
+def contents() -> list[Block]:
+    """Return the blocks of the document."""
     architecture = bpkr.Architecture((2, 2, bpkr.Dense(), 3), widths=1, temperature=1.0)
     action = bpkr.derive(architecture)
-    blocks = [
+    return [
         Heading("A new depth", 1),
         Text(INTRODUCTION.strip()),
         *document.blocks(action, "action", "derivation"),
     ]
-    return blocks, document.definitions(action)
 
 
 def main(folder: Path) -> None:
-    blocks, _ = contents()
+    blocks = contents()
     (folder / "new_depth.md").write_text(as_markdown(blocks))
     (folder / "new_depth.tex").write_text(as_latex(blocks))
 

@@ -9,12 +9,10 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from sympy import Expr
-
 from theorykit import dmft
 from theorykit.derivation import derivation_blocks, verification_blocks
-from theorykit.dmft.derivation import CLASSES, CONTEXT, HORIZON, NEURONS, PATTERNS, MeanField
-from theorykit.symbolic import Block, Definition, Equation, Heading, Text, as_latex, as_markdown, latex
+from theorykit.dmft.derivation import HORIZON, MeanField
+from theorykit.symbolic import Block, Equation, Heading, Text, as_latex, as_markdown, latex
 
 INTRODUCTION = r"""
 A network with one layer of self-attention generates its next token, of $N$ bits, and then reads it. As $N$ grows the
@@ -78,10 +76,10 @@ _CHECKED = r"""
 Each step states two formulas and the relation between them. Its check uses nothing else."""
 
 
-def contents() -> tuple[list[Block], list[Definition]]:
-    """Return the blocks of the document, and the definitions of its symbols."""
+def contents() -> list[Block]:
+    """Return the blocks of the document."""
     theory = dmft.derive()
-    blocks = [
+    return [
         Heading("Self-attention dynamics: from spins to a deterministic map", 1),
         Text(INTRODUCTION.strip()),
         *model_part(theory),
@@ -89,7 +87,6 @@ def contents() -> tuple[list[Block], list[Definition]]:
         *noise_part(theory),
         *derivation_part(theory),
     ]
-    return blocks, definitions(theory)
 
 
 def model_part(theory: MeanField) -> Iterator[Block]:
@@ -133,59 +130,8 @@ def derivation_part(theory: MeanField) -> Iterator[Block]:
     yield from derivation_blocks(theory.derivation, theory.latex_names, verification=verification)
 
 
-def definitions(theory: MeanField) -> list[Definition]:
-    """Return the meanings of the symbols in the document. Symbols of the derivation come last."""
-    names = theory.latex_names
-    found = {latex(symbol, names): meaning for symbol, meaning in _of_the_theory(theory)}
-    for step in theory.derivation.steps:
-        for symbol, value in step.definitions:
-            found.setdefault(latex(symbol, names), f"stands for ${latex(value, names)}$")
-    return [Definition(name, meaning) for name, meaning in found.items()]
-
-
-def _of_the_theory(theory: MeanField) -> Iterator[tuple[Expr, str]]:
-    symbols, path = theory.symbols, theory.trajectory
-    yield NEURONS, "neurons: semantic bits of a token"
-    yield PATTERNS, "patterns: rows of weights in each family"
-    yield CONTEXT, "tokens in the context"
-    yield CLASSES, "classes of neurons, whose output weights agree up to a sign"
-    yield symbols.output_inverse_temperature, "inverse temperature of the bits"
-    yield symbols.attention_inverse_temperature, "inverse temperature of the attention, in units of the weights"
-    yield symbols.positional_share, "share of the positional bits in a token"
-    yield symbols.distinct, "output weights of the classes, one per row"
-    yield symbols.correlations, "correlations of a family's weights with the output weights, by class"
-    yield symbols.columns, "weights of all families for each class of neurons, whose weights agree up to a common sign"
-    yield symbols.column_sums, "weights of all families, summed over the neurons of each class and divided by N"
-    yield symbols.position, "overlaps of the positional bits"
-    yield symbols.attention, "the attention: the weighted mean of the values in the context"
-    yield symbols.query, "query of the newest token"
-    yield symbols.keys, "keys of the tokens in the context, newest first"
-    yield symbols.values, "values of the tokens in the context, newest first"
-    yield symbols.mask, "mask: minus infinity where there is no token yet"
-    yield symbols.attention_response, "derivative of the attention with respect to the exponents of its softmax"
-    for response, family in zip(symbols.responses, ("keys", "values", "queries"), strict=True):
-        yield response, f"derivative of the {family} with respect to the attention that generated their token"
-    yield path.output_weights, "output weights"
-    yield path.weights, "weights of the four families, one below the other"
-    yield path.family_weights, "weights of one family"
-    yield path.family, r"picks the overlaps of the family $\alpha$"
-    for time in path.times:
-        yield path.spins(time), f"spins: the semantic bits of token {time}"
-    for time in (0, *path.times):
-        yield path.overlap(time), f"overlaps of token {time} with the weights" + (", the prompt" if time == 0 else "")
-        yield path.attention(time), f"the attention at time {time}"
-    for time in path.times:
-        yield path.conjugate(time), f"conjugate of the overlaps of token {time}"
-        yield path.source(time), f"source of the overlaps of token {time} in the generating functional"
-        yield path.position(time), f"overlaps of the positional bits of token {time}"
-        yield path.attention_weights(time), f"weights of the attended tokens at time {time}"
-        yield path.keys(time), f"keys of the tokens in the context at time {time}"
-        yield path.values(time), f"values of the tokens in the context at time {time}"
-        yield path.mask(time), f"mask at time {time}: minus infinity where there is no token yet"
-
-
 def main(folder: Path) -> None:
-    blocks, _ = contents()
+    blocks = contents()
     (folder / "self_attention_dynamics.md").write_text(as_markdown(blocks))
     (folder / "self_attention_dynamics.tex").write_text(as_latex(blocks))
 

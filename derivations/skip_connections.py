@@ -10,7 +10,7 @@ from pathlib import Path
 
 from theorykit import bpkr
 from theorykit.bpkr.action import document
-from theorykit.symbolic import Block, Definition, Heading, Text, as_latex, as_markdown
+from theorykit.symbolic import Block, Heading, Text, as_latex, as_markdown
 
 INTRODUCTION = r"""
 The first layer is attention with a skip connection of gain $s$, and the second is plain attention. The first layer
@@ -22,20 +22,19 @@ leading order of the exact prior, derived by the second route, equals the entrop
 this page compared both as expressions."""
 
 
-def contents() -> tuple[list[Block], list[Definition]]:
-    """Return the blocks of the document, and the definitions of its symbols."""
+def contents() -> list[Block]:
+    """Return the blocks of the document."""
     architecture = bpkr.Architecture((bpkr.Skip(2), 2), widths=1, temperature=1.0)
     action = bpkr.derive(architecture)
-    blocks = [
+    return [
         Heading("Skip connections", 1),
         Text(INTRODUCTION.strip()),
         *document.blocks(action, "action", "derivation", "finite width"),
     ]
-    return blocks, document.definitions(action)
 
 
 def main(folder: Path) -> None:
-    blocks, _ = contents()
+    blocks = contents()
     (folder / "skip_connections.md").write_text(as_markdown(blocks))
     (folder / "skip_connections.tex").write_text(as_latex(blocks))
 

@@ -125,6 +125,8 @@ with use_style():
     figure.legend(shown.values(), shown.keys(), loc="outside lower center", ncols=2, fontsize=7)
     save(figure, Path(__file__).with_suffix(".png"))
 
+figure
+
 # %% [markdown]
 # ## Conclusion
 #

@@ -157,3 +157,5 @@ with use_style():
     evidence.set(ylabel="$-$ log evidence per width", yscale="log", title="evidence")
     deep.set(ylabel="$c - 1$", yscale="log", ylim=(1e-4, 1e4), title="deep linear networks")
     print(save(figure, Path("lazy_to_rich.png")))
+
+figure

@@ -42,6 +42,8 @@ with use_style():
         axes.text(0.03, 0.95, f"{letter}  {name}", transform=axes.transAxes, va="top")
     save(figure, Path(__file__).with_suffix(".png"))
 
+figure
+
 # %% [markdown]
 # ## Conclusion
 #

@@ -87,6 +87,8 @@ with use_style():
     axes.legend()
     save(figure, Path(__file__).with_suffix(".png"))
 
+figure
+
 # %% [markdown]
 # ## Conclusion
 #

@@ -142,6 +142,8 @@ with use_style():
     shift.legend()
     save(figure, Path(__file__).with_suffix(".png"))
 
+figure
+
 # %% [markdown]
 # ## Conclusion
 #

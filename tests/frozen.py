@@ -1,16 +1,23 @@
 """Adapter of the frozen numbers: from instances as plain data to results as plain data, through theorykit.
 
-`tests/data/frozen` holds instances and the results that theorykit gave for them before it was rebuilt. Only this file
-may be edited when names or signatures of the package change. Instances, results and tolerances may not.
+`tests/data/frozen` holds instances and the results that theorykit gave for them before it was rebuilt, at commit
+4f8690a8. Only this file may be edited when names or signatures of the package change; instances, results and tolerances
+may not. A group is one JSON and one npz file. The JSON file maps names of cases to
 
-Each kind is a function of an instance, `spec` (JSON: numbers, texts, lists) and `arrays` (NumPy, by name), that returns
-arrays, numbers and texts by name.
+- `kind`: a function below of `spec` and arrays by name, which returns arrays, numbers and texts by name.
+- `tolerances`: how each result is compared (see `tests/test_frozen.py`).
+- `texts`: results that are texts. `quick`: whether the fast suite has the case.
+
+The npz file has arrays `CASE/given/NAME`, the other argument of the function, and `CASE/found/NAME`, its results.
 """
 
+import json
 import math
 import warnings
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
@@ -36,6 +43,36 @@ from .saddle.confirmation import claim_of, error_of_action, objection
 
 Results = Mapping[str, Any]
 KINDS: dict[str, Callable[[dict, dict[str, np.ndarray]], Results]] = {}
+
+FOLDER = Path(__file__).parent / "data" / "frozen"
+
+
+@dataclass
+class Case:
+    """An instance, its results, and how they are compared."""
+
+    name: str
+    kind: str
+    spec: dict
+    tolerances: Mapping[str, float | str]
+    quick: bool
+    given: dict[str, np.ndarray]
+    found: dict[str, Any]
+
+
+def read(group: str) -> list[Case]:
+    """Return the cases of a group."""
+    entries, cases = json.loads((FOLDER / f"{group}.json").read_text()), []
+    with np.load(FOLDER / f"{group}.npz") as archive:
+        stored = dict(archive)
+    for case, entry in entries.items():
+        parts = {"given": {}, "found": entry.pop("texts")}
+        for part, named in parts.items():
+            start = f"{case}/{part}/"
+            named |= {key.removeprefix(start): array for key, array in stored.items() if key.startswith(start)}
+        cases.append(Case(case, **entry, **parts))
+    return cases
+
 
 # What names mean in the `srepr` of an expression, and in formulas.
 NAMES = {

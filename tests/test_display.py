@@ -59,11 +59,3 @@ def test_names_of_symbols_are_verbatim():
         solution = saddle.minimise(action, {h: 0.5}, initial={x: 0.1})
     assert "x**2 $ `y` **" in repr(solution) and "h_*a*" in repr(solution)
     assert verbatim("h_*a*") in solution._repr_markdown_()
-
-
-@pytest.mark.parametrize("name", ["_x", "^x", "x_", "_", "x'", "mu_{n-2}", "{a", "a}b", "50%", "a b", "\\", r"\phi"])
-def test_a_symbol_of_any_name_is_written_in_every_format(name):
-    x = sympy.Symbol(name, real=True)
-    action = saddle.Action(x**2 / 2 + x, {x: saddle.Real()})
-    assert saddle.render_latex(action).count(r"\label") == 2
-    assert saddle.render_markdown(action).count("$$") == 4

@@ -1,9 +1,17 @@
-"""The derivations in `derivations/` are what their scripts write, and every step in them holds."""
+"""The derivations in `derivations/` are what their scripts write and hold, and a LaTeX installation sets them."""
 
 import re
+import shutil
+import subprocess
 from pathlib import Path
 
 import pytest
+
+from derivations import self_attention_dynamics
+from theorykit import bpkr
+from theorykit.bpkr.action import document
+from theorykit.symbolic import Equation, Heading, Text, as_latex, as_markdown
+from theorykit.symbolic.documents.document import Items
 
 from .marks import slow
 from .scripts import run_script
@@ -33,3 +41,29 @@ def assert_balanced(source: str) -> None:
             expected = {"}": "{", r"\right": r"\left"}.get(token, token.replace(r"\end", r"\begin"))
             assert opened.pop() == expected
     assert not opened
+
+
+BLOCKS = (Heading("A 100 % test", 1), Text("Of $a_b$ and `c_d`, **bold**."), Equation("a", "b"), Items(("one", "two")))
+
+
+def test_markdown_and_latex_are_written():
+    markdown, latex = as_markdown(BLOCKS), as_latex(BLOCKS)
+    assert "# A 100 % test" in markdown and "$$a = b$$" in markdown and "- two" in markdown
+    assert r"A 100 \% test" in latex and r"\textbf{bold}" in latex and r"\texttt{c\_d}" in latex and "$a_b$" in latex
+
+
+@pytest.mark.skipif(shutil.which("pdflatex") is None, reason="needs a LaTeX installation")
+@pytest.mark.parametrize("theory", ["attention paths", "dynamics"])
+def test_latex_sets_the_derivations(theory, tmp_path):
+    if theory == "dynamics":
+        article = as_latex(self_attention_dynamics.contents())
+    else:
+        action = bpkr.derive(bpkr.Architecture((bpkr.Skip(2), bpkr.Dense(), 2), widths=1, temperature=1.0, outputs=2))
+        (tmp_path / "action.tex").write_text(
+            as_latex(document.blocks(action, *document.USUAL, "derivation"), fragment=True)
+        )
+        article = r"\documentclass{article}\usepackage{amsmath}\begin{document}\input{action}\end{document}"
+    (tmp_path / "test.tex").write_text(article)
+    command = ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "test.tex"]
+    finished = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert finished.returncode == 0, finished.stdout[-2000:]

@@ -1,10 +1,10 @@
-"""The package reproduces the frozen numbers: see `tests/freeze.py` and the adapter `tests/frozen.py`."""
+"""The package reproduces the frozen numbers: see the adapter `tests/frozen.py`."""
 
 import numpy as np
 import pytest
 
 from . import frozen
-from .freeze import FOLDER, Case, read
+from .frozen import FOLDER, Case, read
 
 # Standard errors by which two sampled means may differ.
 MOST_ERRORS = 4.5

@@ -1,11 +1,14 @@
 """A package imports only packages below it, and no modules import each other in a circle."""
 
 import ast
+import sys
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
 import pytest
+
+from theorykit._compat import MissingLibrary, needed
 
 ROOT = Path(__file__).parent.parent
 # Parts of the package, lowest first; "" is its own `__init__`.
@@ -96,3 +99,9 @@ def test_no_modules_import_each_other_in_a_circle():
         for name in ready:
             del left[name]
     assert not left, {name: sorted(needed & set(left)) for name, needed in left.items()}
+
+
+def test_a_missing_library_is_named_with_its_extra(monkeypatch):
+    monkeypatch.setitem(sys.modules, "numpyro", None)
+    with pytest.raises(MissingLibrary, match=r"sampling needs numpyro: .*\[sampling\]"):
+        needed("numpyro", "sampling")

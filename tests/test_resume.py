@@ -22,6 +22,7 @@ from tests.marks import slow
 from tests.processes import CONTEXT, PATIENCE, exit_code, start
 from theorykit import bpkr, dmft, dynamics
 from theorykit.bpkr import sampling, sweeps
+from theorykit.runs import write
 
 Result = xr.Dataset | xr.DataTree
 ARCHITECTURE = bpkr.Architecture((2,), 3, temperature=0.3)
@@ -248,3 +249,12 @@ def test_two_jobs_give_the_numbers_of_one(name, whole, tmp_path, monkeypatch):
     for key, values in expected.items():
         if values.dtype == float:
             np.testing.assert_allclose(found[key], values, rtol=1e-12, atol=1e-12, err_msg=key)
+
+
+def test_a_file_is_replaced_only_on_demand_and_never_in_part(tmp_path):
+    path = tmp_path / "a" / "mine.txt"
+    write("mine", path)
+    with pytest.raises(FileExistsError, match=r"mine\.txt exists"):
+        write("other", path)
+    write(b"other", path, overwrite=True)
+    assert path.read_text() == "other" and os.listdir(path.parent) == ["mine.txt"]

@@ -1,14 +1,24 @@
-"""Settings of Sphinx for the site; `build.py` collects its sources."""
+"""Settings of Sphinx for the site; `make docs` copies the repository to build/docs/source and builds that."""
 
+import hashlib
+import os
 import re
 import sys
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parent))
+import jupytext
+from nbformat import NotebookNode, v4
 
-from docutils import nodes
+HERE, ROOT = Path(__file__).parent, Path(__file__).parents[2]
+EXAMPLES = ROOT / "examples"
+# Results of examples are kept until code of the package or of the papers changes.
+CODE = sorted([*(ROOT / "theorykit").rglob("*.py"), *(EXAMPLES / "papers").rglob("*.py")])
+STATE = hashlib.sha256(b"".join(path.read_bytes() for path in CODE)).hexdigest()[:12]
+sys.path.insert(0, str(HERE))
+# Examples import `papers`, as they do when Python runs them as scripts.
+os.environ["PYTHONPATH"] = os.pathsep.join([str(EXAMPLES), os.environ.get("PYTHONPATH", "")])
 
-import theorykit
+import theorykit  # noqa: E402
 
 project = "theorykit"
 author = "The theorykit developers"
@@ -18,15 +28,17 @@ html_title = f"theorykit {version}"
 extensions = [
     "myst_nb",
     "sphinx.ext.autodoc",
+    "sphinx.ext.autosummary",
+    "sphinx.ext.mathjax",
     "sphinx.ext.viewcode",
     "sphinx_copybutton",
     "sphinx_design",
     "api",
-    "formulas",
+    "equations",
 ]
-# The sources are a copy of the repository. Most files are not pages, but pages offer them for download.
-include_patterns = ["*.md", "docs/**", "derivations/*.md", "examples/*.md", "examples/*.ipynb"]
-root_doc = "index"
+include_patterns = ["*.md", "docs/*.md", "docs/site/api/*.md", "derivations/*.md", "examples/*.py"]
+root_doc = "docs/index"
+html_extra_path = ["index.html"]
 nitpicky = True
 # Annotations name classes of JAX, NumPy and other libraries, which have no pages here.
 nitpick_ignore_regex = [("py:.*", ".*")]
@@ -36,20 +48,20 @@ suppress_warnings = ["ref.python"]
 myst_enable_extensions = ["colon_fence", "dollarmath"]
 myst_heading_anchors = 4
 myst_dmath_double_inline = True
-html_math_renderer = "mathml"
 
-nb_execution_mode = "force"
+nb_custom_formats = {".py": "conf.read_example"}
+nb_execution_mode = "cache"
+nb_execution_cache_path = str(ROOT / "build" / "docs" / "executed" / STATE)
 nb_execution_timeout = -1
 nb_execution_raise_on_error = True
 nb_merge_streams = True
-# The outputs of these examples are kept.
-nb_execution_excludepatterns = [
-    f"examples/{path.stem}.ipynb" for path in (Path(__file__).parents[2] / "examples" / "kept").glob("*.json")
-]
 
 # Docstrings write code in single backquotes.
 default_role = "code"
 autodoc_member_order = "bysource"
+autodoc_preserve_defaults = True
+autodoc_typehints_format = "short"
+autosummary_generate = False
 maximum_signature_line_length = 90
 python_use_unqualified_type_names = True
 toc_object_entries_show_parents = "hide"
@@ -59,85 +71,33 @@ pygments_dark_style = "github-dark"
 html_static_path = ["static"]
 html_css_files = ["site.css"]
 html_copy_source = False
-html_use_index = False
-html_domain_indices = False
 html_show_sphinx = False
 html_show_copyright = False
-# Browsers refuse to fetch the summaries for pages opened as files.
-html_show_search_summary = False
 copybutton_prompt_text = r">>> |\.\.\. |\$ "
 copybutton_prompt_is_regexp = True
 
-# Pages of the repository link to folders; these are the pages of the site about them.
-_FOLDERS = {
-    "derivations": "/derivations/index.md",
-    "examples": "/examples/index.md",
-    "theorykit/bpkr": "/docs/theory.md",
-    "theorykit/dmft": "/docs/self-attention-dynamics.md",
-}
-# What readers search for, in words that a page may not use, by the heading that answers.
-_SEARCHED = {
-    "README": {"Citation": ("cite", "citation", "BibTeX")},
-    "docs/install": {"Installation": ("install", "pip install"), "GPU": ("GPU", "one GPU", "CUDA")},
-    "docs/quickstart": {"Quickstart": ("example", "minimal example", "scikit-learn", "fit and predict")},
-    "examples/index": {"Examples": ("example",)},
-    "docs/your-data": {
-        "Your own data": ("own data", "your data", "PyTorch"),
-        "Padding and masks": ("padding", "padding mask"),
-    },
-    "docs/assumptions": {"Assumptions and limits": ("assumptions", "limits", "where it fails", "does it apply")},
-    "docs/own-layer": {"Write a layer": ("add a layer", "new layer", "custom layer")},
-    "docs/own-action": {"Write your own action": ("new action", "custom action", "phase diagram")},
-    "docs/parallel": {"A cluster": ("cluster", "dask", "SLURM"), "One GPU": ("GPU", "one GPU")},
-    "docs/validation": {
-        "Attention paths: Tiberi et al., arXiv 2405.15926": ("reproduce",),
-        "Figures 2 and 5: hidden Markov chains": ("Fig. 2", "Fig. 5", "figure 2", "figure 5"),
-        "Figures 3, 6 and 7: one-shot images": ("Fig. 3", "Fig. 6", "Fig. 7", "figure 3", "one-shot images"),
-    },
-    "docs/conventions": {"Conventions": ("notation", "shapes", "axes")},
-    "docs/site/api/solve": {"From path features": ("solve",)},
-}
-_LINK = re.compile(r"(?<!!)\[((?:[^\[\]]|\[[^\]]*\])*)\]\(([^)\s#:]+)\)")
+
+def read_example(text: str) -> NotebookNode:
+    """Read an example as a notebook, and offer its script for download."""
+    notebook = jupytext.reads(text, fmt="py:percent")
+    title = notebook.cells[0].source.splitlines()[0]
+    name = next(path.name for path in EXAMPLES.glob("*.py") if title in path.read_text())
+    for cell in notebook.cells:
+        cell.metadata.clear()
+    # Notebooks do not define `__file__`, which examples use to find data and to name figures.
+    hidden = v4.new_code_cell(f'__file__ = "{name}"', metadata={"tags": ["remove-cell"]})
+    download = v4.new_markdown_cell(f"---\n\nDownload {{download}}`{name}`.")
+    notebook.cells = [notebook.cells[0], hidden, *notebook.cells[1:], download]
+    notebook.metadata = {"kernelspec": {"name": "python3", "display_name": "Python 3"}}
+    notebook.metadata["language_info"] = {"name": "python", "pygments_lexer": "python"}
+    return notebook
 
 
-def _link_to_pages(app, docname: str, content: list[str]) -> None:
-    """Point links to examples and folders at their pages, and add the words that readers search for.
-
-    Links to folders without a page become text.
-    """
-    source = Path(app.srcdir)
-
-    def link(found: re.Match) -> str:
-        words, address = found.groups()
-        path = (source / docname).parent.joinpath(address).resolve()
-        if path.is_dir():
-            page = _FOLDERS.get(str(path.relative_to(source)))
-            return f"[{words}]({page})" if page else words
-        is_example = path.suffix == ".py" and path.parent == source / "examples"
-        return f"[{words}]({address.removesuffix('.py')}.ipynb)" if is_example else found[0]
-
-    content[0] = _LINK.sub(link, content[0])
-    for heading, words in _SEARCHED.get(docname, {}).items():
-        # The search shows the targets of main entries, with an exclamation mark, first.
-        entries = f"```{{index}} {', '.join(f'!{word}' for word in words)}\n```\n\n"
-        content[0], found = re.subn(rf"^#+ {re.escape(heading)}$", rf"{entries}\g<0>", content[0], count=1, flags=re.M)
-        if not found:
-            raise ValueError(f"{docname} has no heading {heading!r}, which conf.py names")
-
-
-def _set_code(app, doctree: nodes.document) -> None:
-    """Render the LaTeX that an example prints below its source, and drop empty lines at the end of code."""
-    for node in list(doctree.findall(nodes.literal_block)):
-        # Doctests need an empty line after the last output. Sphinx highlights code only if both texts are equal.
-        if node.rawsource == node.astext():
-            node.rawsource = node.astext().rstrip("\n")
-            node[:] = [nodes.Text(node.rawsource)]
-        if node.astext().startswith(r"\begin{align*}"):
-            formula = nodes.math_block(text=node.astext().strip())
-            node.parent.insert(node.parent.index(node) + 1, formula)
+def link_to_files(app, docname: str, content: list[str]) -> None:
+    """Offer Python files that are no examples for download: MyST takes them for pages, as examples are."""
+    content[0] = re.sub(r"\]\((?!(?:\.\./)*examples/\w+\.py)([^)\s:]+\.py)\)", r"](path:\1)", content[0])
 
 
 def setup(app) -> None:
-    """Register the hooks with Sphinx."""
-    app.connect("source-read", _link_to_pages)
-    app.connect("doctree-read", _set_code)
+    """Register the hook with Sphinx."""
+    app.connect("source-read", link_to_files)

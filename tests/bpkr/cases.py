@@ -182,27 +182,6 @@ def random_key_queries(heads: tuple[int, ...], rng: np.random.Generator, feature
     return [rng.normal(size=(head, features, features)) / features for head in heads if head]
 
 
-def random_permutation(architecture: bpkr.Architecture, rng: np.random.Generator) -> tuple[int, np.ndarray]:
-    """A layer (counted from 0) and a permutation of its heads."""
-    layer = int(rng.integers(architecture.depth))
-    return layer, rng.permutation(architecture.heads[layer])
-
-
-def permuted_paths(heads: tuple[int, ...], layer: int, permutation: np.ndarray) -> np.ndarray:
-    """The old index of every (partial) path through layers of `heads` once the heads of `layer` are permuted."""
-    return np.arange(math.prod(heads)).reshape(heads).take(permutation, axis=layer).ravel()
-
-
-def permuted_order_parameters(
-    architecture: bpkr.Architecture, order_parameters: bpkr.OrderParameters, layer: int, permutation: np.ndarray
-) -> bpkr.OrderParameters:
-    matrices = list(order_parameters.matrices)
-    for i in range(layer + 1):
-        order = permuted_paths(architecture.heads[i:], layer - i, permutation)
-        matrices[i] = matrices[i][np.ix_(order, order)]
-    return bpkr.OrderParameters(tuple(matrices), order_parameters.readout)
-
-
 def explicit_kernel(order_parameters: bpkr.OrderParameters, features: np.ndarray, other: np.ndarray) -> np.ndarray:
     """Eq. (10) as it stands: one term for each pair of paths, and of outputs."""
     paths = features.shape[1]

@@ -186,15 +186,6 @@ def test_a_sweep_of_seeds_is_that_of_models_and_its_best_fits_a_model():
         sweeps.best(given, "test_accuracy")
 
 
-def test_three_classes_of_shared_test_examples_have_their_errors():
-    data = {"test": (TEST_INPUTS, TEST_THREE), "width": [math.inf], "seeds": 2, "progress": False}
-    found = bpkr.Model(layers=(2,)).sweep(INPUTS, THREE, **data)
-    hits = found["mean"].argmax("output") == found["test_label"].argmax("output")
-    np.testing.assert_allclose(hits.mean("test_example"), found["test_accuracy"])
-    expected = hits.mean("seed").std("test_example") / TEST**0.5
-    np.testing.assert_allclose(found["test_accuracy_error_of_test_examples"], expected)
-
-
 def test_cross_validation_grid_search_clone_and_pickle():
     model = bpkr.Model(layers=(2,), temperature=0.1)
     scores = cross_val_score(model, INPUTS, TEXT, cv=KFold(2))
@@ -253,17 +244,6 @@ def test_labels_say_what_kind_of_estimator_it_is_or_the_user():
     assert is_classifier(bpkr.Model(classes=True)) and is_regressor(bpkr.Model(classes=False))
     numbered = bpkr.Model(layers=(2,), classes=True).fit(INPUTS, (NUMBERS > 0).astype(int))
     assert is_classifier(numbered) and set(numbered.predict(TEST_INPUTS)) <= {0, 1}
-
-
-def test_it_shows_its_parameters_and_then_what_it_found():
-    model = bpkr.Model(**SETTINGS)
-    assert repr(model) == "Model(layers=(2,), widths=20), not fitted"
-    text = repr(model.fit(INPUTS, TEXT))
-    assert (
-        f"{model.log_evidence_:.6g}" in text
-        and "24 training examples, classes down, up" in text
-        and "converged" in text
-    )
 
 
 @pytest.mark.parametrize("labels", [NUMBERS / NUMBERS.std() + 10, np.stack([NUMBERS, NUMBERS - 1e3], axis=1)])

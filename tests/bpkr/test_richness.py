@@ -6,7 +6,6 @@ import math
 from dataclasses import replace
 from pathlib import Path
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -18,12 +17,7 @@ from hypothesis import strategies as st
 import theorykit
 from theorykit import bpkr, plots
 from theorykit.bpkr import sampling, sweeps
-from theorykit.bpkr.action.document import USUAL, blocks
-from theorykit.bpkr.features.implicit import ImplicitFeatures
 from theorykit.bpkr.order_parameters import gp_coordinates
-from theorykit.bpkr.specification.activations import IDENTITY
-from theorykit.derivation import derivation_blocks
-from theorykit.symbolic import as_markdown
 from theorykit.testing import strategies
 
 from .cases import SEEDS, assert_close
@@ -237,30 +231,6 @@ def test_zero_richness_at_infinite_width_is_the_gaussian_process():
     assert_close(bpkr.fluctuations(lazy, saddle).prediction.variance, expected.variance, 1e-12)
 
 
-def test_traced_richness_is_positive_at_finite_widths():
-    def evidence(richness, width):
-        arch = bpkr.Architecture((), width, temperature=0.1, richness=richness)
-        return bpkr.solve(arch, bpkr.Data(np.eye(3)[:, None], np.ones(3))).log_evidence
-
-    assert eqx.filter_jit(evidence)(jnp.array(0.0), math.inf) == 0
-    with pytest.raises(eqx.EquinoxRuntimeError, match="richness must be finite and > 0"):
-        eqx.filter_jit(evidence)(jnp.array(0.0), 30.0)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("width", [9.0, math.inf])
-def test_kernels_of_tokens_have_the_solution_of_arrays(width):
-    rng = np.random.default_rng(2)
-    tokens, readings = rng.normal(size=(10, 3, 4)) / 2, rng.normal(size=(10, 3, 2))
-    implicit = ImplicitFeatures(jnp.asarray(tokens), jnp.asarray(readings), jnp.zeros(0), (IDENTITY,))
-    labels = rng.choice([-1.0, 1.0], size=10)
-    arch = bpkr.Architecture((2,), width, temperature=0.1, richness=0.8)
-    explicit = np.einsum("ntf,ntp->npf", tokens, readings)
-    one, other = (bpkr.solve(arch, bpkr.Data(features, labels)) for features in (implicit, explicit))
-    assert_close(overlaps(one), overlaps(other), 1e-8)
-    assert_close(one.log_evidence, other.log_evidence, 1e-9)
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("labels", ["signs", "numbers"])
 def test_costs_of_heads_at_infinite_width_are_limits(labels):
@@ -330,44 +300,6 @@ def test_a_network_has_the_outputs_of_this_parameterisation():
     assert_close(jnp.sum(one.path_outputs(features), axis=1), one(tokens), 1e-10)
 
 
-def test_what_needs_finite_widths_or_the_standard_parameterisation_says_so():
-    wide = small_problem(math.inf)
-    refused = {
-        "sampling needs finite widths": lambda: sampling.sample(wide, key=jax.random.key(0)),
-        "a network needs finite widths": lambda: bpkr.sample_network(
-            wide.architecture, bpkr.Heads(key_query=[np.zeros((2, 3, 3))]), input_features=3, key=jax.random.key(0)
-        ),
-        "a correction of order 1/N needs finite widths": lambda: bpkr.first_order(wide),
-    }
-    for message, call in refused.items():
-        with pytest.raises(ValueError, match=message):
-            call()
-
-
-def test_displays_name_the_parameterisation_and_what_is_per_width():
-    wide, rich = small_problem(math.inf), small_problem(20)
-    assert (
-        "cold posterior" in repr(bpkr.solve(rich)) and "per width" not in repr(bpkr.solve(rich)).split("cold")[0][:60]
-    )
-    shown = repr(bpkr.solve(wide))
-    assert "log evidence per width" in shown and "multiplied by N_1" in " ".join(shown.split())
-    assert "infinite" in repr(wide.architecture) and "richness 1" in repr(wide.architecture)
-    assert "score of the Gaussian process" in repr(bpkr.head_costs(wide, bpkr.solve(wide), progress=False))
-    assert "gamma_0" in bpkr.render_latex(rich.bound.action).replace(r"\gamma_{0}", "gamma_0")
-
-
-def test_other_richness_needs_no_compilation():
-    problem = small_problem(math.inf, 0.9)
-    bpkr.solve(problem)
-    compiled = []
-    listener = lambda event, *_, **__: compiled.append(event) if "backend_compile" in event else None  # noqa: E731
-    jax.monitoring.register_event_duration_secs_listener(listener)
-    bpkr.solve(small_problem(math.inf, 2.9))
-    assert compiled == []
-    jax.random.normal(jax.random.key(0), (3, 1, 4, 1, 5))
-    assert compiled
-
-
 @functools.cache
 def swept() -> xr.Dataset:
     problem = small_problem(10)
@@ -407,34 +339,6 @@ def test_a_sweep_over_the_richness_shows_itself_and_is_drawn(tmp_path):
         plots.draw_over_richness(swept().sel(richness=1.0))
 
 
-@pytest.mark.parametrize("richness", [None, [0.5, 1.0]])
-def test_a_sweep_of_infinite_width_alone_has_its_evidence_per_width(richness, tmp_path):
-    problem = small_problem(math.inf)
-    grid = {"width": [math.inf], "temperature": [0.1], "richness": richness}
-    found = sweeps.sweep(problem.architecture, problem.data, progress=False, **grid)
-    assert "log evidence per width" in str(theorykit.summary(found)) and "nan" not in str(theorykit.summary(found))
-    assert plots.style.save(plots.sweep.figure(found), tmp_path / "sweep.png").stat().st_size > 10_000
-    if richness:
-        with pytest.raises(ValueError, match="use draw_over_richness"):
-            plots.draw_scores_over_width(found)
-
-
-@pytest.mark.slow
-def test_models_take_a_richness():
-    rng = np.random.default_rng(6)
-    inputs = rng.normal(size=(30, 3, 4))
-    labels = np.where(inputs[:, -1, 0] > 0, "up", "down")
-    for width in (20, math.inf):
-        model = bpkr.Model(layers=(2,), widths=width, richness=0.8).fit(inputs, labels)
-        saddle = bpkr.solve(model.problem_)
-        assert_close(model.log_evidence_, saddle.log_evidence, 1e-12)
-        assert model.architecture_.is_infinite == (width == math.inf)
-        assert set(model.predict(inputs)) <= {"up", "down"}
-    with pytest.raises(ValueError, match="predict_proba"):
-        model.predict_proba(inputs)
-    assert bpkr.Model(layers=(2,), widths=math.inf).fit(inputs, labels).saddle_ is None
-
-
 def test_models_choose_the_richness():
     rng = np.random.default_rng(6)
     inputs = rng.normal(size=(20, 3, 4))
@@ -452,15 +356,6 @@ def test_models_choose_the_richness():
     assert set(sweeps.best(wide, "test_accuracy")) == {"widths", "temperature", "richness"}
     with pytest.raises(ValueError, match="the sweep has no log_evidence"):
         sweeps.best(wide)
-
-
-def test_documents_name_the_parameterisation():
-    for width in (1, math.inf):
-        action = bpkr.derive(bpkr.Architecture((2,), width, temperature=1.0, richness=1.0))
-        written = as_markdown(blocks(action, *USUAL))
-        assert "mean-field" in written
-        assert ("of infinite width" in written) == (width == math.inf)
-        assert r"$\exp(-N_{1} \gamma_{0}^{2} |f - y|^2" in as_markdown(derivation_blocks(action.derivation))
 
 
 @pytest.mark.slow

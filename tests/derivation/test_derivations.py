@@ -54,16 +54,6 @@ def test_all_kinds_of_claims_occur():
     assert {type(step.claim) for step in steps} == KINDS
 
 
-@every_architecture
-def test_a_derivation_can_be_read(name):
-    derivation = action(name).derivation
-    blocks = list(derivation_blocks(derivation))
-    assert sum(isinstance(block, Folded) for block in blocks) == len(derivation.steps)
-    text = as_markdown(blocks)
-    assert all(text.count(f"**{number}. ") == 1 for number in range(1, len(derivation.steps) + 1))
-    assert "None" not in text and "MatMul" not in text and "KroneckerProduct" not in text
-
-
 def test_checked_steps_are_written_as_the_steps_are():
     derivation = action("one layer").derivation
     found = list(derivation_blocks(derivation, verification=derivation.verify()))

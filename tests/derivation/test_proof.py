@@ -1,9 +1,7 @@
 """Identities are proved: true ones hold exactly; false ones do not, however small the difference, but by chance."""
 
 import re
-from contextlib import suppress
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,7 +10,6 @@ from sympy import Integer, Lambda, MatrixSymbol, Rational, Trace, sin, tanh
 from theorykit.derivation import Derivation, Step, claims, derivation_blocks, field, verification_blocks
 from theorykit.derivation.field import PRIME, NotRational
 from theorykit.derivation.step import chance_of_mistake, random_points, written
-from theorykit.dmft.derivation import derive as derive_map
 from theorykit.symbolic import Softmax, as_markdown, entrywise, inverse, positive_definite
 from theorykit.symbolic.atoms import LogDet
 from theorykit.symbolic.matrix_functions import sum_of_column
@@ -178,30 +175,6 @@ def test_determinants_are_equal_by_chance_as_rarely_as_their_degree_says(small_p
     passed = sum(chance(step, ({n: 1},), seed) is not None for seed in range(seeds)) / seeds
     bound = 2 / small_prime
     assert passed < bound + 4 * np.sqrt(bound / seeds)
-
-
-IN_THE_TABLE = {
-    "two layers of attention, (2, 2)": lambda: action("two layers").derivation,
-    "one dense layer": lambda: action("one dense layer").derivation,
-    "a nonlinear embedding": lambda: action("a nonlinear embedding").derivation,
-    "[dynamics of self-attention](self-attention-dynamics.md)": lambda: derive_map().derivation,
-}
-MORE_IN_THE_TABLE = {
-    "a skip connection in the middle layer, (2, skip 2, 2)": lambda: action("skips between").derivation,
-    "a skip connection, several outputs": lambda: action("a skip at two outputs").derivation,
-    "nonlinear layers, several outputs, separate readout weights": lambda: action("nonlinear layers").derivation,
-}
-
-
-@pytest.mark.parametrize("row", [*IN_THE_TABLE, *slow(MORE_IN_THE_TABLE)])
-def test_the_table_on_the_page_of_checks_is_what_is_proved(row):
-    derivation, proved = (IN_THE_TABLE | MORE_IN_THE_TABLE)[row](), 0
-    points = random_points(derivation.sizes, 0)
-    for step in derivation.steps:
-        with suppress(NotRational):
-            proved += chance_of_mistake(step, points) is not None
-    text = (Path(__file__).parents[2] / "docs" / "validation.md").read_text()
-    assert f"| {row} | {len(derivation.steps)} | {proved} | " in text
 
 
 def test_the_documents_say_what_is_proved_and_what_is_not():

@@ -22,7 +22,6 @@ from theorykit.symbolic import (
     sum_of_entries,
 )
 from theorykit.symbolic.atoms import LogDet
-from theorykit.symbolic.documents.page import mathml
 from theorykit.symbolic.matrix_functions import Entrywise, SumOfEntries, sum_of_column
 
 P, N = symbols("P N", integer=True, positive=True)
@@ -182,4 +181,3 @@ def test_a_matrix_that_depends_on_an_entry_is_refused():
 )
 def test_sums_are_written_with_indices(expression, expected):
     assert latex(expression) == expected
-    assert mathml(expected)

@@ -281,7 +281,7 @@ def state_from_window(
     Args:
         model: The network.
         parameters: Parameters of the map.
-        window: Attentions (*batch, context, patterns), newest first, as `state.window`.
+        window: Attentions `(*batch, context, patterns)`, newest first, as `state.window`.
         position: Position of the next token.
     """
     window = jnp.asarray(checked_array("window", window))

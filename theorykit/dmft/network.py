@@ -98,7 +98,7 @@ def run(
         key: Random key of the spins.
 
     Returns:
-        The trajectory of `dmft.run`, with batch axes (*batch, samples).
+        The trajectory of `dmft.run`, with batch axes `(*batch, samples)`.
     """
     checked_whole_number("steps", steps, least=1)
     checked_whole_number("samples", samples, least=1)

@@ -16,7 +16,6 @@ from theorykit.codegen import interpret
 
 from ..cases import (
     ANY_ACTION,
-    ANY_CASE,
     ANY_OF_THE_GRAMMAR,
     CASES,
     GRAMMAR,
@@ -28,13 +27,10 @@ from ..cases import (
     explicit_entropies,
     explicit_gain,
     explicit_kernel,
-    permuted_order_parameters,
-    permuted_paths,
     problems,
-    random_permutation,
     random_problem,
 )
-from ..problems import EXAMPLES, Problem, action_terms, random_order_parameters, symbol_values
+from ..problems import EXAMPLES, action_terms, random_order_parameters, symbol_values
 from ..reference import optimal_readout
 
 # Each of these architectures is compiled, so draw few of them; their numbers are cheap.
@@ -69,51 +65,6 @@ def test_the_symbolic_entropy_is_stationary_at_the_gp_limit(case):
     values = symbol_values(replace(problem, order_parameters=limit, features=0 * problem.features))
     for equation in bpkr.derive(problem.architecture).saddle_point_equations.values():
         assert np.max(np.abs(interpret(equation, values))) < 1e-12 * max(case.widths)
-
-
-@FEW
-@given(case=ANY_CASE, seed=SEEDS)
-def test_rescaling_a_prior_variance_shifts_the_action_by_a_constant(case, seed):
-    """sigma_l^2 -> c_l sigma_l^2 rescales U_1, ..., U_l by c_l; of the logarithms only N_l n_l log c_l is left."""
-    problem = random_problem(case, seed)
-    architecture, depth = problem.architecture, len(case.heads)
-    factors = np.random.default_rng(seed).uniform(0.2, 5, size=depth + 1)  # c_1, ..., c_L, c_a
-    variances = (case.variances[0], *(factors * case.variances[1:]).tolist())
-    of_matrices = [np.prod(factors[layer:]) for layer in range(depth)]
-    rescaled = Problem(
-        bpkr.Architecture(case.heads, case.widths, variances, temperature=architecture.temperature),
-        bpkr.OrderParameters(
-            tuple(c * matrix for c, matrix in zip(of_matrices, problem.order_parameters.matrices, strict=True)),
-            factors[-1] * problem.order_parameters.readout,
-        ),
-        problem.features / math.sqrt(of_matrices[0]),
-        problem.labels,
-        problem.test_features / math.sqrt(of_matrices[0]),
-    )
-    shift = -sum(case.widths * np.array([*architecture.overlap_sizes[:-1], 1]) * np.log(factors))
-    assert_close(rescaled.evaluate().energy, problem.evaluate().energy)
-    assert_close(rescaled.evaluate().entropy - problem.evaluate().entropy, shift)
-    assert_close(rescaled.predict().mean, problem.predict().mean)
-    assert_close(rescaled.predict().variance, problem.predict().variance)
-
-
-@FEW
-@given(case=ANY_CASE, seed=SEEDS)
-def test_permuting_the_heads_of_a_layer_leaves_the_action(case, seed):
-    problem = random_problem(case, seed)
-    layer, permutation = random_permutation(problem.architecture, np.random.default_rng(seed))
-    order = permuted_paths(case.heads, layer, permutation)
-    permuted = Problem(
-        problem.architecture,
-        permuted_order_parameters(problem.architecture, problem.order_parameters, layer, permutation),
-        problem.features[:, order],
-        problem.labels,
-        problem.test_features[:, order],
-    )
-    for ours, theirs in zip(*map(jax.tree.leaves, (permuted.evaluate(), problem.evaluate())), strict=True):
-        assert_close(ours, theirs)
-    assert_close(permuted.predict().mean, problem.predict().mean)
-    assert_close(permuted.predict().variance, problem.predict().variance)
 
 
 @FEW

@@ -16,13 +16,12 @@ from ..cases import (
     SEEDS,
     SHALLOW_OR_DEEP,
     TWO_LAYERS,
-    TWO_OUTPUTS,
     assert_close,
     explicit_kernel,
     problems,
     random_problem,
 )
-from ..problems import EXAMPLES, TEST_EXAMPLES, symbol_values
+from ..problems import TEST_EXAMPLES, symbol_values
 
 
 def explicit_prediction(problem):
@@ -60,26 +59,6 @@ def test_generated_predictor_agrees_with_the_interpreter(problem):
     assert_close(prediction.mean, interpret(predictor.mean, values)[:, 0])
     interpreted = np.diag(interpret(predictor.covariance, values))
     np.testing.assert_allclose(prediction.variance, interpreted, rtol=0, atol=1e-11 * np.max(prior_variance(problem)))
-
-
-@given(seed=SEEDS)
-def test_outputs_that_do_not_overlap_are_predicted_from_their_own_labels(seed):
-    """At U_l (x) I_C between outputs; the weights they share at infinite width tell nothing of each other."""
-    one, outputs = random_problem(replace(TWO_OUTPUTS, outputs=1), seed), TWO_OUTPUTS.outputs
-    matrices = tuple(np.kron(matrix, np.eye(outputs)) for matrix in one.order_parameters.matrices)
-    together = replace(
-        one,
-        architecture=TWO_OUTPUTS.architecture(one.architecture.temperature),
-        order_parameters=bpkr.OrderParameters(matrices, one.order_parameters.readout * np.eye(outputs)),
-        labels=np.random.default_rng(seed).normal(size=(EXAMPLES, outputs)),
-    )
-    prediction, energies = together.predict(), 0.0
-    for output in range(outputs):
-        alone = replace(one, labels=together.labels[:, output])
-        assert_close(prediction.mean[:, output], alone.predict().mean)
-        assert_close(prediction.variance[:, output], alone.predict().variance)
-        energies += alone.evaluate().energy
-    assert_close(together.evaluate().energy, energies)
 
 
 @given(case=SHALLOW_OR_DEEP, seed=SEEDS)

@@ -23,18 +23,6 @@ def test_an_architecture_with_data_is_the_same_as_their_problem():
 
 
 @pytest.mark.slow
-def test_batches_give_the_same_numbers_as_the_arrays():
-    saddle = bpkr.solve(PROBLEM)
-    batches = bpkr.Problem(ARCHITECTURE, bpkr.Data.of_batches([(FEATURES, LABELS)]))
-    assert_close(bpkr.solve(batches).action, saddle.action, 1e-9)
-    ours, theirs = (bpkr.evaluate(each, saddle) for each in (batches, PROBLEM))
-    assert_close(jax.tree.leaves(ours), jax.tree.leaves(theirs), 1e-9)
-    ours, theirs = (bpkr.predict(each, saddle, FEATURES[:3]) for each in (batches, PROBLEM))
-    assert_close(ours.mean, theirs.mean, 1e-8)
-    assert_close(ours.variance, theirs.variance, 1e-8)
-
-
-@pytest.mark.slow
 def test_test_examples_are_those_of_the_data_unless_others_are_given():
     saddle = bpkr.solve(PROBLEM)
     assert_close(bpkr.predict(PROBLEM, saddle).mean, bpkr.predict(PROBLEM, saddle, FEATURES[:3]).mean, 1e-12)

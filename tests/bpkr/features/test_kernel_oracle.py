@@ -6,7 +6,6 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from tests.marks import slow
 from theorykit import bpkr
@@ -20,7 +19,6 @@ from ..cases import (
     ANY_OF_THE_GRAMMAR,
     GRAMMAR,
     ONE_LAYER,
-    SEEDS,
     TWO_OUTPUTS,
     assert_close,
     problems,
@@ -104,16 +102,6 @@ def test_the_curvature_is_the_second_derivative(case):
     problem = random_problem(case, 1)
     for form in energies(problem):
         assert_close(*curvatures(form, problem.order_parameters.first), 1e-8)
-
-
-@pytest.mark.slow
-@settings(max_examples=5)
-@given(case=st.sampled_from((ONE_LAYER, TWO_OUTPUTS, ALL_SKIPS)), seed=SEEDS)
-def test_tables_and_features_have_the_same_curvature(case, seed):
-    problem = random_problem(case, seed)
-    _, tabulated, explicit = energies(problem)
-    point = evaluated(tabulated, problem.order_parameters.first)[0]
-    assert_close(tabulated.curvature(point), explicit.curvature(point), 1e-8)
 
 
 def test_large_problems_are_not_stored_by_pairs_of_paths():

@@ -18,7 +18,6 @@ from ..cases import (
     SEEDS,
     TWO_LAYERS,
     assert_close,
-    changed,
     explicit_branches,
     random_key_queries,
     refused,
@@ -157,13 +156,6 @@ def test_the_masked_network_is_the_sum_over_its_paths(seed, readout):
     assert_close(network(inputs, real_tokens=LENGTHS), expected, 1e-12)
 
 
-def test_attention_to_padding_is_refused():
-    rng = np.random.default_rng(0)
-    inputs, parameters = random_inputs(rng), random_projections(rng)
-    with refused("attention[0]: real tokens attend to padding"):
-        bpkr.path_features(inputs, bpkr.attention(inputs, **parameters), ARCHITECTURE, real_tokens=LENGTHS)
-
-
 def test_attention_that_is_shared_is_that_of_every_example():
     rng = np.random.default_rng(0)
     inputs = random_inputs(rng)
@@ -254,28 +246,6 @@ def test_masks_of_keys_alone_need_the_layout_of_their_library():
         for wrong, layout in ((mask, None), (mask, "keys-first"), (mask.swapaxes(2, 3), "torch")):
             with refused("mask leaves a query without any key"):
                 attended(wrong, layout=layout)
-
-
-def test_masks_that_do_not_fit_are_refused():
-    for shape in ((EXAMPLES,), (EXAMPLES, TOKENS), (TOKENS + 1, TOKENS), (2, TOKENS, TOKENS), (EXAMPLES, 3, 1, 1)):
-        with refused("mask must have shape"):
-            attended(np.ones(shape, dtype=bool))
-    with pytest.raises(TypeError, match="mask must be booleans, or floats"):
-        attended(np.ones((TOKENS, TOKENS), dtype=int))
-    for number in (np.nan, np.inf):
-        with refused("adds NaN or infinity to scores"):
-            attended(np.full((TOKENS, TOKENS), number))
-    with refused("mask leaves a query without any key"):
-        attended(changed(np.ones((EXAMPLES, 1, TOKENS, TOKENS), dtype=bool), np.s_[1, :, :, 2], False))
-    for shape in ((TOKENS,), (EXAMPLES, TOKENS + 1), (TOKENS, EXAMPLES)):
-        with refused(f"got {shape}"):
-            attended(None, real_tokens=np.ones(shape, dtype=bool))
-    for number in (0, TOKENS + 1, 2.5):
-        with refused(f"real_tokens must be whole numbers from 1 to 4, got {number:.1f}"):
-            attended(None, real_tokens=changed(LENGTHS.astype(float), 2, number))
-    for row in ([0, 0, 0, 0], [1, 2, 0, 0]):
-        with refused("real_tokens must be booleans, one of them True for each example"):
-            attended(None, real_tokens=changed(REAL.astype(int), 3, row))
 
 
 def test_padding_on_the_left_attends_to_itself():

@@ -148,12 +148,3 @@ def test_removable_heads_keep_their_order_and_leave_one_head_in_every_layer(data
     assert sorted(head.layer for head in left) == [layer for layer, count in enumerate(counts, 1) if count]
     for head in left:  # it was the last of its layer when its turn came
         assert all(order.index(other) <= order.index(head) for other in order if other.layer == head.layer)
-
-
-@pytest.mark.parametrize("heads", [[Head(3, 1)], [Head(1, 3)], [Head(1, 0)], [Head(2, 1), Head(2, 1)]])
-def test_heads_that_are_unknown_or_repeated_are_refused(heads):
-    for call in (lambda: bpkr.removable_heads(heads, (2, 2)), lambda: bpkr.without_heads(sampled(TWO_BY_TWO), heads)):
-        with refused(f"has {heads[-1]!r}, which is repeated or not one of the (2, 2) heads"):
-            call()
-    with refused("removed has 2 of 2 heads of layer 2"):
-        bpkr.without_heads(sampled(TWO_BY_TWO), [Head(2, 1), Head(2, 2)])

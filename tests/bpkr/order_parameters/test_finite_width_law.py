@@ -11,7 +11,7 @@ from theorykit.bpkr.evaluation.formulas import bind
 from theorykit.bpkr.order_parameters import from_positive, log_volume, to_order_parameters, to_overlaps
 from theorykit.bpkr.saddle.gaussian_fluctuations import prior_corrections
 
-from ..cases import CORRELATED, Case, CorrelatedHeads, Pooling, random_key_queries, refused
+from ..cases import CORRELATED, Case, CorrelatedHeads, Pooling, random_key_queries
 
 INPUT_FEATURES = 3
 REGULAR = {
@@ -155,10 +155,3 @@ def test_the_density_is_normalised():
     grid = jnp.linspace(-16.0, 10.0, 1301)
     densities = jax.vmap(lambda a: jax.vmap(lambda b: jnp.exp(law.log_prior(jnp.array([a, b]))))(grid))(grid)
     assert abs(float(jnp.sum(densities)) * float(grid[1] - grid[0]) ** 2 - 1) < 1e-9
-
-
-def test_widths_without_a_law_are_refused():
-    with refused("2.5"):
-        bpkr.finite_width_law(bpkr.Architecture((2, 2), (2.5, 3.0, 3.0), temperature=0.1))
-    with refused("must not be traced"):
-        jax.jit(lambda width: bpkr.finite_width_law(bpkr.Architecture((2,), width, temperature=0.1)).dimension)(3.0)

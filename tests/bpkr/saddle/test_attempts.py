@@ -1,7 +1,5 @@
 """Solves that fail are gone on with by other ways, within the steps that were allowed in all."""
 
-import equinox as eqx
-import numpy as np
 import optimistix as optx
 import pytest
 
@@ -14,13 +12,6 @@ VALLEY = problem(1718)
 
 def solved(**options):
     return bpkr.solve(VALLEY.architecture, bpkr.Data(VALLEY.features, VALLEY.labels), **options)
-
-
-def temperatures(temperature, square):
-    """The temperatures of continuation for labels whose squares add up to `square`."""
-    architecture = eqx.tree_at(lambda architecture: architecture.temperature, VALLEY.architecture, temperature)
-    features = np.asarray(VALLEY.features)[:10]
-    return bpkr.Problem(architecture, bpkr.Data(features, np.full(10, np.sqrt(square / 10)))).temperatures()
 
 
 @pytest.mark.slow
@@ -40,14 +31,3 @@ def test_all_attempts_together_take_no_more_steps_than_allowed(max_steps):
         saddle = solved(max_steps=max_steps)
     assert saddle.stats["steps"] == max_steps
     assert saddle.result == optx.RESULTS.nonlinear_max_steps_reached
-
-
-@pytest.mark.parametrize("temperature", [0.0, 1e9])
-def test_there_is_no_continuation_from_below_or_to_none(temperature):
-    assert temperatures(temperature, 1e4) == []
-
-
-def test_temperatures_fall_by_equal_factors_to_above_that_of_the_architecture():
-    found = np.array([*temperatures(1e-4, 3e6), 1e-4])
-    assert found[0] == pytest.approx(1e5)
-    np.testing.assert_allclose(found[1:] / found[:-1], 0.1)

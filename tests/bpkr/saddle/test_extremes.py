@@ -104,13 +104,6 @@ def test_equal_examples_need_a_temperature_whatever_rounding_does(temperature):
             bpkr.Problem(architecture, bpkr.Data(features, LABELS[:5]))
 
 
-@pytest.mark.slow
-def test_large_labels_are_blamed_where_they_spoil_the_accuracy():
-    with pytest.warns(bpkr.ConvergenceWarning, match="the rounding error of the action"):
-        saddle = solved(labels=1e50)
-    assert not saddle.converged
-
-
 def energy_of(architecture, features, labels):
     """The energy of the examples in principal axes."""
     return bpkr.Problem(architecture, bpkr.Data(features, labels)).energy
@@ -147,14 +140,6 @@ def test_a_problem_that_newtons_method_gave_up_is_solved():
     assert saddle.converged, saddle.diagnosis
     assert_close(saddle.action, 3839.94136, 1e-8)
     assert saddle.stats["evaluations"] < 60
-
-
-@pytest.mark.slow
-def test_narrow_networks_at_a_tiny_temperature_are_solved():
-    rng = np.random.default_rng(5)
-    features, labels = rng.standard_normal((12, 4, 3)), np.sign(rng.standard_normal(12))
-    saddle = bpkr.solve(bpkr.Architecture((2, 2), 10.0, temperature=1.5e-6), bpkr.Data(features, labels))
-    assert saddle.converged, saddle.diagnosis
 
 
 def test_examples_that_depend_on_each_other_are_solved_in_principal_axes():

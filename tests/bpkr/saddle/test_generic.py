@@ -6,9 +6,7 @@ import pytest
 from theorykit import bpkr, saddle
 
 from .. import reference
-from ..cases import ALL_SKIPS, CASES, GRAMMAR, ONE_HEAD, TWO_LAYERS, TWO_OUTPUTS, assert_close, random_problem
-
-QUICK = (ALL_SKIPS,)
+from ..cases import CASES, GRAMMAR, ONE_HEAD, TWO_LAYERS, TWO_OUTPUTS, assert_close, random_problem
 
 
 def start_of(architecture, action):
@@ -33,14 +31,7 @@ def assert_same_minimum(architecture, features, labels):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("case", QUICK)
-def test_both_ways_lead_to_the_same_minimum(case):
-    problem = random_problem(case, 0)
-    assert_same_minimum(problem.architecture, problem.features, problem.labels)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("case", [case for case in (*CASES, *GRAMMAR, TWO_OUTPUTS, ONE_HEAD) if case not in QUICK])
+@pytest.mark.parametrize("case", (*CASES, *GRAMMAR, TWO_OUTPUTS, ONE_HEAD))
 @pytest.mark.parametrize("seed", range(3))
 def test_both_ways_lead_to_the_same_minimum_in_every_case(case, seed):
     problem = random_problem(case, seed)
@@ -48,9 +39,7 @@ def test_both_ways_lead_to_the_same_minimum_in_every_case(case, seed):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "name", [name if name == "case00" else pytest.param(name, marks=pytest.mark.slow) for name in reference.CASES]
-)
+@pytest.mark.parametrize("name", reference.CASES)
 def test_both_ways_lead_to_the_same_minimum_on_the_reference_cases(name):
     assert_same_minimum(reference.architecture_of(name), reference.stored_features(name), reference.arrays(name)["y"])
 

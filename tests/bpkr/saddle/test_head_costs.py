@@ -87,19 +87,6 @@ def test_a_head_without_features_costs_nothing_and_equal_heads_cost_the_same():
 
 
 @pytest.mark.slow
-def test_batches_give_the_same():
-    problem = problem_of((2,))
-    data = problem.data
-    batches = [(data.features, data.labels)]
-    summed = bpkr.Problem(
-        problem.architecture, bpkr.Data.of_batches(batches, data.test_features, data.test_labels, data.classes)
-    )
-    (_, arrays), (_, sums) = costs_of(problem), costs_of(summed)
-    for name in ("log_evidence", "prediction", "prediction_error"):
-        assert_close(getattr(sums, name)[0], getattr(arrays, name)[0], 1e-7)
-
-
-@pytest.mark.slow
 def test_without_its_only_head_a_network_knows_nothing():
     """Of an embedding by error functions, whose features are kernels."""
     architecture = bpkr.Architecture((1,), 7.0, temperature=0.5, embedding="erf")
@@ -117,14 +104,6 @@ def test_without_its_only_head_a_network_knows_nothing():
     prediction = bpkr.predict(problem, saddle)
     right = norm.cdf(labels[EXAMPLES:] * prediction.mean / np.sqrt(prediction.variance))
     assert_close(costs.prediction[0][0], right.mean() - 0.5, 1e-9)
-
-
-def test_the_table_has_a_row_per_head_and_the_cheapest_first():
-    _, costs = costs_of(problem_of((3,), sizes=[1.0, 0.1, 0.5]))
-    order = bpkr.rank_heads(costs.log_evidence)
-    rows = [line for line in repr(costs).splitlines() if line.startswith("layer")]
-    assert [row[: len("layer 1, head 2")] for row in rows] == [str(head) for head in order]
-    assert "cost in expected accuracy" in repr(costs) and "±" in costs.summary()._repr_markdown_()
 
 
 @pytest.mark.slow

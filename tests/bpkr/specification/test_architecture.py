@@ -59,28 +59,6 @@ def test_blocks_through_the_same_heads_are_told_apart():
     assert bpkr.Architecture((12, 11), 10, temperature=0).path_labels()[::131] == ("1.1", "12.11")
 
 
-def test_branches_know_their_heads():
-    architecture = bpkr.Architecture((Skip(3), Dense(), TiedHeads(2)), 10, temperature=0.1)
-    np.testing.assert_array_equal(architecture.branch_heads(1), np.eye(4, 3, k=-1, dtype=bool))
-    assert architecture.branch_heads(2).shape == (1, 0)
-    np.testing.assert_array_equal(architecture.branch_heads(3), [[True, True]])
-
-
-@pytest.mark.parametrize("case", (*cases.CASES, *cases.GRAMMAR))
-def test_forms_depend_on_the_kinds_of_layers_alone(case):
-    architecture = case.architecture()
-    doubled = jax.tree.map(lambda leaf: 2 * leaf, architecture)
-    assert doubled.forms is architecture.forms
-
-
-def test_every_symbol_of_the_layers_has_its_value():
-    architecture = cases.OWN_KINDS.architecture()
-    numbers = architecture.layer_numbers()
-    assert dict(architecture.head_counts()) == {"H_1": 2, "H_3": 3}
-    np.testing.assert_array_equal(architecture.layer_numbers()["kappa_1"], cases.CORRELATED)
-    assert numbers["c_2"] == 0.8 and numbers["N_2"] == 25.0 and numbers["sigma2_3"] == 1.3
-
-
 def test_one_number_stands_for_all_layers_and_variances_are_one_unless_given():
     one = bpkr.Architecture((2, 3), 10.0, 0.5, temperature=0.1)
     assert one.widths == (10.0,) * 3 and one.prior_variances == (0.5,) * 4
@@ -130,20 +108,7 @@ def test_an_architecture_that_does_not_fit_in_memory_is_refused():
             call()
 
 
-@pytest.mark.parametrize(
-    "numbers, message",
-    [
-        ({"widths": (math.inf, 3.0, 3.0), "richness": 1.0}, "widths[0] must be finite"),
-        ({"widths": (math.inf, math.inf), "richness": 1.0}, "widths must have 3 numbers"),
-        ({"widths": 3.0, "width_ratios": 2.0, "richness": 1.0}, "width_ratios must be None"),
-        ({"widths": math.inf, "width_ratios": (1.0, 0.0, 1.0), "richness": 1.0}, "width_ratios[1] must be finite"),
-        ({"widths": 3.0, "richness": 0.0}, "richness must be finite and > 0"),
-        ({"widths": 3.0, "richness": 1.0, "embedding": "erf"}, "richness must be None for nonlinear"),
-    ],
-)
-def test_widths_are_finite_or_infinite_with_ratios_and_a_richness(numbers, message):
-    with refused(message):
-        bpkr.Architecture((2, 2), temperature=0.1, **numbers)
+def test_infinite_widths_have_ratios():
     ratios = bpkr.Architecture((2, 2), math.inf, temperature=0.1, richness=0.0, width_ratios=(2.0, 1.0, 4.0))
     assert ratios.is_infinite and ratios.relative_widths == (1.0, 0.5, 2.0)
     finite = bpkr.Architecture((2, 2), (8.0, 4.0, 16.0), temperature=0.1, richness=1.0)

@@ -10,7 +10,6 @@ from sympy import Identity, KroneckerProduct, MatMul, MatrixSymbol, OneMatrix, S
 
 from theorykit import bpkr
 from theorykit.bpkr.specification.layers import AbstractLayer, Attention, Skip
-from theorykit.symbolic import Diagonal
 from theorykit.symbolic.atoms import below
 
 from ..cases import Case, assert_close, random_key_queries
@@ -99,18 +98,7 @@ def dense(layer):
     return layer.weights(1) * layer.hidden / sqrt(layer.width)
 
 
-def on_hidden_activations(layer):
-    scores = layer.hidden.T * layer.hidden
-    return layer.weights(1) * layer.hidden * scores / sqrt(layer.width)
-
-
 REFUSED = {
-    "attention on hidden activations": (on_hidden_activations, "attention on hidden activations"),
-    "a nonlinear function": (
-        lambda layer: layer.weights(1) * Diagonal(layer.hidden * layer.hidden.T) * OneMatrix(1, layer.tokens),
-        "nonlinear",
-    ),
-    "a bias": (lambda layer: dense(layer) + OneMatrix(layer.next_width, layer.tokens), "biases"),
     "weights twice": (
         lambda layer: layer.weights(1) * layer.weights(1).T * layer.weights(1) * layer.hidden,
         "more than once",

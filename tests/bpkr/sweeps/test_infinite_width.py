@@ -7,11 +7,9 @@ import pytest
 import xarray as xr
 from scipy.stats import multivariate_normal
 
-import theorykit
 from tests.bpkr.sweeps.problems import ARCHITECTURE, random_data, swept
 from theorykit import bpkr
 from theorykit.bpkr import sweeps
-from theorykit.plots import sweep as drawing
 
 DATA = random_data(0)
 TEMPERATURES = (0.1, 1.0)
@@ -55,17 +53,6 @@ def test_the_limit_is_no_start_and_needs_none_and_is_kept(result, tmp_path):
     np.testing.assert_array_equal(first["U_1"].sel(width=math.inf), result["U_1"].sel(width=math.inf))
     alone = swept(DATA, width=(1e5, 1e3), temperature=TEMPERATURES)
     xr.testing.assert_allclose(alone["U_1"], result["U_1"].sel(width=[1e5, 1e3]), rtol=1e-8, atol=1e-10)
-
-
-def test_the_limit_is_a_line_across_the_figure(result):
-    figure = drawing.figure(result.assign(best_temperature=sweeps.best_temperatures(result)))
-    for axes, name in zip(figure.axes, ("test_accuracy", "U_1"), strict=True):
-        drawn = [line.get_ydata() for line in axes.lines if line.get_linestyle() == "--" and len(line.get_ydata())]
-        assert drawn, name
-        limits = result[name].sel(width=math.inf).values
-        assert all(np.isclose(limits, y[0]).any() and np.ptp(y) == 0 for y in drawn)
-        assert np.all(np.isfinite(axes.get_xlim()))
-    assert "inf" in repr(theorykit.summary(result))
 
 
 def test_several_outputs_have_their_limit():

@@ -83,8 +83,3 @@ def test_numbers_of_any_axes_are_labelled_with_order_parameters():
         sweeps.order_parameters_of(ARCHITECTURE, found.expand_dims(width=[1, 2]))
     with pytest.raises(ValueError, match="between the paths"):
         sweeps.order_parameters_of(bpkr.Architecture((3,), 5, temperature=1.0), found)
-
-
-def test_arrays_are_of_numpy_so_that_points_are_selected_by_labels(uneven):
-    _, _, dataset = uneven
-    assert all(isinstance(each.variable._data, np.ndarray) for each in dataset.data_vars.values())

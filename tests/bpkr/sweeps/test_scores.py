@@ -24,17 +24,6 @@ def named(features):
 DATA = bpkr.Data.of_classes(FEATURES, named(FEATURES), TEST_FEATURES, named(TEST_FEATURES))
 
 
-def test_class_labels_become_outputs():
-    assert (DATA.classes.names, DATA.labels.shape, DATA.test_labels.shape) == (tuple(NAMES), (24, 3), (30, 3))
-    assert DATA.classes.decode(DATA.labels).tolist() == named(FEATURES).tolist()
-    two = bpkr.Data.of_classes(FEATURES, np.sign(FEATURES[:, 0, 0]))
-    np.testing.assert_array_equal(two.labels, np.sign(FEATURES[:, 0, 0]))
-    with pytest.raises(ValueError, match=r"test_labels\[0\] is '(cat|cow|dog)', not one of the classes"):
-        bpkr.Data.of_classes(FEATURES, np.where(np.arange(24) < 12, "a", "b"), TEST_FEATURES, named(TEST_FEATURES))
-    with pytest.raises(ValueError, match=r"labels must have shape \(24,\) for outputs=1, got \(24, 3\)"):
-        sweeps.sweep(ONE, DATA, width=(20,), temperature=(0.1,), progress=False)
-
-
 @pytest.mark.slow
 def test_a_sweep_scores_classes_by_their_names():
     result = sweeps.sweep(THREE, DATA, width=(20, np.inf), temperature=(0.1, 1.0), progress=False)

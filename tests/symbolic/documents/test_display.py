@@ -3,10 +3,12 @@
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from theorykit.symbolic import as_html, as_markdown
 from theorykit.symbolic.documents.display import DisplayMixin, View
 from theorykit.symbolic.documents.document import Equation, Folded, Heading, Table, Text, as_latex, code, verbatim
+from theorykit.symbolic.documents.values import brief
 
 
 class Point(DisplayMixin, eqx.Module):
@@ -69,3 +71,9 @@ def test_text_of_a_user_is_verbatim_in_every_format():
     markdown = as_markdown(blocks)
     assert markdown.count(r"<span>$</span>x<span>$</span> \`c\` \*\*b\*\* \<i\> a\|b \\ \_e\_") == 2
     assert verbatim("a\n b") == "a b" and code("x**2") == "`x**2`" and repr(View([Text(code("a`b"))])) == "a`b"
+
+
+def test_numbers_in_a_few_characters():
+    assert brief(0.123456) == "0.1235" and brief([1, 2.5]) == "1, 2.5"
+    assert brief(np.arange(9.0), 2) == "0, 1, ... (9 in all)"
+    assert brief(np.arange(4.0).reshape(2, 2)) == "0 to 3, shape (2, 2)"

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sympy import Identity, Inverse, KroneckerProduct, MatMul, MatPow, MatrixSymbol, Symbol, Trace, log
 
-from tests.expressions import A, B, F, H, L, N, P, W, X, matrices, s, scalars, t, v, y
+from tests.expressions import A, B, F, H, L, N, P, W, X, s, t, v, y
 from theorykit.symbolic import (
     Diagonal,
     Softmax,
@@ -28,21 +28,6 @@ from theorykit.symbolic.documents.rendering import fold
 KRONECKER = KroneckerProduct(A, B)
 PARTIAL = PartialTrace(W, (H, N), 1)
 KERNEL = F * KroneckerProduct(A, Identity(N)) * F.T
-
-
-def assert_balanced(text):
-    assert text.count("{") == text.count("}")
-    assert text.count(r"\left") == text.count(r"\right")
-
-
-@given(scalars())
-def test_every_scalar_is_rendered(expression):
-    assert_balanced(latex(expression))
-
-
-@given(matrices())
-def test_every_matrix_is_rendered(expression):
-    assert_balanced(latex(expression))
 
 
 def parenthesised(matrix):
