@@ -397,8 +397,7 @@ def test_a_sweep_over_the_richness_is_that_of_single_solves():
 
 
 def test_a_sweep_over_the_richness_shows_itself_and_is_drawn(tmp_path):
-    shown = str(theorykit.summary(swept()))
-    assert "Richness 0.5" in shown and "Richness 1" in shown
+    assert set(theorykit.summary(swept()).index.get_level_values("richness")) == {0.5, 1.0}
     axes = plots.draw_over_richness(swept())
     assert axes.get_xlabel() == r"richness $\gamma_0$"
     _, (line, *_) = axes.get_legend_handles_labels(), axes.get_lines()
@@ -413,7 +412,7 @@ def test_a_sweep_of_infinite_width_alone_has_its_evidence_per_width(richness, tm
     problem = small_problem(math.inf)
     grid = {"width": [math.inf], "temperature": [0.1], "richness": richness}
     found = sweeps.sweep(problem.architecture, problem.data, progress=False, **grid)
-    assert "log evidence per width" in str(theorykit.summary(found)) and "nan" not in str(theorykit.summary(found))
+    assert "-" not in theorykit.summary(found)["log_evidence_per_width"].tolist()
     assert plots.sweep.draw(found, tmp_path / "sweep.png").stat().st_size > 10_000
     if richness:
         with pytest.raises(ValueError, match="use draw_over_richness"):

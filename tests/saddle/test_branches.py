@@ -189,6 +189,4 @@ def test_other_nodes_are_the_same_action_and_quadrature_is_stated_at_every_point
 
 
 def test_a_branch_shows_its_events(hysteresis):
-    lines = repr(theorykit.summary(hysteresis)).splitlines()
-    assert lines[0].startswith(f"Curve of {hysteresis.sizes['point']} points for h from -0.4")
-    assert [line.split()[0] for line in lines[2:4]] == ["fold", "fold"]
+    assert theorykit.summary(hysteresis)["event"].tolist()[:2] == ["fold", "fold"]
