@@ -307,32 +307,9 @@ import functools  # noqa: E402
 import inspect  # noqa: E402
 import types  # noqa: E402
 import typing  # noqa: E402
-from collections.abc import Sequence  # noqa: E402
 from typing import Annotated  # noqa: E402
 
-from sympy import Expr, Trace, sympify  # noqa: E402
-
 Function = TypeVar("Function", bound=Callable)
-
-
-def refuse_known(requirements: Iterable[Requirement]) -> list[Requirement]:
-    """Raise `ValueError` for the first known requirement that does not hold, and return the traced ones for `guard`."""
-    traced = []
-    for requirement in requirements:
-        if isinstance(requirement.holds, jax.core.Tracer):
-            traced.append(requirement)
-        elif not np.all(requirement.holds):
-            raise ValueError(requirement.known() if requirement.known else requirement.message)
-    return traced
-
-
-def guard(value: Kind, traced: Sequence[Requirement]) -> Kind:
-    """Return `value` so that its use raises an error at run time if a traced requirement does not hold."""
-    # The check is attached to an array, and a network without heads, for example, has none.
-    if not traced or not jax.tree.leaves(value):
-        return value
-    broken = jnp.stack([~jnp.all(requirement.holds) for requirement in traced])
-    return eqx.branched_error_if(value, jnp.any(broken), jnp.argmax(broken), [each.message for each in traced])
 
 
 def checked_text(name: str, value: Any) -> str:
@@ -375,36 +352,10 @@ def checked_key(name: str, value: Any) -> Any:
     raise TypeError(f"{name} must be a random key such as jax.random.key(0), got {shown(value)}")
 
 
-def checked_expression(name: str, value: Any) -> Expr:
-    """Require a scalar or matrix expression. A finite Python number becomes a SymPy number."""
-    if isinstance(value, Expr):
-        return value
-    # Only floats can be infinite, and math.isfinite raises an error for very large integers.
-    is_float = isinstance(value, float) and math.isfinite(value)
-    if is_float or (isinstance(value, int) and not isinstance(value, bool)):
-        return sympify(value)
-    raise TypeError(f"{name} must be a SymPy expression, got {shown(value)}")
-
-
-def checked_scalar(name: str, value: Any) -> Expr:
-    """Require a scalar expression. A product of matrices with one entry, such as x^T K x, becomes its trace."""
-    expression = checked_expression(name, value)
-    if expression.is_Matrix and expression.shape == (1, 1):
-        return Trace(expression)
-    if expression.is_Matrix:
-        raise ValueError(f"{name} must be a scalar expression, got one of shape {expression.shape}")
-    return expression
-
-
 Count = Annotated[int, partial(checked_whole_number, least=1)]
 Index = Annotated[int, partial(checked_whole_number, least=0)]
-Seed = Annotated[int, partial(checked_whole_number, least=0, most=2**32 - 1)]
-Number = Annotated[Any, checked_number]
-Positive = Annotated[float, partial(checked_number, above=0.0)]
 NonNegative = Annotated[float, partial(checked_number, least=0.0)]
 Key = Annotated[Any, checked_key]
-Expression = Annotated[Expr | int | float, checked_expression]
-Scalar = Annotated[Expr | int | float, checked_scalar]
 
 
 @functools.cache

@@ -26,8 +26,7 @@ TITLES = {
 }
 # Suffix for the error of a mean over seeds that is due to their shared test examples.
 OF_EXAMPLES = "_error_of_test_examples"
-# Approaches that draw samples, and the reference in a comparison.
-SAMPLED = ("exact", "gibbs", "nuts")
+# The reference in a comparison.
 MEASURE = "exact"
 
 

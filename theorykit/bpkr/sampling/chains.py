@@ -87,11 +87,12 @@ def _run_batch(make, schedule, folder, shown, name, keys) -> dict[str, Any]:
     run = {"steps": 0, "warmup_seconds": 0.0, "seconds": 0.0}
     if (kept := folder.read(name)) is not None:
         states, run = tree_from(kept, states), {each: kept[each].item() for each in run}
-        blocks = [{each: kept[each].values for each in kept if each.startswith(_DRAW)}]
+        blocks = [draws] if (draws := {each: kept[each].values for each in kept if each.startswith(_DRAW)}) else []
 
     def drawn() -> dict[str, np.ndarray]:
-        names = blocks[0] if blocks else ()
-        blocks[:] = [{each: np.concatenate([block[each] for block in blocks], axis=1) for each in names}]
+        if not blocks:  # in the warm-up
+            return {}
+        blocks[:] = [{each: np.concatenate([block[each] for block in blocks], axis=1) for each in blocks[0]}]
         return blocks[0]
 
     def checkpoint() -> None:
