@@ -9,7 +9,7 @@ import theorykit
 from tests.bpkr.sweeps.problems import ARCHITECTURE, random_data, swept
 from theorykit import bpkr, plots
 from theorykit.bpkr import sweeps
-from theorykit.summaries import over_seeds
+from theorykit.summaries import with_errors
 
 ALL = ("saddle", "one_over_n", "exact", "gibbs", "nuts", "infinite_width")
 
@@ -80,8 +80,8 @@ def result(kind: str) -> xr.Dataset:
 
 
 def test_seeds_without_a_number_do_not_count():
-    mean, error = over_seeds(xr.DataArray([1.0, 3.0, np.nan], dims="seed"))
-    assert (float(mean), float(error)) == (2.0, 1.0)
+    found = with_errors(xr.Dataset({"action": ("seed", [1.0, 3.0, np.nan])}), "action")
+    assert (float(found["action"]), float(found["action_error"])) == (2.0, 1.0)
 
 
 @pytest.mark.quick("infinite width alone")

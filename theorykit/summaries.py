@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -26,8 +24,6 @@ TITLES = {
 }
 # Suffix for the error of a mean over seeds that is due to their shared test examples.
 OF_EXAMPLES = "_error_of_test_examples"
-# The reference in a comparison.
-MEASURE = "exact"
 
 
 def summary(result: Any) -> Any:
@@ -86,8 +82,8 @@ def _sweep(result: xr.Dataset) -> Any:
     for name in dict.fromkeys((select_shown(result), evidence_name(result), "log_evidence_per_width")):
         if name in result:
             points = with_errors(result, name)
-            pair = points[name], points.get(f"{name}_error", xr.zeros_like(points[name]))
-            columns[name] = xr.apply_ufunc(_with_error, *pair, vectorize=True, output_dtypes=[object])
+            errors = points.get(f"{name}_error", xr.zeros_like(points[name]))
+            columns[name] = _texts(points[name], errors)
     reason = xr.where(result["converged"].astype(bool), "", "not a solution")
     reason = xr.where(_holds(result), reason, "fewer units than paths")
     columns["remark"] = reason.max("seed") if "seed" in reason.dims else reason
@@ -95,20 +91,19 @@ def _sweep(result: xr.Dataset) -> Any:
 
 
 def _comparison(result: xr.Dataset) -> Any:
-    """Tabulate U_1 and accuracy, and the largest differences from `MEASURE` in errors."""
-    columns = {"U_1[0, 0]": [result[name][:, 0, 0] for name in ("U_1", "U_1_error")]}
+    """Tabulate U_1 and accuracy, and the largest difference of U_1 in standard errors."""
+    pairs = {"U_1[0, 0]": [result[name][:, 0, 0] for name in ("U_1", "U_1_error")]}
     if "accuracy" in result:
-        columns["accuracy"] = [result["accuracy"], result["accuracy_error"]]
-    table = {
-        name: xr.apply_ufunc(_with_error, *pair, vectorize=True, output_dtypes=[object])
-        for name, pair in columns.items()
-    }
+        pairs["accuracy"] = [result["accuracy"], result["accuracy_error"]]
+    columns = {name: _texts(*pair) for name, pair in pairs.items()}
     if "U_1_deviation" in result:
-        approaches, names = result["approach"].values.tolist(), order_parameter_names(result)
-        sizes = [standard_errors_between(result, approach, names) for approach in approaches]
-        table["difference"] = ("approach", [size.max() if len(size) else np.nan for size in sizes])
-    table |= {name: result[name] for name in ("seconds", "diagnosis")}
-    return xr.Dataset(table).reset_coords(drop=True).to_dataframe()
+        columns["difference"] = abs(result["U_1_deviation"]).max(set(result["U_1"].dims) - {"approach"})
+    columns |= {name: result[name] for name in ("seconds", "diagnosis")}
+    return xr.Dataset(columns).reset_coords(drop=True).to_dataframe()
+
+
+def _texts(values: xr.DataArray, errors: xr.DataArray) -> xr.DataArray:
+    return xr.apply_ufunc(_with_error, values, errors, vectorize=True, output_dtypes=[object])
 
 
 def _with_error(value: float, error: float) -> str:
@@ -117,9 +112,6 @@ def _with_error(value: float, error: float) -> str:
         return "-" if np.isnan(value) else f"{value:.5g}"
     decimals = max(0, 1 - int(np.floor(np.log10(error))))
     return f"{value:.{decimals}f} +- {error:.{decimals}f}"
-
-
-# ---- sweeps
 
 
 def _holds(result: xr.Dataset) -> xr.DataArray:
@@ -164,16 +156,9 @@ def with_temperatures(result: xr.Dataset) -> xr.Dataset:
         raise KeyError("the result has no axis width: select widths with a list, such as result.sel(width=[20])")
     if "temperature" in result.dims:
         return result
-    if "temperature" not in result.coords or result["temperature"].ndim == 0:
-        return result.expand_dims("temperature")
-    selected = result["temperature"].drop_vars("temperature")
-    result = result.drop_vars(["temperature", "best_temperature"], errors="ignore")
-    return result.expand_dims(temperature=[np.nan]).assign(best_temperature=selected)
-
-
-def temperature_name(temperature: float) -> str:
-    """Return the label of a temperature in legends."""
-    return "selected $T$" if np.isnan(temperature) else f"$T={temperature:g}$"
+    if "temperature" in result.coords and result["temperature"].ndim:
+        result = result.drop_vars("temperature").assign_coords(temperature=np.nan)
+    return result.expand_dims("temperature")
 
 
 def with_errors(result: xr.Dataset, name: str) -> xr.Dataset:
@@ -189,24 +174,3 @@ def with_errors(result: xr.Dataset, name: str) -> xr.Dataset:
     if "converged" in result:
         found["converged"] = result["converged"].astype(bool).all("seed")
     return xr.Dataset(found)
-
-
-# ---- comparisons
-
-
-def order_parameter_names(result: xr.Dataset) -> list[str]:
-    """Return the names of the order parameters in a dataset."""
-    return [str(name) for name in result.data_vars if re.fullmatch(r"U_\d+|u", str(name))]
-
-
-def distinct(result: xr.Dataset, approach: str, name: str) -> np.ndarray:
-    """Return the entries of `name`, only the distinct ones of a symmetric matrix."""
-    array = result[name].sel(approach=approach)
-    is_symmetric = any(str(axis).startswith("other_") for axis in array.dims)
-    return array.values[np.triu_indices(len(array))] if is_symmetric else array.values.ravel()
-
-
-def standard_errors_between(result: xr.Dataset, approach: str, names: Sequence[str]) -> np.ndarray:
-    """Return the finite absolute differences from `MEASURE` in standard errors."""
-    found = np.concatenate([np.abs(distinct(result, approach, f"{name}_deviation")) for name in names])
-    return found[np.isfinite(found)]
