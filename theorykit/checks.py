@@ -7,11 +7,9 @@ content of a traced value is checked when the compiled function runs.
 
 import math
 import operator
-import os
 import re
 from collections.abc import Callable, Iterable, Mapping, Set
 from functools import partial
-from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 import equinox as eqx
@@ -101,7 +99,7 @@ def checked_whole_number(name: str, value: Any, *, least: int | None = None, mos
         raise TypeError(f"{name} must be a whole number, got {shown(value)}")
     low, high = -_LARGEST_WHOLE if least is None else least, _LARGEST_WHOLE if most is None else most
     if not low <= number <= high:
-        wanted = f"at least {least}" if most is None else f"from {low} to {most}"
+        wanted = f"at least {low}" if number < low and most is None else f"from {low} to {high}"
         raise ValueError(f"{name} must be {wanted}, got {shown(number)}")
     return number
 
@@ -193,31 +191,22 @@ def finite_entries(name: str, array: Any) -> Requirement:
     return Requirement(f"{name} has entries that are not finite", is_finite, known)
 
 
-def checked_symmetric(name: str, matrix: ArrayLike) -> Float[Array, "size size"]:
-    """Require a symmetric matrix, up to rounding."""
-    array = finite_array(name, matrix, "rows columns")
-    if array.shape[0] != array.shape[1]:
-        raise ValueError(f"{name} must be square, got {array.shape}")
-    numbers, message = on_host(array), f"{name} is not symmetric"
-    asymmetry = abs(numbers - numbers.T).max()
-    is_symmetric = asymmetry <= _SYMMETRY * abs(numbers).max()
-    known = partial("{}: entries differ by up to {:.3g}".format, message, asymmetry)
-    return require(array, [Requirement(message, is_symmetric, known)])
-
-
 def checked_positive_definite(
     name: str, matrix: ArrayLike, size: int, *, singular: bool = False
 ) -> Float[Array, "size size"]:
     """Require a positive definite matrix, or a semidefinite one if `singular`."""
-    array = checked_symmetric(name, matrix)
+    array = finite_array(name, matrix)
     if array.shape != (size, size):
         raise ValueError(f"{name} must have shape {(size, size)}, got {array.shape}")
-    values = array_module(array).linalg.eigvalsh(on_host(array))
+    numbers = on_host(array)
+    values = array_module(numbers).linalg.eigvalsh(numbers)
     rounding = 8 * size * np.finfo(np.float64).eps
-    is_valid = values[0] >= -rounding * values[-1] if singular else values[0] > 0
+    is_positive = values[0] >= -rounding * values[-1] if singular else values[0] > 0
+    is_symmetric = abs(numbers - numbers.T).max() <= _SYMMETRY * abs(numbers).max()
     message = f"{name} is not positive {'semidefinite' if singular else 'definite'}"
     known = partial("{}: smallest eigenvalue {:.3g}".format, message, values[0])
-    return require(array, [Requirement(message, is_valid, known)])
+    conditions = [Requirement(f"{name} is not symmetric", is_symmetric)]
+    return require(array, [*conditions, Requirement(message, is_positive, known)])
 
 
 def checked_instance(name: str, value: Any, kind: type[Kind] | tuple[type, ...], example: str = "") -> Kind:
@@ -257,13 +246,6 @@ def checked_function(name: str, value: Any) -> Any:
     raise TypeError(f"{name} must be a function, got {shown(value)}")
 
 
-def checked_path(name: str, value: Any) -> Path:
-    """Return text or a path as a path."""
-    if isinstance(value, (str, os.PathLike)) and os.fspath(value):
-        return Path(value)
-    raise TypeError(f"{name} must be a path, got {shown(value)}")
-
-
 def by_name(name: str, values: Any, what: str = "numbers and arrays by symbol or name") -> dict[str, Any]:
     """Replace symbols among the keys of a mapping by their names, which must differ."""
     checked_instance(name, values, Mapping, what)
@@ -294,11 +276,6 @@ def counted(count: int, noun: str) -> str:
     return f"{count:,} {noun}{'es' if noun.endswith(('s', 'ch')) else 's'}"
 
 
-def first_line(error: Exception) -> str:
-    """Return the first line of an error's message."""
-    return str(error).strip().partition("\n")[0]
-
-
 # ---- Machinery of annotations: delete it once no other module imports these names.
 
 import collections.abc  # noqa: E402
@@ -307,9 +284,22 @@ import functools  # noqa: E402
 import inspect  # noqa: E402
 import types  # noqa: E402
 import typing  # noqa: E402
+from pathlib import Path  # noqa: E402
 from typing import Annotated  # noqa: E402
 
 Function = TypeVar("Function", bound=Callable)
+
+
+def checked_symmetric(name: str, matrix: ArrayLike) -> Float[Array, "size size"]:
+    """Require a symmetric matrix, up to rounding."""
+    array = finite_array(name, matrix, "rows columns")
+    if array.shape[0] != array.shape[1]:
+        raise ValueError(f"{name} must be square, got {array.shape}")
+    numbers, message = on_host(array), f"{name} is not symmetric"
+    asymmetry = abs(numbers - numbers.T).max()
+    is_symmetric = asymmetry <= _SYMMETRY * abs(numbers).max()
+    known = partial("{}: entries differ by up to {:.3g}".format, message, asymmetry)
+    return require(array, [Requirement(message, is_symmetric, known)])
 
 
 def checked_text(name: str, value: Any) -> str:
@@ -363,7 +353,7 @@ def _annotations_of(function: Callable) -> dict[str, Any]:
     return typing.get_type_hints(function, include_extras=True)
 
 
-_OF_TYPE = {str: checked_text, bool: checked_flag, int: checked_whole_number, float: checked_number, Path: checked_path}
+_OF_TYPE = {str: checked_text, bool: checked_flag, int: checked_whole_number, float: checked_number, Path: Path}
 
 
 def checked_arguments(function: Function) -> Function:

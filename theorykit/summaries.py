@@ -48,10 +48,8 @@ def summary(result: Any) -> Any:
         >>> data = bpkr.Data(rng.normal(size=(20, 2, 5)), rng.choice([-1.0, 1.0], size=20))
         >>> arch = bpkr.Architecture(layers=(2,), widths=10, temperature=0.1)
         >>> found = bpkr.sweeps.sweep(arch, data, width=[10, 1000], temperature=[0.1, 1.0], progress=False)
-        >>> theorykit.summary(found)["log_evidence"]
-        width  temperature
-        10     0.1            -91.023
-              1.0            -36.471
+        >>> theorykit.summary(found)["log_evidence"].tolist()
+        ['-91.018', '-36.473', '-94.369', '-39.249']
     """
     if isinstance(result, DisplayMixin):
         return result.summary()
@@ -84,9 +82,11 @@ def _sweep(result: xr.Dataset) -> Any:
             points = with_errors(result, name)
             errors = points.get(f"{name}_error", xr.zeros_like(points[name]))
             columns[name] = _texts(points[name], errors)
-    reason = xr.where(result["converged"].astype(bool), "", "not a solution")
-    reason = xr.where(_holds(result), reason, "fewer units than paths")
-    columns["remark"] = reason.max("seed") if "seed" in reason.dims else reason
+    flags = xr.Dataset({"solved": result["converged"].astype(bool), "holds": _holds(result)})
+    flags = flags.all("seed") if "seed" in flags.dims else flags
+    if not flags.to_array().all():
+        remark = xr.where(flags["solved"], "", "not a solution")
+        columns["remark"] = xr.where(flags["holds"], remark, "fewer units than paths")
     return xr.Dataset(columns).reset_coords(drop=True).to_dataframe()
 
 
