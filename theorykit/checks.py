@@ -276,7 +276,7 @@ def counted(count: int, noun: str) -> str:
     return f"{count:,} {noun}{'es' if noun.endswith(('s', 'ch')) else 's'}"
 
 
-# ---- Machinery of annotations: delete it once no other module imports these names.
+# ---- Machinery of annotations. Delete from here to the end once nothing imports it.
 
 import collections.abc  # noqa: E402
 import dataclasses  # noqa: E402

@@ -3,11 +3,12 @@
 Given the weights w above a unit, the readings of hidden units phi(h) are Gaussian with
 mean m and covariance kappa - m m^T. Integrating out w, with prior covariance C, gives
 
-    logdet(I + C B) + b^T (C^{-1} + B)^{-1} b / N_1,   where B and b are covariance and mean of the readings.
+    logdet(I + C B) + b^T (C^{-1} + B)^{-1} b / N_1
 
-With U conjugate to B and V = (C^{-1} + B)^{-1} this becomes
+for readings of covariance B and mean b. With U conjugate to B and V = (C^{-1} + B)^{-1} this becomes
 
-    S_1 = N_1 (tr(C^{-1} U) - tr(U V^{-1}) - logdet V + logdet C),   K = U on kappa - m m^T, V on m m^T.
+    S_1 = N_1 (tr(C^{-1} U) - tr(U V^{-1}) - logdet V + logdet C),
+    K = U on kappa - m m^T, V on m m^T.
 
 Without a mean V = U is stationary, and S_1 is the entropy of `bpkr.derive`. The theory is
 an ansatz for numbers of examples proportional to the widths. Source, for one hidden layer
