@@ -7,11 +7,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import xarray as xr
 from sympy import Identity, MatrixSymbol, OneMatrix, Symbol, Trace, cosh, exp, log, sqrt, symbols, tanh, zeta
 
-from theorykit import bpkr, dmft, plots, saddle
-from theorykit.bpkr import AbstractLayer, Attention, Skip, sweeps
-from theorykit.symbolic import gaussian_average, log_det, numeric_function, positive_definite
+from theorykit import bpkr, dmft, saddle
+from theorykit.bpkr import AbstractLayer, Attention, sweeps
+from theorykit.symbolic import gaussian_average, log_det, positive_definite
 from theorykit.theories import in_context, learned_attention
 
 RNG = np.random.default_rng(0)
@@ -44,28 +45,22 @@ def fit(inputs=INPUTS, labels=TEXT, **settings):
 
 MODEL = {
     "predict before fit": (lambda: bpkr.Model().predict(INPUTS), "not fitted", "fit"),
+    "one sequence instead of many": (lambda: fit(INPUTS[0], TEXT[:1]), "inputs", "(10, 3)"),
     "too few labels": (lambda: fit(labels=TEXT[1:]), "labels", "23", "24"),
     "a missing label": (lambda: fit(labels=MISSING), "labels[2]", "None"),
     "a single class": (lambda: fit(labels=["rise"] * 24), "labels", "'rise'"),
-    "sequences of different features": (lambda: fit([*INPUTS[:23], INPUTS[23, :, :2]]), "inputs", "[2, 3]"),
     "NaN in the inputs": (lambda: fit(changed(INPUTS, (3, 1, 2), NAN)), "inputs", "nan", "(3, 1, 2)"),
     "text in the inputs": (lambda: fit(INPUTS.astype(str)), "inputs"),
-    "an example of padding alone": (lambda: fit(changed(INPUTS, 3, NAN)), "real_tokens", "example 3"),
-    "a width of zero": (lambda: fit(widths=0), "widths", "0"),
     "a negative temperature": (lambda: fit(temperature=-0.3), "temperature", "-0.3"),
     "an unknown readout": (lambda: fit(readout="middle"), "readout", "'middle'"),
-    "a negative richness": (lambda: fit(richness=-1.0), "richness", "-1.0"),
     "heads of other inputs": (lambda: fit(heads=[np.ones((2, 4, 4))]), "heads", "4 features", "(24, 10, 3)"),
 }
 
 # Networks and data.
 FEATURES, LABELS = RNG.normal(size=(5, 4, 6)), np.ones(5)
-EQUAL = changed(FEATURES, 4, FEATURES[1])
+EXAMPLES = xr.DataArray(FEATURES, dims=("example", "path", "feature"), coords={"example": range(5)})
 NETWORK = bpkr.Architecture((2, 2), 8.0, temperature=0.1)
 LIMIT = bpkr.gp_limit(NETWORK)
-
-WITH_SKIP = bpkr.Architecture((Skip(1, 0.5),), 8.0, temperature=0.1)
-TWICE = bpkr.OrderParameters((2 * bpkr.gp_limit(WITH_SKIP).matrices[0],), 3.0)
 
 
 def architecture(layers=(2, 2), **numbers):
@@ -94,21 +89,28 @@ def batches(*pairs):
 
 NETWORKS = {
     "too few widths": (lambda: architecture(widths=(8, 9)), "widths", "2"),
-    "an infinite width": (lambda: architecture(widths=INF), "widths", "inf"),
     "a negative width": (lambda: architecture(widths=(8, -9, 8)), "widths[1]", "-9"),
-    "a variance of zero": (lambda: architecture(prior_variances=(1, 0, 1, 1)), "prior_variances[1]", "0"),
+    "text instead of a number": (lambda: architecture(temperature="0.1"), "temperature", "'0.1'"),
+    "heads as a float": (lambda: architecture((2, 2.5)), "layers", "2.5"),
     "an unknown embedding": (lambda: architecture(embedding="gelu"), "embedding", "'gelu'"),
-    "a skip between two widths": (lambda: architecture((Skip(2),), widths=(8, 9)), "skip", "9"),
     "flat features": (lambda: bind(FEATURES.reshape(5, 24)), "features", "(5, 24)"),
     "too few paths": (lambda: bind(FEATURES[:, :3]), "features", "4 paths", "(5, 3, 6)"),
     "labels as a column": (lambda: bind(labels=LABELS[:, None]), "labels", "(5, 1)"),
     "too few numbers as labels": (lambda: bind(labels=LABELS[1:]), "labels", "(4,)", "(5,)"),
+    "an infinite label": (lambda: bind(labels=changed(LABELS, 2, INF)), "labels", "inf"),
+    "NaN in a batch": (lambda: batches((FEATURES, np.array([1, NAN, 1, 1, 1]))), "labels", "nan"),
+    "complex features": (lambda: bind(FEATURES * 1j), "features", "complex"),
+    "labels of examples in another order": (lambda: bind(EXAMPLES, EXAMPLES[::-1, 0, 0]), "example"),
     "no labels": (lambda: bpkr.evaluate(bind(labels=None), LIMIT), "labels"),
-    "no temperature for equal examples": (lambda: bind(EQUAL, network=architecture(temperature=0)), "temperature=0"),
+    "no data": (lambda: bpkr.solve(NETWORK), "data"),
     "test features of other inputs": (lambda: bpkr.predict(bind(), LIMIT, FEATURES[..., :4]), "test_features", "4"),
     "classes that are new in the test": (lambda: classes(test_labels=list("abcxb")), "test_labels[3]", "'x'"),
+    "one output for three classes": (lambda: bpkr.solve(NETWORK, classes()), "(5, 3)", "outputs=1"),
+    "an order parameter of other heads": (lambda: at(np.eye(6)), "U_1", "(6, 6)"),
     "an indefinite order parameter": (lambda: at(np.diag([1.0, 1.0, 1.0, -0.5])), "U_1", "-0.5"),
-    "an order parameter against a skip": (lambda: bpkr.head_scores(WITH_SKIP, TWICE), "U_1", "skip"),
+    "a sweep that repeats widths": (lambda: sweep(width=(10, 10.0), temperature=(1.0,)), "width", "10"),
+    "a sweep without temperatures": (lambda: sweep(width=(10,), temperature=()), "temperature"),
+    "an unknown option": (lambda: sweep(width=(10,), temperature=(1.0,), tolerence=1e-6), "tolerence"),
 }
 
 # Attention, masks and layouts.
@@ -128,16 +130,14 @@ def paths(maps=MAPS, *options, **named):
 
 ATTENTION = {
     "queries without keys": (lambda: attend(weights=None, query=WEIGHTS), "query", "key"),
-    "NaN in tokens": (lambda: attend(changed(TOKENS, (0, 1, 2), NAN)), "inputs", "nan", "(0, 1, 2)"),
+    "weights that are not square": (lambda: attend(weights=[np.ones((2, 3, 6))]), "key_query", "(2, 3, 6)"),
+    "inputs of other features": (lambda: attend(TOKENS[:, :, :3]), "inputs", "(5, 4, 3)", "6 features"),
     "a misspelt mask": (lambda: attend(mask="casual"), "mask", "'causal'"),
-    "lengths of other examples": (lambda: attend(real_tokens=np.array([1, 2, 3])), "real_tokens", "(5,)"),
     "a mask of torch": (lambda: attend(mask=CAUSAL), "mask", 'layout="torch"'),
     "attention of torch": (lambda: paths([each.swapaxes(2, 3) for each in MAPS]), "attention[0]", "transposed"),
     "attention of other heads": (lambda: paths([MAPS[0], MAPS[1][:, :1]]), "attention[1]", "(5, 2, 4, 4)"),
     "attention to padding": (lambda: paths(real_tokens=np.array([4, 2, 3, 4, 4])), "attention[0]", "padding"),
-    "kernels that are not definite": (lambda: bpkr.features_of_kernels(np.diag([1.0, -1.0])), "kernels", "-1"),
     "an array for nonlinear units": (lambda: bind(network=architecture(embedding="erf")), "features", "erf"),
-    "an unknown token": (lambda: paths(MAPS, "middle"), "readout", "middle"),
 }
 
 # A custom action.
@@ -159,18 +159,18 @@ def wishart(data, **options):
 
 ACTIONS = {
     "a symbol that is not declared": (lambda: action(m**2 + beta * m), "beta"),
-    "a domain weaker than the symbol": (lambda: action(q**2, of=q), "q", "positive"),
+    "a symbol with other assumptions": (lambda: action(Symbol("beta") * m, parameters=[beta]), "beta"),
     "an ordinary matrix": (lambda: action(Trace(PLAIN), saddle.PositiveDefinite(), PLAIN), "U", "positive_definite"),
     "a function that is not covered": (lambda: action(m**2 + zeta(m)), "zeta(m)"),
     "an infinite average": (lambda: gaussian_average(exp(x**2), x), "infinite", "exp(x**2)"),
-    "a wrong derivative": (lambda: numeric_function("wrong", jnp.tanh, jnp.tanh), "wrong", "df"),
     "a missing parameter": (lambda: saddle.minimise(CURIE_WEISS, {beta: 1.0}), "values", "h"),
     "an unknown parameter": (lambda: CURIE_WEISS(m=0.3, beta=1.0, h=0.0, g=1.0), "'g'", "m, beta, h"),
     "NaN as a value": (lambda: CURIE_WEISS(m=[0.3, NAN], beta=1.0, h=0.0), "m", "nan"),
+    "text as a value": (lambda: CURIE_WEISS(m="0.3", beta=1.0, h=0.0), "m", "'0.3'"),
     "a negative value": (lambda: saddle.minimise(CURIE_WEISS, {beta: -1.0, h: 0.0}), "values[beta]", "-1.0"),
     "a matrix of another size": (lambda: wishart(np.eye(2)), "values[K]", "(2, 2)", "(3, 3)"),
+    "a start outside the domain": (lambda: wishart(np.eye(3), initial={U: -np.eye(3)}), "initial[U]", "positive"),
     "a parameter that is not definite": (lambda: wishart(np.diag([1.0, 1.0, -2.0])), "values[K]", "-2"),
-    "a landscape without a range": (lambda: plots.draw_landscape(CURIE_WEISS, {m: 0.0, beta: 1.0, h: 0.0}), "range"),
 }
 
 
@@ -188,7 +188,6 @@ class Layer(AbstractLayer):
             return self.scale * dense
         return {
             "unnamed": layer.number("g") * dense,
-            "parameter": layer.number("g") * dense,
             "bias": dense + OneMatrix(layer.next_width, layer.tokens),
             "activation": dense.applyfunc(tanh),
             "learned attention": dense * layer.hidden.T * layer.hidden,
@@ -196,27 +195,20 @@ class Layer(AbstractLayer):
         }.get(self.change, dense)
 
     def prior(self, layer):
-        blocks = {"blocks": 2, "heads": layer.heads}.get(self.change, 1)
-        by_width = layer.width if self.change == "width" else 1
-        return layer.variance * Identity(blocks) / by_width
-
-    def parameters(self, layer):
-        return {layer.number("g"): self.scale} if self.change == "parameter" else {}
+        return layer.variance * Identity(layer.heads if self.change == "heads" else 1)
 
 
-def layer(change, **options):
-    return architecture((Layer(change=change, **options),))
+def layer(change):
+    return architecture((Layer(change=change),))
 
 
 LAYERS = {
     "the value of a parameter in a formula": (lambda: layer("value"), "layer.number(name)"),
     "a parameter without a value": (lambda: layer("unnamed"), "g_1", "Layer"),
-    "a parameter out of range": (lambda: layer("parameter", scale=-1.0), "g_1", "-1.0"),
     "a bias": (lambda: layer("bias"), "Layer", "bias"),
     "an activation function": (lambda: layer("activation"), "Layer", "nonlinear"),
     "attention to hidden activations": (lambda: layer("learned attention"), "Layer", "hidden activations"),
     "attention without heads": (lambda: layer("heads"), "Layer", "heads=0"),
-    "a prior that depends on the width": (lambda: layer("width"), "Layer", "prior", "N_1"),
 }
 
 # Dynamics of self-attention, and published theories.
@@ -236,13 +228,7 @@ DYNAMICS = {
     ),
     "too few bits for the context": (lambda: dmft.self_attention_limit(SMALL, context=5), "context", "5", "4"),
     "a share above one": (lambda: dmft.Parameters(1.0, 1.0, 1.5), "epsilon", "1.5"),
-    "a prompt of other neurons": (lambda: dmft.prompt(PUBLISHED, np.ones(100)), "bits", "99"),
     "a window instead of a state": (lambda: dmft.run(MODEL_OF_4, POINT, START.window, steps=3), "state", "array"),
-    "exponents before the context is full": (
-        lambda: dmft.lyapunov_spectrum(MODEL_OF_4, POINT, START, steps=40),
-        "4",
-        "1",
-    ),
     "data above the threshold of recovery": (lambda: learned_attention.solve(0.3, 0.5, 2), "alpha", "0.1875"),
     "no ridge": (lambda: in_context.errors(**{**IN_CONTEXT, "ridge": 0.0}), "ridge", "0.0"),
 }

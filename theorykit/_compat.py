@@ -1,4 +1,4 @@
-"""Double precision, optional libraries, threads of linear algebra, and the memory of this machine."""
+"""Double precision, optional libraries, threads of linear algebra, and memory."""
 
 import os
 import sys
@@ -16,17 +16,8 @@ from threadpoolctl import LibController, OpenBLASController, ThreadpoolControlle
 MANY_ROWS = 1000
 """Number of rows from which two threads factorise a matrix faster than one."""
 
-_EXTRAS = {
-    "arviz_base": "sampling",
-    "arviz_stats": "sampling",
-    "dask": "cluster",
-    "distributed": "cluster",
-    "hypothesis": "testing",
-    "matplotlib": "plots",
-    "numpyro": "sampling",
-}
-"""The extra in pyproject.toml that installs each library."""
-
+# The extra that installs an optional library.
+_EXTRAS = {"matplotlib": "plots", "hypothesis": "testing", "arviz_stats": "sampling", "numpyro": "sampling"}
 # Memory limits of a container, in version 2 and version 1 of cgroups.
 _LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
 
@@ -54,30 +45,21 @@ def require_float64() -> None:
     import jax
 
     if not jax.config.jax_enable_x64:
-        raise RuntimeError(
-            "theorykit computes in float64, but jax_enable_x64 is False: call "
-            "theorykit.enable_float64() first, or set JAX_ENABLE_X64=1"
-        )
-
-
-class MissingLibrary(ImportError):
-    """An optional library is not installed."""
+        raise RuntimeError("theorykit computes in float64: call theorykit.enable_float64() first")
 
 
 def needed(module: str, feature: str) -> ModuleType:
-    """Import `module`, or raise `MissingLibrary` with the `feature` that needs it and how to install it."""
+    """Import `module`, or raise `ImportError` with the `feature` and how to install it."""
     library = module.partition(".")[0]
     try:
         return import_module(module)
     except ImportError as error:
-        # The library is installed but lacks a dependency, which the error names.
+        # An installed library may lack another one, which the error names.
         if (error.name or library).partition(".")[0] != library:
             raise
-        raise MissingLibrary(
-            f"{feature} needs {library.replace('_', '-')}: in a clone of theorykit, run "
-            f"pip install -e '.[{_EXTRAS[library]}]'",
-            name=library,
-        ) from None
+        command = f"pip install -e '.[{_EXTRAS[library]}]'"
+        message = f"{feature} needs {library.replace('_', '-')}: in a clone of theorykit, run {command}"
+        raise ImportError(message, name=library) from None
 
 
 class Lazy:
@@ -116,9 +98,8 @@ def _set_threads(numbers: Sequence[int]) -> None:
 def threads_for(rows: int) -> Iterator[None]:
     """Factorise matrices with fewer rows than `MANY_ROWS` on one thread.
 
-    Threads spin while they wait for each other: if another process keeps a core
-    busy, small matrices take many times as long. Contexts may overlap in
-    several Python threads; the last to end restores the number of threads.
+    Threads spin while they wait: if another process keeps a core busy, small matrices
+    take many times as long. Contexts may overlap in several Python threads.
     """
     global _inside, _before
     if rows >= MANY_ROWS:
@@ -139,7 +120,7 @@ def threads_for(rows: int) -> Iterator[None]:
 
 
 @cache
-def memory() -> float:
+def _memory() -> float:
     """Return the memory of the machine or its container in bytes."""
     found = [float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))]
     for path in map(Path, _LIMITS):
@@ -150,5 +131,5 @@ def memory() -> float:
 
 def check_fits(what: str, size: float) -> None:
     """Raise `ValueError` unless `what` of `size` bytes fits in memory."""
-    if size > memory():
-        raise ValueError(f"{what} takes {size:.3g} bytes, more than the {memory():.3g} of this machine")
+    if size > _memory():
+        raise ValueError(f"{what} takes {size:.3g} bytes, of {_memory():.3g} on this machine")

@@ -1,8 +1,7 @@
 """Compile functions, and keep their programs on disk from one process to the next.
 
-The environment variable THEORYKIT_CACHE names the folder, or is "off". By default
-it is theorykit's folder in the user's cache folder. It holds functions as
-`jax.export` writes them, and compiled code unless JAX has its own folder.
+THEORYKIT_CACHE names the folder, or is "off"; by default it is in the user's cache
+folder. It has functions from `jax.export`, and code unless JAX has its own folder.
 """
 
 import hashlib
@@ -29,11 +28,9 @@ from .checks import checked_function, is_in_traced_code
 
 # XLA's older fusion emitter compiles large programs in 40 % of the time.
 _OPTIONS = {"xla_cpu_use_fusion_emitters": False}
-# For a few numbers, LLVM's optimisation takes several times as long as it saves,
-# and modules that compile in parallel cost more than one.
+# For a few numbers, LLVM's optimisation takes longer than it saves.
 _OF_NUMBERS = {"xla_backend_optimization_level": 0, "xla_cpu_parallel_codegen_split_count": 1}
-# Under other settings theorykit would raise errors: it mixes ranks and types,
-# densities have infinite logarithms, and samplers look like leaks of tracers.
+# theorykit mixes ranks and types, and some densities have infinite logarithms.
 _USUAL = {
     "jax_numpy_rank_promotion": ("allow", jax.numpy_rank_promotion),
     "jax_numpy_dtype_promotion": ("standard", jax.numpy_dtype_promotion),
@@ -42,19 +39,17 @@ _USUAL = {
     "jax_disable_jit": (False, jax.disable_jit),
     "jax_check_tracer_leaks": (False, jax.check_tracer_leaks),
 }
-# Only programs with all code in these packages are kept, since other code may
-# change without another version.
+# Other code may change without another version, so its programs are not kept.
 _PACKAGES = ("theorykit", "jax", "jaxlib", "equinox", "optimistix", "lineax", "numpy", "sympy", "builtins")
 _ARRAYS = (jax.Array, np.ndarray, np.generic)
-# Each compiled program takes some of the memory maps of the process.
-_MOST_PROGRAMS = 64
-_MOST_BYTES = 2**28
+# Each program takes some of the memory maps of the process.
+_MOST_PROGRAMS, _MOST_BYTES = 64, 2**28
 
 
 @contextmanager
 def usual_settings() -> Iterator[None]:
-    """Use JAX's default settings, in a context or a function decorated by `@usual_settings()`."""
-    # Let JAX keep operations outside compiled functions too.
+    """Use JAX's default settings, as a context or decorator."""
+    # JAX keeps operations outside compiled functions there, too.
     _folder()
     with ExitStack() as settings:
         for name, (usual, set_to) in _USUAL.items():
@@ -66,15 +61,13 @@ def usual_settings() -> Iterator[None]:
 def jit(function: Callable, *, of_numbers: Callable[..., bool] | None = None) -> Callable:
     """Compile `function` like `equinox.filter_jit`, in about half the time on a CPU.
 
-    Use it for functions with solves. A new value of a float needs no compilation.
-    On a CPU the call waits for its results, and small matrices are factorised on
-    one thread. Within another jit, the options of the outer jit apply.
+    Use it for functions with solves. A new value of a float needs no compilation. On a
+    CPU the call waits for its results, and factorises small matrices on one thread.
 
     Args:
         function: the function to compile.
-        of_numbers: function of the same arguments: whether they are only a few
-            numbers. If so, compilation is several times as fast, and a call
-            takes about twice as long.
+        of_numbers: function of the same arguments: whether they are only a few numbers.
+            If so, compilation takes a fraction of the time, and a call twice as long.
 
     Example:
         >>> import jax.numpy as jnp
@@ -84,8 +77,6 @@ def jit(function: Callable, *, of_numbers: Callable[..., bool] | None = None) ->
         3.0
     """
     checked_function("function", function)
-    if of_numbers is not None:
-        checked_function("of_numbers", of_numbers)
     compiled = cache(lambda few: eqx.filter_jit(function, compiler_options=_options(few)))
 
     def run(structure, leaves):
@@ -99,14 +90,12 @@ def jit(function: Callable, *, of_numbers: Callable[..., bool] | None = None) ->
 def jit_and_keep(function: Callable) -> Callable:
     """Compile `function` like `jit`, and keep its programs on disk for other processes.
 
-    It must return arrays only, raise no errors at run time (`equinox.error_if`),
-    and not call back to Python.
+    It must return arrays only, without errors at run time and calls to Python.
     """
     program = lru_cache(_MOST_PROGRAMS)(partial(_program, function))
 
     def run(structure, leaves):
         arrays, kinds, home, is_home = [], [], {jax.local_devices()[0]}, True
-        # A loop without calls, because small solves take milliseconds.
         for leaf in leaves:
             if isinstance(leaf, _ARRAYS):
                 arrays.append(leaf)
@@ -140,7 +129,7 @@ def _called(function: Callable, run: Callable) -> Callable:
 
 @cache
 def _options(few: bool = False) -> Mapping[str, Any]:
-    """Return the options that this version of XLA has. Others would raise errors."""
+    """Return the options that this version of XLA has."""
     options = {}
     for wanted in (_OPTIONS, _OF_NUMBERS)[: 1 + few]:
         with suppress(jax.errors.JaxRuntimeError):
@@ -150,7 +139,7 @@ def _options(few: bool = False) -> Mapping[str, Any]:
 
 
 def rows_of(leaves: Sequence[Any]) -> int:
-    """Bound the rows of matrices by those of square arrays and the longest axis of others."""
+    """Return the most rows of square arrays, and the longest axis of others."""
     most = 0
     for leaf in leaves:
         if isinstance(leaf, _ARRAYS) and leaf.shape and leaf.dtype.kind in "fc":
@@ -159,7 +148,7 @@ def rows_of(leaves: Sequence[Any]) -> int:
 
 
 class _Kind(NamedTuple):
-    """Properties of an array on which a program depends."""
+    """The kind of an array, on which its program depends."""
 
     shape: tuple[int, ...]
     dtype: Any
@@ -168,7 +157,8 @@ class _Kind(NamedTuple):
 
 def _program(function: Callable, structure: Any, kinds: tuple, types: tuple, keeps: bool, precise: bool) -> Callable:
     """Compile `function` for arguments of these kinds, or read its program from disk."""
-    path, outputs = _path((function, jax.tree.unflatten(structure, kinds), precise)) if keeps else None, None
+    arguments = jax.tree.unflatten(structure, kinds)
+    path, outputs = _path((function, arguments, precise)) if keeps else None, None
 
     def of_arrays(*arrays):
         nonlocal outputs
@@ -182,14 +172,14 @@ def _program(function: Callable, structure: Any, kinds: tuple, types: tuple, kee
     if path is not None and (found := _read(path)):
         program, outputs = found
     elif path is not None:
-        # Some programs and some results cannot be serialised.
+        # Some programs cannot be serialised.
         with suppress(Exception):
             shapes = [jax.ShapeDtypeStruct(*kind[:2], weak_type=kind[2]) for kind in kinds if isinstance(kind, _Kind)]
             exported = export.export(jax.jit(of_arrays))(*shapes)
             results = jax.tree.unflatten(outputs, [0] * outputs.num_leaves)
             content = pickle.dumps((bytes(exported.serialize()), results))
             path.write_bytes(hashlib.sha256(content).digest() + content)
-            # The next process finds the code of this program in JAX's cache.
+            # JAX's cache gets the code that the next process will need.
             program = exported.call
     compiled = jax.jit(program, compiler_options=_options())
 
@@ -202,7 +192,6 @@ def _program(function: Callable, structure: Any, kinds: tuple, types: tuple, kee
 
 
 def _read(path: Path) -> tuple[Callable, Any] | None:
-    """Return a program and the structure of its results, or None."""
     # An entry that is damaged, or being written, can raise any error.
     with suppress(Exception):
         content = path.read_bytes()
@@ -214,7 +203,7 @@ def _read(path: Path) -> tuple[Callable, Any] | None:
 
 @cache
 def _folder() -> Path | None:
-    """Make the cache folder, and let JAX use it; return None if there is none."""
+    """Make the cache folder, and let JAX use it."""
     named = os.environ.get("THEORYKIT_CACHE", "")
     if named.casefold() == "off":
         return None
@@ -223,9 +212,9 @@ def _folder() -> Path | None:
         # Code in this folder is run, so nobody else may write there.
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         remove_beyond(folder, _MOST_BYTES)
+        if not os.access(folder, os.W_OK):
+            return None
     except OSError:
-        return None
-    if not os.access(folder, os.W_OK):
         return None
     if jax.config.jax_compilation_cache_dir is None:
         jax.config.update("jax_compilation_cache_dir", str(folder))
@@ -243,7 +232,7 @@ def remove_beyond(folder: Path, most: int) -> None:
 
 
 def _path(program: Any) -> Path | None:
-    """Return the file of a program, or None if there is no cache or the program may run unknown code."""
+    """Return the file of a program, or None if nothing is kept."""
     try:
         name = hashlib.sha256(f"{_versions()} {_text(program)}".encode()).hexdigest()
     except _UnknownCode:
@@ -253,18 +242,18 @@ def _path(program: Any) -> Path | None:
 
 @cache
 def _versions() -> str:
-    """Hash the package, and name the versions of all else that takes part in a program."""
+    """Name the versions of all code that takes part in a program."""
     sources = b"".join(path.read_bytes() for path in sorted(Path(__file__).parent.rglob("*.py")))
     versions = [getattr(sys.modules.get(name), "__version__", None) for name in _PACKAGES]
     return f"{hashlib.sha256(sources).hexdigest()} {sys.version} {versions} {jax.default_backend()}"
 
 
 class _UnknownCode(Exception):
-    """A value is from a package whose code may change without another version."""
+    """The code of a value may change without another version."""
 
 
 def _text(value: Any) -> str:
-    """Describe a value, the same in every process, with the names of all code that it may run."""
+    """Describe a value, the same in every process, with all code that it may run."""
     if value is None or type(value) in (bool, int, float, str, _Kind):
         return repr(value)
     if type(value) in (tuple, list):

@@ -33,13 +33,13 @@ _DELAY = 1.0
 
 
 def bar(work: str, total: int | None, unit: str, *, shown: bool = True, done: int = 0) -> tqdm:
-    """Return a progress bar, which appears after a second; call its `update`, and use it as a context."""
+    """Return a progress bar, a context, which appears after a second."""
     return tqdm(desc=work, total=total, unit=f" {unit}", initial=done, disable=not shown, delay=_DELAY)
 
 
 @contextmanager
 def stage(work: str, *, shown: bool = True) -> Iterator[None]:
-    """Name the work in this context on standard error, if it takes longer than a second."""
+    """Name work on standard error that takes longer than a second."""
     timer = threading.Timer(_DELAY, tqdm.write, [f"{work} ..."], {"file": sys.stderr})
     timer.daemon = True
     if shown:
@@ -53,8 +53,8 @@ def stage(work: str, *, shown: bool = True) -> Iterator[None]:
 def in_parallel(function: Callable[..., Any], tasks: Sequence[tuple], n_jobs: int = 1) -> Iterator[tuple[int, Any]]:
     """Yield the number of every task and `function(*task)`, in the order of completion.
 
-    Tasks run in `n_jobs` processes, or on the backend of `joblib.parallel_config`. One job
-    is this process. The first error ends the run.
+    Tasks run in `n_jobs` processes, or on the backend of `joblib.parallel_config`. One
+    job is this process. The first error ends the run.
     """
     if joblib.effective_n_jobs(n_jobs) == 1:
         for number, task in enumerate(tasks):
@@ -117,8 +117,9 @@ class _Pickler(cloudpickle.Pickler):
 
 
 def write(content: str | bytes | memoryview, path: Path, *, overwrite: bool = False) -> None:
-    """Write a file as a whole or not at all, after `refuse_existing`."""
-    refuse_existing(path, overwrite)
+    """Write a file as a whole or not at all."""
+    if path.exists() and not overwrite:
+        raise FileExistsError(f"{path} exists; choose another output, or pass overwrite=True (--overwrite)")
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name[:100]}.{secrets.token_hex(4)}")
     try:
@@ -134,12 +135,6 @@ def write(content: str | bytes | memoryview, path: Path, *, overwrite: bool = Fa
         temporary.unlink(missing_ok=True)
 
 
-def refuse_existing(path: Path, overwrite: bool) -> None:
-    """Raise `FileExistsError` if `path` exists, unless it may be overwritten."""
-    if path.exists() and not overwrite:
-        raise FileExistsError(f"{path} exists; choose another output, or pass overwrite=True (--overwrite)")
-
-
 @dataclasses.dataclass(frozen=True)
 class Folder:
     """Finished pieces of one run, each in a file with its settings; nothing is kept without a `path`."""
@@ -152,10 +147,8 @@ class Folder:
         """Open the folder of a run, which is identified by its computation and values.
 
         Increase `version` if the computation returns other numbers for the same values.
-
-        Raises:
-            FileExistsError: the folder has pieces of another run.
-            ValueError: a value, such as a lambda, cannot identify a run.
+        Raises `FileExistsError` for pieces of another run, and `ValueError` for a value
+        that cannot identify a run, such as a lambda.
         """
         if path is None:
             return cls()
@@ -170,12 +163,7 @@ class Folder:
         return folder
 
     def read(self, piece: str) -> xr.Dataset | None:
-        """Return a finished piece, or None.
-
-        Raises:
-            FileExistsError: the piece is of another run.
-            ValueError: its file is damaged.
-        """
+        """Return a finished piece, or None. Raises `ValueError` if its file is damaged."""
         path = self.path and self.path / f"{piece}.npz"
         if path is None or not path.exists():
             return None
@@ -213,7 +201,7 @@ class Folder:
 
 
 def _described(name: str, value: Any) -> dict[str, Any]:
-    """Return JSON values that are equal if the parts of `value` are, by the names of the parts."""
+    """Return JSON values that are equal if the parts of `value` are, by name."""
     if isinstance(value, jax.Array) and jnp.issubdtype(value.dtype, jax.dtypes.prng_key):
         value = (str(jax.random.key_impl(value)), jax.random.key_data(value))
     if value is None or isinstance(value, (str, bool, int, float)):

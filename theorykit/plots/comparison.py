@@ -1,16 +1,20 @@
 """Draw theory and sampling, the result of `theorykit.bpkr.sampling.compare`."""
 
+import re
+from collections.abc import Sequence
+
 import matplotlib.pyplot as plt
 import numpy as np
 import xarray as xr
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from ..summaries import MEASURE, distinct, order_parameter_names, standard_errors_between
 from .style import ABOVE, LIMITS, THEORY, _new_axes
 
 __all__ = ["figure"]
 
+# The approach with which others are compared.
+_MEASURE = "exact"
 # A difference in standard errors that is larger than chance.
 _CHANCE = 4
 _LOOKS = {
@@ -55,8 +59,8 @@ def _draw_entries(axes: Axes, result: xr.Dataset) -> None:
     places, step = np.arange(len(pairs)), 1 + len(pairs) // 13
     for beside, approach in zip(np.linspace(-0.3, 0.3, len(approaches)), approaches, strict=True):
         label, color = _LOOKS[approach]
-        bars = 2 * distinct(result, approach, "U_1_error")
-        values = distinct(result, approach, "U_1")
+        bars = 2 * _distinct(result, approach, "U_1_error")
+        values = _distinct(result, approach, "U_1")
         axes.errorbar(places + beside, values, bars, fmt="o", markersize=3, color=color, label=label)
     axes.axhline(0, color="0.8", linewidth=0.6, zorder=0)
     axes.set_xticks(places[::step], pairs[::step])
@@ -65,12 +69,12 @@ def _draw_entries(axes: Axes, result: xr.Dataset) -> None:
 
 def _draw_differences(axes: Axes, result: xr.Dataset) -> None:
     """Draw differences from the exact posterior in standard errors."""
-    others = [approach for approach in result["approach"].values.tolist() if approach != MEASURE]
-    kinds = [("order parameters", "o", order_parameter_names(result))]
+    others = [approach for approach in result["approach"].values.tolist() if approach != _MEASURE]
+    kinds = [("order parameters", "o", _order_parameter_names(result))]
     kinds += [("mean outputs", "x", ["mean"])] if "mean" in result else []
     for side, (kind, marker, names) in zip((-0.2, 0.2), kinds, strict=False):
         for place, approach in enumerate(others):
-            sizes = standard_errors_between(result, approach, names)
+            sizes = _standard_errors_between(result, approach, names)
             # Multiples of the golden ratio spread points evenly.
             at = place + side + 0.3 * (np.arange(len(sizes)) * (np.sqrt(5) - 1) / 2 % 1 - 0.5)
             axes.plot(at, sizes, marker, markersize=3, color=_LOOKS[approach][1])
@@ -91,3 +95,21 @@ def _not_left_out(result: xr.Dataset) -> xr.Dataset:
     if not has_numbers.any():
         raise ValueError(f"nothing to draw: {'; '.join(map(str, np.unique(result['diagnosis'])))}")
     return result.isel(approach=np.flatnonzero(has_numbers))
+
+
+def _order_parameter_names(result: xr.Dataset) -> list[str]:
+    """Return the names of the order parameters in a dataset."""
+    return [str(name) for name in result.data_vars if re.fullmatch(r"U_\d+|u", str(name))]
+
+
+def _distinct(result: xr.Dataset, approach: str, name: str) -> np.ndarray:
+    """Return the entries of `name`, only the distinct ones of a symmetric matrix."""
+    array = result[name].sel(approach=approach)
+    is_symmetric = any(str(axis).startswith("other_") for axis in array.dims)
+    return array.values[np.triu_indices(len(array))] if is_symmetric else array.values.ravel()
+
+
+def _standard_errors_between(result: xr.Dataset, approach: str, names: Sequence[str]) -> np.ndarray:
+    """Return the finite absolute differences from `exact` in standard errors."""
+    found = np.concatenate([np.abs(_distinct(result, approach, f"{name}_deviation")) for name in names])
+    return found[np.isfinite(found)]

@@ -8,7 +8,7 @@ import xarray as xr
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from ..summaries import TITLES, select_shown, temperature_name, with_errors, with_temperatures
+from ..summaries import TITLES, select_shown, with_errors, with_temperatures
 from .style import _new_axes, _shades
 
 __all__ = ["figure"]
@@ -62,7 +62,7 @@ def draw_over_richness(result: xr.Dataset, axes: Axes | None = None, *, score: s
 def _draw(result: xr.Dataset, axes: Axes | None, score: str | None, over: str) -> Axes:
     axes, result = _new_axes(axes), with_temperatures(result)
     at = result["temperature"].min()
-    where = f" at {temperature_name(at.item())}"
+    where = f" at {_temperature_name(at.item())}"
     if score == "U_1":
         if over == "richness":
             where = f" at width {_name(result['width'].values[-1])},{where.removeprefix(' at')}"
@@ -79,7 +79,7 @@ def _draw(result: xr.Dataset, axes: Axes | None, score: str | None, over: str) -
             lines = {f"width {_name(width)}": points.sel(width=width) for width in points["width"].values}
         else:
             where, falling = "", np.sort(points["temperature"].values)[::-1]
-            lines = {temperature_name(each): points.sel(temperature=each) for each in falling}
+            lines = {_temperature_name(each): points.sel(temperature=each) for each in falling}
     # Finite widths or values of the richness are points. Infinite width is a line across the axes.
     values = points[over].values
     is_number = np.issubdtype(values.dtype, np.number)
@@ -118,3 +118,7 @@ def _draw(result: xr.Dataset, axes: Axes | None, score: str | None, over: str) -
 
 def _name(value: Any) -> str:
     return value if isinstance(value, str) else r"$\infty$" if np.isinf(value) else f"{value:g}"
+
+
+def _temperature_name(temperature: float) -> str:
+    return "selected $T$" if np.isnan(temperature) else f"$T={temperature:g}$"

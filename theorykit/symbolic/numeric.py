@@ -18,7 +18,7 @@ from sympy import Dummy, Expr, Float, Function, sympify
 from sympy.core.function import FunctionClass
 
 from .._compat import require_float64
-from ..checks import checked_function, checked_instance, checked_sequence, counted, first_line, shown
+from ..checks import checked_function, checked_instance, checked_sequence, counted, shown
 from .notation import enclosed, escaped, power
 
 # Test points in an infinite interval are within this distance of zero, or within twice this distance of its finite end.
@@ -244,7 +244,8 @@ def _check(kind: _NumericClass, points: Floats[np.ndarray, "points arguments"]) 
     try:
         here, *ends = np.asarray(compiled(kind)(*(points + moves[:, None]).T)).T
     except Exception as error:
-        raise ValueError(f"{what} of {name} must be JAX code of numbers: {first_line(error)}") from error
+        reason = str(error).strip().partition("\n")[0]
+        raise ValueError(f"{what} of {name} must be JAX code of numbers: {reason}") from error
     variables = [Dummy(real=True) for _ in range(count)]
     expressions = [sympify(kind(*variables).fdiff(i + 1)) for i in range(count)]
     for i, point in enumerate(points):

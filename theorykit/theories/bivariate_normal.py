@@ -10,15 +10,17 @@ import sympy as sp
 from jaxtyping import Array, Float
 from sympy import Expr, exp, pi, sqrt
 
-from ..checks import Scalar, checked_arguments
+from ..symbolic.atoms import checked_scalar
 from ..symbolic.functions import LogNormalCDF
 from ..symbolic.numeric import NumericFunction
 
 Numbers = Float[Array, "..."]
 
-# The normal density at 8.6 standard deviations, relative to its peak, is below the rounding error.
+# The normal density at 8.6 standard deviations, relative to its peak, is below the
+# rounding error.
 _REACH = 8.6
-# Fit (1 + 2 x) exp(x^2 / 2) Phi(-x) on x > 0 by a polynomial in (x - 5) / (x + 5), to a few rounding errors.
+# Fit (1 + 2 x) exp(x^2 / 2) Phi(-x) on x > 0 by a polynomial in (x - 5) / (x + 5), to a
+# few rounding errors.
 _PLACES = np.polynomial.chebyshev.chebpts1(64)
 _FITTED = (1 + 10 * (1 + _PLACES) / (1 - _PLACES)) / 2
 _FITTED = _FITTED * scipy.special.erfcx(5 * (1 + _PLACES) / (1 - _PLACES) / np.sqrt(2))
@@ -41,10 +43,11 @@ def _scaled_tail(x: Numbers) -> Numbers:
 
 
 def _log_probability(h: Numbers, k: Numbers, r: Numbers) -> Numbers:
-    # Given x, the probability of y < k is Phi(u) with u = (k - r x) / s, a step of width s at x = k / r. Below, `strip`
-    # is the probability of x < h and u > 0, as if the step were sharp, and `layer` the signed correction by Phi(-|u|).
-    # With z = (x - r k) / s, the density times Phi(-|u|) is a normal density in z times the scaled tail at |u| =
-    # |s k - r z|. It varies on the scale 1 at all correlations, so a fixed rule keeps its relative accuracy.
+    # Given x, y < k has probability Phi(u) with u = (k - r x) / s, a step of width s at
+    # x = k / r. `strip` is the probability of x < h and u > 0, for a sharp step, and
+    # `layer` the signed correction by Phi(-|u|). With z = (x - r k) / s, the density
+    # times Phi(-|u|) is a normal density in z times the scaled tail at |s k - r z|,
+    # which varies on the scale 1, so a fixed rule keeps its relative accuracy.
     h, k, r = jnp.broadcast_arrays(h, k, r)
     is_inside = jnp.abs(r) < 1
     r = jnp.where(is_inside, r, 0.0)
@@ -90,14 +93,14 @@ def _log_probability(h: Numbers, k: Numbers, r: Numbers) -> Numbers:
 
 
 class LogBivariateNormalCDF(NumericFunction):
-    """Logarithm of the probability that x < h and y < k, for standard normal x and y with correlation r, |r| < 1."""
+    """The function of limits h and k, and the correlation r."""
 
     nargs = 3
     implementation = staticmethod(_log_probability)
 
     @classmethod
     def eval(cls, h, k, r):
-        """Order the limits, because the function is symmetric in them, and split off the case without correlation."""
+        """Order the limits, and split off the case without correlation."""
         if r.is_number and (abs(r) >= 1) == True:  # noqa: E712
             raise ValueError(f"a correlation must be between -1 and 1, got {r}")
         if r.is_zero:
@@ -105,12 +108,13 @@ class LogBivariateNormalCDF(NumericFunction):
         return None if sp.default_sort_key(h) <= sp.default_sort_key(k) else cls(k, h, r)
 
     def fdiff(self, argindex=1):
-        """Return the derivative, which contains the normal density and distribution function of one variable."""
+        """Differentiate by the normal density and distribution of one variable."""
         h, k, r = self.args
         # 1 - r**2 loses digits at |r| close to one.
         square = (1 - r) * (1 + r)
         if argindex == 3:
-            # Plackett (1954): the derivative of the probability is the density at (h, k).
+            # Plackett (1954): the derivative of the probability is the density at (h,
+            # k).
             return exp(-((h - r * k) ** 2) / (2 * square) - k**2 / 2 - self) / (2 * pi * sqrt(square))
         at, other = (h, k) if argindex == 1 else (k, h)
         return exp(LogNormalCDF((other - r * at) / sqrt(square)) - at**2 / 2 - self) / sqrt(2 * pi)
@@ -123,19 +127,18 @@ class LogBivariateNormalCDF(NumericFunction):
         return r"\log\Phi_{2}", rf"\left({h}, {k}; {r}\right)"
 
 
-@checked_arguments
-def log_bivariate_normal_cdf(h: Scalar, k: Scalar, correlation: Scalar) -> Expr:
-    """Return the logarithm of the distribution function of two standard normal variables.
+def log_bivariate_normal_cdf(h: Expr | float, k: Expr | float, correlation: Expr | float) -> Expr:
+    """Return the logarithm of the probability that x < h and y < k, for normal x and y.
 
-    The relative error of the probability is a few rounding errors of the arguments, also in the tails.
+    The relative error of the probability is a few rounding errors of the arguments,
+    also in the tails.
 
     Args:
-        h: Upper limit of the first variable.
-        k: Upper limit of the second variable.
-        correlation: Correlation of the variables, between -1 and 1. The value is NaN for other numbers.
+        h, k: upper limits.
+        correlation: of the standard normal variables. Values outside (-1, 1) give NaN.
 
     Raises:
-        ValueError: If the correlation is known to be at most -1 or at least 1.
+        ValueError: the correlation is known to be outside (-1, 1).
 
     Example:
         >>> import theorykit
@@ -144,4 +147,5 @@ def log_bivariate_normal_cdf(h: Scalar, k: Scalar, correlation: Scalar) -> Expr:
         >>> log_bivariate_normal_cdf(-30, -30, 0.5).evalf(8)
         -607.69046
     """
-    return LogBivariateNormalCDF(h, k, correlation)
+    given = {"h": h, "k": k, "correlation": correlation}
+    return LogBivariateNormalCDF(*(checked_scalar(*each) for each in given.items()))

@@ -1,32 +1,32 @@
-r"""Empirical risk minimisation: a linear student with any convex loss, a ridge, and features of any covariance.
+r"""Empirical risk minimisation by a linear student with any convex loss and a ridge.
 
-n = alpha d examples have features x ~ N(0, C) and labels of a linear teacher. The student minimises the sum of
-loss(w x / sqrt(d), label) plus lambda |w|^2 / 2. At large d its fields are Gaussian, and the minimum is a stationary
-point of an action in their covariances. Sources: Aubin, Krzakala, Lu and Zdeborova, arXiv:2006.06560 (C = 1), and
-Loureiro et al., arXiv:2102.08127 (any C).
+n = alpha d examples have features x ~ N(0, C) and labels of a linear teacher. The student
+minimises the sum of loss(w x / sqrt(d), label) plus lambda |w|^2 / 2. At large d this is a
+stationary point of an action. Sources: Aubin, Krzakala, Lu and Zdeborova, arXiv:2006.06560
+(C = 1), and Loureiro et al., arXiv:2102.08127 (any C).
 
-The order parameters are the overlap m with the teacher, the variance s of the student's field that the teacher does not
-explain, the variance V of one student's field, and conjugates. With the variance rho of the teacher's field, the
-variance of the student's field is q = m^2 / rho + s, so no domain contains an impossible covariance.
+The order parameters are the overlap m with the teacher, the variance s of the student's
+field that the teacher does not explain, the variance V of one student's field, and
+conjugates. The student's field has the variance m^2 / rho + s, with rho of the teacher's.
 """
 
 from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 from sympy import Expr, MatrixSymbol, S, Symbol, atan2, erfc, pi, sqrt, symbols
 
-from ..checks import Positive as PositiveNumber
-from ..checks import Scalar, checked_arguments, is_traced, numeric_array, real_array, shown
+from ..checks import checked_array, checked_choice, checked_number, is_traced, numeric_array, shown
 from ..codegen import compile_expressions
 from ..runs import stage
 from ..saddle import Action, ConvergenceWarning, Positive, Real, Solution, stationary
 from ..saddle.bound_action import bind
 from ..saddle.diagnosis import report
 from ..symbolic import entrywise, gaussian_average, gradient, moreau, sum_of_entries
+from ..symbolic.atoms import checked_scalar
 
 Labels = Literal["sign", "linear", "random"]
 
@@ -38,24 +38,33 @@ _eigenvalues, _teacher = (MatrixSymbol(name, _size, 1) for name in ("eigenvalues
 _z = Symbol("z", real=True)
 
 
-@checked_arguments
-def action(loss: Scalar, x: Symbol, y: Symbol, *, labels: Labels = "sign", has_spectrum: bool = False) -> Action:
+def action(
+    loss: Expr,
+    x: Symbol,
+    y: Symbol,
+    *,
+    labels: Labels = "sign",
+    has_spectrum: bool = False,
+) -> Action:
     """Return the action of empirical risk minimisation, per weight.
 
-    Its parameters are alpha, `lambda_` (the ridge), sigma2 (the variance of noise in the teacher's field), and with a
-    spectrum also the values of `spectrum`. Without a spectrum, the conjugates are eliminated.
+    Its parameters are alpha, `lambda_` (the ridge), sigma2 (the variance of noise in the
+    teacher's field), and with a spectrum also the values of `spectrum`. Without a
+    spectrum, the conjugates are eliminated.
 
     Args:
-        loss: The loss, a convex expression in `x` and `y`.
-        x: The symbol of the student's field.
-        y: The symbol of the label.
-        labels: "sign" for the sign of the teacher's field, "linear" for the field, "random" for random signs.
-        has_spectrum: Whether the covariance of features is given by its eigenvalues. By default, it is the identity.
+        loss: a convex expression in `x` and `y`.
+        x, y: the symbols of the student's field and of the label.
+        labels: the sign of the teacher's field, the field, or random signs.
+        has_spectrum: whether the covariance of features is given by its eigenvalues. By
+            default, it is the identity.
 
     Raises:
-        ValueError: If the loss is known not to be convex in `x`, or for linear labels if it does not depend on `x - y`
-            alone.
+        ValueError: the loss is known not to be convex in `x`, or for linear labels does
+            not depend on `x - y` alone.
     """
+    loss = checked_scalar("loss", loss)
+    checked_choice("labels", labels, get_args(Labels))
     random, variance = labels == "random", rho if has_spectrum else S.One
     overlap, overlap_hat = (S.Zero, S.Zero) if random else (m, m_hat)
     q = overlap**2 / variance + s
@@ -75,7 +84,8 @@ def action(loss: Scalar, x: Symbol, y: Symbol, *, labels: Labels = "sign", has_s
         risk = gaussian_average(terms[0] if is_even else sum(terms) / 2, _z)  # Aubin et al., Eq. (9)
 
     def of_weight(eigenvalue: Any, teacher: Any) -> Expr:
-        return (overlap_hat**2 * eigenvalue**2 * teacher + q_hat * eigenvalue) / (ridge + V_hat * eigenvalue)
+        drive = overlap_hat**2 * eigenvalue**2 * teacher + q_hat * eigenvalue
+        return drive / (ridge + V_hat * eigenvalue)
 
     of_prior, parameters = of_weight(S.One, S.One), [alpha, ridge] if random else [alpha, ridge, noise]
     if has_spectrum:
@@ -85,83 +95,87 @@ def action(loss: Scalar, x: Symbol, y: Symbol, *, labels: Labels = "sign", has_s
     domains = dict.fromkeys((s, q_hat, V, V_hat), Positive())
     domains = domains if random else {m: Real(), m_hat: Real(), **domains}
     made = Action(overlaps - of_prior / 2 + alpha * risk, domains, parameters)
-    return made if has_spectrum else made.eliminate(*(each for each in (q_hat, V_hat, m_hat) if each in domains))
+    if has_spectrum:
+        return made
+    return made.eliminate(*(each for each in (q_hat, V_hat, m_hat) if each in domains))
 
 
-@checked_arguments
 def solve(action: Action, values: Mapping, *, throw: bool = False) -> Solution:
-    """Return the student at given values of the parameters: a stationary point of known index.
+    """Return the student: a stationary point of known index.
 
-    If no finite weights minimise the risk, as for logistic regression of separable examples without ridge, the solution
-    has not converged, and a warning names the cause. With `throw`, this is an error.
+    If no finite weights minimise the risk, as for logistic regression of separable
+    examples without ridge, a warning says so, or with `throw` an error.
     """
     initial = {symbol.name: 1.0 if symbol == V else 0.5 for symbol in action.order_parameters}
-    # S is maximal in the variance V, and in one of each other pair of conjugates that is not eliminated.
+    # S is maximal in V, and in one of each other pair of conjugates.
     index = 1 + sum(name in initial for name in ("m_hat", "q_hat"))
     with warnings.catch_warnings(), stage("empirical risk", shown=not is_traced(*values.values())):
         warnings.simplefilter("ignore", ConvergenceWarning)
         found = stationary(action, values, index=index, initial=initial)
-    # Weights that the examples do not determine make the variance V diverge. The diagnosis of such a point, far away,
-    # is often wrong, for example that the action has a kink.
+    # Weights that the examples do not determine make V diverge, which no diagnosis
+    # knows.
     cause = more = ""
     if not is_traced(found) and np.any(found["V"] > 1e4):
         cause = (
-            f"V diverges ({np.max(found['V']):.3g} at the last step): no finite weights minimise the risk, probably "
-            "because the examples are separable or fewer than the weights, or the loss is unbounded. Give a larger "
-            "ridge lambda_"
+            f"V diverges ({np.max(found['V']):.3g} at the last step): no finite weights minimise the risk, "
+            "because the examples are separable or fewer than the weights, or the loss is unbounded. "
+            "Give a larger ridge lambda_"
         )
     elif not is_traced(found) and any(option in found.diagnosis for option in ("initial=", "max_steps")):
         more = f". These are options of saddle.stationary(action, values, index={index}, ...)"
     return report(found, throw, stacklevel=1, more=more, cause=cause)
 
 
-@checked_arguments
 def spectrum(eigenvalues: Any, teacher: Any = None) -> Mapping[str, np.ndarray | float]:
     """Return the values of an action `has_spectrum`.
 
     Args:
-        eigenvalues: The eigenvalues of the covariance of features.
-        teacher: Squares of the teacher's weights along its eigenvectors. Ones by default.
+        eigenvalues: of the covariance of features (n,).
+        teacher: squares of the teacher's weights along its eigenvectors (n,), by default 1.
     """
-    found = {"eigenvalues": real_array("eigenvalues", eigenvalues)}
-    found["teacher"] = np.ones_like(found["eigenvalues"]) if teacher is None else real_array("teacher", teacher)
-    for name, each in found.items():
-        if each.ndim != 1 or not (np.all(np.isfinite(each)) and np.all(each >= 0) and np.any(each > 0)):
-            raise ValueError(f"{name} must be a list of finite, non-negative numbers, some positive, got {shown(each)}")
-    if len(found["eigenvalues"]) != (given := len(found["teacher"])):
-        raise ValueError(f"teacher must have one number per eigenvalue, {len(found['eigenvalues'])}, got {given}")
-    of_field = float(np.mean(found["eigenvalues"] * found["teacher"]))
-    return {**{name: each[:, None] for name, each in found.items()}, "rho": of_field}
+    eigenvalues = checked_array("eigenvalues", eigenvalues, "n")
+    teacher = checked_array("teacher", np.ones_like(eigenvalues) if teacher is None else teacher, "n")
+    for name, each in (("eigenvalues", eigenvalues), ("teacher", teacher)):
+        if not (np.all(each >= 0) and np.any(each > 0)):
+            raise ValueError(f"{name} must be non-negative numbers, some positive, got {each}")
+    if len(teacher) != len(eigenvalues):
+        raise ValueError(f"teacher must have {len(eigenvalues)} numbers, got {len(teacher)}")
+    rho = float(np.mean(eigenvalues * teacher))
+    return {"eigenvalues": eigenvalues[:, None], "teacher": teacher[:, None], "rho": rho}
 
 
-@checked_arguments
 def generalisation_error(
-    order_parameters: Mapping | Solution, *, labels: Labels = "sign", rho: PositiveNumber | None = None
+    order_parameters: Mapping | Solution, *, labels: Labels = "sign", rho: float | None = None
 ) -> Any:
-    """Return the probability of a wrong sign, or the mean square distance from the teacher for linear labels.
+    """Return the probability of a wrong sign, or the mean square error for linear labels.
 
     Both are relative to the teacher's field without noise.
 
     Args:
-        order_parameters: The order parameters by name, or the solution.
-        labels: The kind of labels.
-        rho: The variance of the teacher's field. By default, the value in the parameters of a solution, or 1.
+        order_parameters: a solution, or the order parameters by name.
+        labels: the kind of labels.
+        rho: the variance of the teacher's field, by default that of the solution, or 1.
     """
+    checked_choice("labels", labels, get_args(Labels))
     given = getattr(order_parameters, "order_parameters", order_parameters)
     rho = getattr(order_parameters, "parameters", {}).get("rho", 1.0) if rho is None else rho
     if not {"m", "s"} <= set(given):
         raise ValueError(f"order_parameters must have m and s, got {shown(given)}")
-    values = {name: numeric_array(f"order_parameters[{name}]", given[name]) for name in ("m", "s")} | {"rho": rho}
+    values = {name: numeric_array(f"order_parameters[{name}]", given[name]) for name in ("m", "s")}
+    values["rho"] = checked_number("rho", rho, above=0.0) if np.ndim(rho) == 0 else rho
     variance = Symbol("rho", positive=True)
-    error = s + (m - variance) ** 2 / variance if labels == "linear" else atan2(sqrt(variance * s), m) / pi
-    return compile_expressions("generalisation_error", {"error": error}, [m, s, variance])(**values)["error"]
+    is_linear = labels == "linear"
+    error = s + (m - variance) ** 2 / variance if is_linear else atan2(sqrt(variance * s), m) / pi
+    compiled = compile_expressions("generalisation_error", {"error": error}, [m, s, variance])
+    return compiled(**values)["error"]
 
 
-@checked_arguments
 def training_loss(action: Action, values: Mapping, student: Solution) -> Any:
-    """Return the mean loss of the examples, without ridge, at a student and the values at which it was solved."""
+    """Return the mean loss, without ridge, of a student that was solved at `values`."""
     envelope = gradient(action.expression, alpha)
-    # The envelope is loss + V loss'^2 / 2, and its derivative with respect to V is -loss'^2 / 2.
+    # The envelope is loss + V loss'^2 / 2, and its derivative with respect to V is
+    # -loss'^2 / 2.
     expression = envelope + V * gradient(envelope, V)
     compiled = compile_expressions("training_loss", {"loss": expression}, action.symbols)
-    return compiled.call_from({**bind(action, values).values_of_parameters, **student.order_parameters})["loss"]
+    parameters = bind(action, values).values_of_parameters
+    return compiled.call_from({**parameters, **student.order_parameters})["loss"]

@@ -1,21 +1,23 @@
-r"""Learning in context of linear regression by linear attention, in the limit of a large dimension d.
+r"""Learning in context of linear regression by linear attention, in large dimension d.
 
-A task is a vector w of d standard normal numbers, and an input x has d normal numbers of variance 1/d. A context of
-:math:`\alpha d` examples, labelled by :math:`y = w \cdot x` plus noise of variance :math:`\rho`, gives the attention
-layer the vector :math:`v = \frac{1}{\alpha} \sum_i y_i x_i`. The prediction for the query x is :math:`x^T \Gamma v`.
-Training on :math:`n = \tau d^2` contexts, with tasks from a set of :math:`\kappa d`, minimises :math:`\sum (y - x^T
-\Gamma v)^2 + \frac{n}{d} \lambda |\Gamma|^2`. The covariance of v is :math:`b + R`, with :math:`b = (1 + \rho) /
-\alpha` and the covariance matrix R of the training tasks. The eigenvalues s of R follow the law of Marchenko and Pastur
-with ratio :math:`\kappa`. The effective ridge :math:`\epsilon` minimises
+A task is a vector w of d standard normal numbers, and an input x has d normal numbers of
+variance 1/d. A context of :math:`\alpha d` examples, labelled by :math:`y = w \cdot x` plus
+noise of variance :math:`\rho`, gives the attention layer the vector :math:`v =
+\frac{1}{\alpha} \sum_i y_i x_i`. The prediction for the query x is :math:`x^T \Gamma v`.
+Training on :math:`n = \tau d^2` contexts, with tasks from a set of :math:`\kappa d`,
+minimises :math:`\sum (y - x^T \Gamma v)^2 + \frac{n}{d} \lambda |\Gamma|^2`. The covariance
+of v is :math:`b + R`, with :math:`b = (1 + \rho) / \alpha` and the covariance matrix R of
+the training tasks, whose eigenvalues s follow the law of Marchenko and Pastur with ratio
+:math:`\kappa`. The effective ridge :math:`\epsilon` minimises
 
 .. math:: A(\epsilon) = (\tau - 1) \log \epsilon + \tau \lambda / \epsilon + \int \log(\epsilon + b + s) \, d\mu(s).
 
-Both errors are derivatives of this action with sources. A source J adds the mean square of the error on a test
-distribution to the training loss, and a source u multiplies the smallest training loss. The error is the mixed
-derivative of the minimum of the action with respect to J and u.
+Both errors are derivatives of this action with sources. A source J adds the mean square
+error on a test distribution to the training loss, and a source u multiplies the smallest
+training loss. The error is the mixed derivative of the minimum with respect to J and u.
 
-Theory: Lu, Letey, Zavatone-Veth, Maiti, Pehlevan, arXiv:2405.11751. We omit the feature :math:`\sum_i y_i^2`, which
-changes the errors by a term of order 1/d.
+Source: Lu, Letey, Zavatone-Veth, Maiti and Pehlevan, arXiv:2405.11751. We omit the
+feature :math:`\sum_i y_i^2`, which changes the errors by a term of order 1/d.
 """
 
 import warnings
@@ -26,7 +28,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from sympy import Symbol, log
+from sympy import Symbol, log, symbols
 
 from .._compat import require_float64
 from .._jit import jit
@@ -35,18 +37,19 @@ from ..saddle import Action, ConvergenceWarning, Positive, minimise
 from ..saddle.domains import as_declared
 from .spectral_laws import marchenko_pastur
 
-EPSILON, ALPHA, TAU, KAPPA, RIDGE = (Symbol(n, positive=True) for n in ("epsilon", "alpha", "tau", "kappa", "lambda_"))
+EPSILON, ALPHA, TAU, KAPPA, RIDGE = symbols("epsilon alpha tau kappa lambda_", positive=True)
 RHO = Symbol("rho", nonnegative=True)
-# Sources of the errors on new tasks and on training tasks, per ridge, and of the training loss.
+# Sources of the errors on new tasks and on training tasks, per ridge, and of the
+# training loss.
 SOURCES = ICL, IDG, LOSS = tuple(Symbol(name, real=True) for name in ("J_ICL", "J_IDG", "u"))
 
 
 class Errors(NamedTuple):
-    """Mean-square errors on new contexts, with the noise of the label of the query.
+    """Mean square errors on new contexts, with the noise of the query's label.
 
-    - `icl`: with new tasks. It measures learning in context.
-    - `idg`: with tasks of the training set, which may be memorised.
-    - `epsilon`: effective ridge.
+    - `icl`: with new tasks.
+    - `idg`: with tasks of the training set.
+    - `epsilon`: the effective ridge.
     """
 
     icl: Any
@@ -64,17 +67,19 @@ def action() -> Action:
         [epsilon]
     """
     b = (1 + RHO) / ALPHA
-    # Sources add J_ICL (b + 1) + J_IDG (b + s) to the ridge, so that epsilon + b + s becomes `grown` (z + s).
+    # Sources add J_ICL (b + 1) + J_IDG (b + s) to the ridge, so that epsilon + b + s
+    # becomes `grown` (z + s).
     grown, new = 1 + EPSILON * IDG, EPSILON * ICL
     z = b + EPSILON * (1 + ICL * (1 + b)) / grown
     law = marchenko_pastur(KAPPA)
     # The means of 1 / (z + s) and of log(z + s).
     mean, mean_log = -law.stieltjes(-z), law.log_potential(-z)
     weight = 1 / (1 + mean / KAPPA)
-    # Use 1 - z mean = mean weight, because the left side cancels at large z. Means of s / (z + s) and s^2 / (z + s):
+    # Means of s / (z + s) and s^2 / (z + s). Here 1 - z mean = mean weight, because the
+    # left side cancels at large z.
     of_first, of_second = mean * weight, mean * weight * (weight + 1 / KAPPA)
-    # The covariance of labels and v is s in training. The sources add J_ICL + J_IDG s, and 1 + rho to the variance of
-    # labels for each. The training loss of the best prediction is a Schur complement.
+    # The covariance of labels and v is s in training. The sources add J_ICL + J_IDG s,
+    # and 1 + rho to the variance of labels for each. The loss is a Schur complement.
     explained = grown * of_second + 2 * new * of_first + new**2 * mean / grown
     loss = (1 + RHO) * (1 / EPSILON + ICL + IDG) - explained / EPSILON
     ridge = (TAU - 1) * log(EPSILON) + TAU * RIDGE / EPSILON + log(grown) + mean_log
@@ -97,7 +102,8 @@ def _solved(values: Mapping[str, jax.Array]) -> tuple[jax.Array, ...]:
             names = (EPSILON.name, *(source.name for source in SOURCES))
             return sum(action().compiled(**at, **dict(zip(names, moved, strict=True))).values())
 
-        # The minimum responds to a source by a shift of epsilon: a Schur complement of the Hessian.
+        # The minimum responds to a source by a shift of epsilon: a Schur complement of
+        # the Hessian.
         hessian = jax.hessian(of)(jnp.stack([found[EPSILON], *jnp.zeros(len(SOURCES))]))
         responses = hessian[1:, 1:] - jnp.outer(hessian[1:, 0], hessian[0, 1:]) / hessian[0, 0]
         return responses[2, 0], responses[2, 1], found[EPSILON], jnp.asarray(found.converged)
@@ -106,17 +112,17 @@ def _solved(values: Mapping[str, jax.Array]) -> tuple[jax.Array, ...]:
 
 
 def errors(alpha: Any, tau: Any, kappa: Any, rho: Any, ridge: Any) -> Errors:
-    """Return the errors for numbers or arrays, which are broadcast against each other.
+    """Return the errors for numbers or arrays, which are broadcast.
 
     Args:
         alpha: number of examples per context, divided by d.
         tau: number of training contexts, divided by d^2.
         kappa: number of training tasks, divided by d.
         rho: variance of the noise of labels.
-        ridge: strength lambda of the ridge, above zero. Use 1e-12 for the ridgeless limit, which diverges at tau = 1.
+        ridge: lambda, above zero. The ridgeless limit, 1e-12, diverges at tau = 1.
 
     Raises:
-        ValueError: if a value is not finite or has the wrong sign.
+        ValueError: a value is not finite or has the wrong sign.
 
     Example:
         >>> import theorykit
@@ -129,24 +135,17 @@ def errors(alpha: Any, tau: Any, kappa: Any, rho: Any, ridge: Any) -> Errors:
     require_float64()
     given = {"alpha": alpha, "tau": tau, "kappa": kappa, "rho": rho, "ridge": ridge}
     arrays = {name: numeric_array(name, value) for name, value in given.items()}
-    symbols = dict(zip(given, (ALPHA, TAU, KAPPA, RHO, RIDGE), strict=True))
+    names = dict(zip(given, (ALPHA, TAU, KAPPA, RHO, RIDGE), strict=True))
     refuse_traced("errors", arrays, reason="returns NumPy arrays")
-    why = {"ridge": " (1e-12 is the ridgeless limit)"}
-    conditions = (each for n, s in symbols.items() for each in as_declared(n, s, arrays[n], why.get(n, "")))
-    arrays = require(arrays, conditions)
-    shapes = {name: np.shape(array) for name, array in arrays.items()}
-    try:
-        shape = np.broadcast_shapes(*shapes.values())
-    except ValueError as error:
-        raise ValueError(f"the shapes of the arguments must broadcast against each other, got {shapes}") from error
-    flat = {symbols[n].name: jnp.broadcast_to(jnp.asarray(a, dtype=float), shape).ravel() for n, a in arrays.items()}
+    for name, symbol in names.items():
+        require(arrays, as_declared(name, symbol, arrays[name]))
+    broadcast = np.broadcast_arrays(*arrays.values())
+    shape = broadcast[0].shape
+    flat = {names[name].name: each.ravel() for name, each in zip(given, broadcast, strict=True)}
     *found, converged = _solved(flat)
     if not np.all(converged):
-        first = {name: float(flat[symbols[name].name][np.argmin(converged)]) for name in given}
-        failed = np.sum(~np.asarray(converged))
-        warnings.warn(
-            f"no effective ridge found at {failed} of {converged.size} points, first at {first}; errors there are NaN",
-            ConvergenceWarning,
-            stacklevel=2,
-        )
+        first = {name: float(flat[names[name].name][np.argmin(converged)]) for name in given}
+        failed = f"{np.sum(~np.asarray(converged))} of {converged.size} points, first at {first}"
+        message = f"no effective ridge found at {failed}; errors there are NaN"
+        warnings.warn(message, ConvergenceWarning, stacklevel=2)
     return Errors(*(np.where(converged, each, np.nan).reshape(shape) for each in found))

@@ -1,26 +1,24 @@
 r"""Bayes-optimal learning of an attention matrix: attention-indexed models.
 
-Sequences of L tokens x_a in R^D have scores h_ab = x_a^T S x_b, with an attention matrix S = W W^T / sqrt(R D) of rank
-R = rho D. For n = alpha D^2 sequences we observe the softmax of every row of scores, or, for two tokens, the largest
-score of every row. The theory gives the mean square error of the best estimate of S as D grows at fixed rho and alpha.
-
-Source: Boncoraglio, Troiani, Erba and Zdeborova, "Bayes optimal learning of attention-indexed models",
-arXiv:2506.01582.
+Sequences of L tokens x_a in R^D have scores h_ab = x_a^T S x_b, with an attention matrix
+S = W W^T / sqrt(R D) of rank R = rho D. For n = alpha D^2 sequences we observe the softmax
+of every row of scores, or, for two tokens, the largest score of every row. The theory
+gives the mean square error of the best estimate of S as D grows at fixed rho and alpha.
+Source: Boncoraglio, Troiani, Erba and Zdeborova, arXiv:2506.01582.
 """
 
 from __future__ import annotations
 
 from functools import cache
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 from jaxtyping import Float
 from sympy import Expr, Rational, Symbol, exp, log, pi, sinh, sqrt, symbols
 
-from ..checks import Count, Positive, Scalar, checked_arguments, refuse_traced
+from ..checks import checked_choice, checked_number, checked_whole_number, refuse_traced
 from ..derivation import Derivation, Step, claims
-from ..saddle import Action, Solution, minimise, stationary
-from ..saddle import Positive as PositiveNumber
+from ..saddle import Action, Positive, Solution, minimise, stationary
 from ..symbolic import GaussianAverage
 from .bivariate_normal import log_bivariate_normal_cdf
 from .spectral_laws import SpectralLaw, marchenko_pastur, semicircle
@@ -28,7 +26,7 @@ from .spectral_laws import SpectralLaw, marchenko_pastur, semicircle
 Output = Literal["softmax", "hardmax"]
 
 alpha, rho, L, Delta, V, size = symbols("alpha rho L Delta V D", positive=True)
-"""Sequences per D^2, rank per D, tokens, variance of the noise on S, mean square error, and D."""
+"""Sequences per D^2, rank per D, tokens, variance of noise, mean square error, and D."""
 
 
 def noisy_law() -> SpectralLaw:
@@ -42,10 +40,10 @@ def overlap_given_noise() -> Expr:
 
 
 def _sampled_overlaps(size: int, values: dict[str, Any], rng: np.random.Generator) -> Float[np.ndarray, " draws"]:
-    """Draw S and noise, and return the overlap of S with its best estimate that has the eigenvectors of S plus noise.
+    """Draw the overlap of S with its best estimate from the eigenvectors of S plus noise.
 
-    For large matrices this estimate is the posterior mean of S, because the prior has no preferred eigenvectors. See
-    Bun, Allez, Bouchaud and Potters, IEEE Trans. Inf. Theory 62, 7475 (2016).
+    For large matrices it is the posterior mean, because the prior has no preferred
+    eigenvectors: Bun et al., IEEE Trans. Inf. Theory 62, 7475 (2016).
     """
     draws, rank = 400_000 // size**2, round(values["rho"] * size)
     w, noise = rng.normal(size=(draws, size, rank)), rng.normal(size=(draws, size, size))
@@ -53,20 +51,19 @@ def _sampled_overlaps(size: int, values: dict[str, Any], rng: np.random.Generato
     observed = true + np.sqrt(values["Delta"] / (2 * size)) * (noise + noise.swapaxes(1, 2))
     _, vectors = np.linalg.eigh(observed)
     estimated = np.sum(vectors * (true @ vectors), axis=1)
-    # The mean of this difference has less scatter, and the mean of tr S^2 / D is known.
+    # This difference has less scatter, and the mean of tr S^2 / D is known.
     missed = (np.sum(estimated**2, axis=1) - np.sum(true**2, axis=(1, 2))) / size
     return 1 + values["rho"] + 1 / size + missed
 
 
-@checked_arguments
-def hardmax_information(q: Scalar, V: Scalar) -> Expr:
-    r"""Return I(q), minus the entropy of hardmax outputs of two tokens given the estimate of S.
+def hardmax_information(q: Expr, V: Expr) -> Expr:
+    r"""Return I(q), minus the entropy of hardmax outputs of two tokens given the estimate.
 
-    The free entropy is Phi(q, qhat) = I_prior(qhat) - q qhat / 4 + alpha I(q), so that qhat = 4 alpha dI/dq. The
-    outputs are the signs of h_11 - h_12 and h_22 - h_12. The estimated differences have variance 3 q and correlation
-    1/3, and the true ones scatter about them with variance 3 V and the same correlation.
-
-    The relative quadrature error is below 1e-9 for q < 750 V. `Action.with_nodes` changes the number of nodes, 64.
+    The free entropy is I_prior(qhat) - q qhat / 4 + alpha I(q), so qhat = 4 alpha dI/dq.
+    The outputs are the signs of h_11 - h_12 and h_22 - h_12. The estimated differences
+    have variance 3 q and correlation 1/3, and the true ones scatter about them with
+    variance 3 V and the same correlation. The relative quadrature error of 64 nodes is
+    below 1e-9 for q < 750 V.
 
     Args:
         q: overlap of the estimate with S, 1 + rho - V.
@@ -76,7 +73,7 @@ def hardmax_information(q: Scalar, V: Scalar) -> Expr:
     r, scale, rate = Rational(1, 3), sqrt(q / V), Rational(2, 5)
 
     def stretched(z: Expr) -> Expr:
-        # The outcomes change within sqrt(V / q) of zero. Nodes in z are dense there and reach the end of the density.
+        # Outcomes change within sqrt(V / q) of zero, where nodes in z are dense.
         return 9 * sinh(rate * z) / sinh(12 * rate)
 
     def weight(z: Expr, exponent: Expr) -> Expr:
@@ -90,14 +87,13 @@ def hardmax_information(q: Scalar, V: Scalar) -> Expr:
     return 2 * GaussianAverage(weight(x, -(u**2) / 2) * inner, x)
 
 
-@checked_arguments
 @cache
 def action(output: Output = "softmax") -> Action:
-    r"""Return the action. Its order parameter is the noise Delta; its parameters are alpha and rho, and L for softmax.
+    r"""Return the action of the noise Delta. Parameters are alpha, rho, and L for softmax.
 
-    Delta is the variance of the noise with which S would have to be observed directly for the same error. Softmax
-    outputs have the error V = alpha (L^2 + L - 2) Delta, which is eliminated. Delta vanishes at the threshold of
-    perfect recovery, `recovery_threshold`. For hardmax outputs of two tokens V is an order parameter, too.
+    Observing S directly with noise of variance Delta would give the same error. Softmax
+    outputs have the error V = alpha (L^2 + L - 2) Delta, and Delta vanishes at the
+    `recovery_threshold`. For hardmax outputs V is an order parameter, too.
 
     Example:
         >>> import theorykit
@@ -106,36 +102,35 @@ def action(output: Output = "softmax") -> Action:
         >>> learned_attention.action().parameters
         (alpha, rho, L)
     """
+    is_softmax = checked_choice("output", output, get_args(Output)) == "softmax"
     overlap, prior = overlap_given_noise(), 2 * noisy_law().log_energy() - log(Delta)
     limit = Step(
         "overlap of S with its posterior mean, given S and noise",
         Symbol("q_D"),
         overlap,
         claims.LargeSizeLimit(size, _sampled_overlaps, ((rho, 0.5), (Delta, 0.6))),
-        assumptions=("the spherical integral takes its limit for large matrices", "Bayes-optimal inference"),
+        assumptions=(
+            "the spherical integral takes its limit for large matrices",
+            "Bayes-optimal inference",
+        ),
         section="prior",
     )
     slope = (overlap - 1 - rho) / Delta**2
     entropy = Step("entropy of the prior", prior, slope, claims.Derivative(Delta), section="prior")
-    # The softmax reveals all differences of scores in a row, (L - 1)(L + 2) independent numbers per sequence.
-    outputs = (
-        alpha * (L**2 + L - 2) * log(V) if output == "softmax" else -4 * alpha * hardmax_information(1 + rho - V, V)
-    )
-    parameters = [alpha, rho, L] if output == "softmax" else [alpha, rho]
-    domains = {V: PositiveNumber(), Delta: PositiveNumber()}
+    # Softmax reveals all differences of scores in a row, (L - 1)(L + 2) numbers in all.
+    known = (L**2 + L - 2) * log(V) if is_softmax else -4 * hardmax_information(1 + rho - V, V)
+    parameters = [alpha, rho, L] if is_softmax else [alpha, rho]
+    domains = {V: Positive(), Delta: Positive()}
     derivation = Derivation((limit, entropy), ({}, {}))
-    whole = Action(prior - V / Delta + outputs, domains, parameters, derivation=derivation)
-    return whole.eliminate(V) if output == "softmax" else whole
+    whole = Action(prior - V / Delta + alpha * known, domains, parameters, derivation=derivation)
+    return whole.eliminate(V) if is_softmax else whole
 
 
 def _observations(tokens: int) -> int:
-    if tokens < 2:
-        raise ValueError(f"tokens must be at least 2, because one token has no other to attend to, got {tokens}")
-    return tokens**2 + tokens - 2
+    return checked_whole_number("tokens", tokens, least=2) ** 2 + tokens - 2
 
 
-@checked_arguments
-def recovery_threshold(rho: Positive, tokens: Count = 2) -> float:
+def recovery_threshold(rho: float, tokens: int = 2) -> float:
     """Return the number of sequences per D^2 above which softmax outputs determine S.
 
     Args:
@@ -143,46 +138,44 @@ def recovery_threshold(rho: Positive, tokens: Count = 2) -> float:
         tokens: number of tokens per sequence, at least two.
     """
     refuse_traced("recovery_threshold", rho, reason="returns a number of Python", anywhere=False)
+    rho = checked_number("rho", rho, above=0.0)
     return float(1 - max(0.0, 1 - rho) ** 2) / _observations(tokens)
 
 
-@checked_arguments
-def solve(alpha: Positive, rho: Positive, tokens: Count = 2, *, output: Output = "softmax") -> Solution:
+def solve(alpha: float, rho: float, tokens: int = 2, *, output: Output = "softmax") -> Solution:
     """Find the saddle point.
 
     Args:
         alpha: number of sequences per D^2, for softmax outputs below `recovery_threshold`.
         rho: rank per dimension, R / D.
         tokens: number of tokens per sequence, at least two, and two for hardmax outputs.
-        output: "softmax" if the attention of all pairs of tokens is seen, or "hardmax" if the token with the largest
-            score in each row is seen.
+        output: "softmax" if the attention of all pairs of tokens is seen, or "hardmax"
+            if only the token with the largest score in each row.
 
     Raises:
-        ValueError: If alpha is at or above the threshold, where S is known without error and Delta is zero.
-        NotImplementedError: If the outputs are hardmax and there are more than two tokens.
+        ValueError: alpha is at least the threshold, where S is known without error.
+        NotImplementedError: hardmax outputs of more than two tokens.
     """
+    checked_choice("output", output, get_args(Output))
     compared = [rho, alpha] if output == "softmax" else [rho]
-    refuse_traced("solve", *compared, reason="compares alpha with the recovery threshold in Python", anywhere=False)
-    threshold = recovery_threshold(rho, tokens)
+    refuse_traced("solve", *compared, reason="compares alpha with the threshold", anywhere=False)
+    alpha, threshold = checked_number("alpha", alpha, above=0.0), recovery_threshold(rho, tokens)
     if output == "hardmax":
         if tokens != 2:
-            raise NotImplementedError(f"hardmax outputs have a known probability only for two tokens, got {tokens}")
-        # V is close to the variance of the prior without sequences, and falls with their number.
-        start = {"V": 1 / (1 + 3 * alpha), "Delta": 1 / alpha}
-        return stationary(action(output), {"alpha": alpha, "rho": rho}, index=1, initial=start, tolerance=1e-8)
+            raise NotImplementedError(f"hardmax outputs are known only for two tokens, got {tokens}")
+        # V is that of the prior without sequences, and falls with their number.
+        start, values = {"V": 1 / (1 + 3 * alpha), "Delta": 1 / alpha}, {"alpha": alpha, "rho": rho}
+        return stationary(action(output), values, index=1, initial=start, tolerance=1e-8)
     if alpha >= threshold:
-        raise ValueError(
-            f"alpha must be below the recovery threshold {threshold:.6g}, above which the error is zero, got {alpha}"
-        )
+        raise ValueError(f"alpha must be below the recovery threshold {threshold:.6g}, got {alpha}")
     return minimise(action(output), {"alpha": alpha, "rho": rho, "L": tokens})
 
 
-@checked_arguments
-def mmse(alpha: Positive, rho: Positive, tokens: Count = 2, *, output: Output = "softmax") -> float:
-    """Return the smallest mean square error per D of an estimate of S, for one value of each argument of `solve`.
+def mmse(alpha: float, rho: float, tokens: int = 2, *, output: Output = "softmax") -> float:
+    """Return the smallest mean square error per D of an estimate of S; see `solve`.
 
     Raises:
-        RuntimeError: If the solution cannot be certified. The message is its diagnosis.
+        RuntimeError: the solution cannot be certified, with its diagnosis.
 
     Example:
         >>> import theorykit

@@ -1,10 +1,11 @@
-"""Dense nonlinear layers with the order parameters inside the kernels: the nested form of several hidden layers.
+"""Dense nonlinear layers with the order parameters inside the kernels, the nested form.
 
     S = sum_l N_l (Q_l - log Q_l) + logdet(K_L + T) + y^T (K_L + T)^{-1} y,   K_l = sigma_l^2 Q_l kappa_l(K_{l-1}),
 
-where K_0 is the covariance of the embedding's hidden units. `bpkr.derive` uses the other published form, with the
-kernels of infinite width. Both forms agree for homogeneous functions, and both are an ansatz for numbers of examples
-proportional to the widths. Source: Pacelli et al., Nature Machine Intelligence (2023), arXiv 2209.04882.
+where K_0 is the covariance of the embedding's hidden units. `bpkr.derive` uses the other
+published form, with the kernels of infinite width. Both agree for homogeneous functions,
+and are an ansatz for numbers of examples proportional to the widths. Source: Pacelli et
+al., Nature Machine Intelligence (2023), arXiv:2209.04882.
 """
 
 from collections.abc import Mapping
@@ -26,25 +27,26 @@ from ..saddle.domains import Positive
 
 
 def action(architecture: bpkr.Architecture) -> saddle.Action:
-    """Return the action of dense layers with the order parameters Q_1, ..., Q_{L+1} inside the kernels.
+    """Return the action, with the order parameters Q_1, ..., Q_{L+1}.
 
     Args:
-        architecture: dense layers whose functions have kernels in closed form, one output, and one token to read.
+        architecture: dense layers whose functions have kernels in closed form, with one
+            output and one token to read.
 
     Raises:
-        ValueError: a layer is not dense, the network has several outputs or reads several tokens, or the kernel of a
-            function has no closed form.
+        ValueError: the architecture is another one.
     """
-    others = [type(layer).__name__ for layer in architecture.layers if type(layer) is not bpkr.Dense]
-    if others or architecture.overlap_sizes[-1] > 1:
+    are_dense = all(type(layer) is bpkr.Dense for layer in architecture.layers)
+    if not are_dense or architecture.overlap_sizes[-1] > 1:
         raise ValueError(
-            f"architecture has {', '.join(others) or 'dense layers'}, outputs={architecture.outputs} and read_tokens="
-            f"{architecture.read_tokens}, but the nested form needs dense layers, one output and one token to read"
+            "the nested form needs dense layers, one output and one token to read, got "
+            f"layers={architecture.layers}, outputs={architecture.outputs} and "
+            f"read_tokens={architecture.read_tokens}"
         )
     activations = _activations(architecture)
     for each in activations:
         if each.kernel_of_correlation is None:
-            raise ValueError(f"the kernel of the function {each.name} has no closed form, which the nested form needs")
+            raise ValueError(f"the kernel of the function {each.name} has no closed form")
     return _derive(bpkr.derive(architecture), activations)
 
 
@@ -61,24 +63,19 @@ def _derive(base: bpkr.Action, activations: tuple[Activation, ...]) -> saddle.Ac
         kernel = variance * order_parameters[-1] * kernel_of_covariance(activation, kernel)
     pairs = zip(symbols.widths, order_parameters, strict=True)
     entropies = (width * (number - log(number)) for width, number in pairs)
-    parameters = (
-        *dict.fromkeys(symbols.widths),
-        *symbols.variances,
-        symbols.temperature,
-        inputs,
-        symbols.labels,
-    )
+    numbers = *dict.fromkeys(symbols.widths), *symbols.variances, symbols.temperature
+    parameters = *numbers, inputs, symbols.labels
     expression = Add(*entropies, base.energy.xreplace({base.kernel: kernel}))
     return saddle.Action(expression, dict.fromkeys(order_parameters, Positive()), parameters, symbols.widths[-1])
 
 
 def _inputs(base: bpkr.Action) -> MatrixSymbol:
-    """Return the tokens that are read, as columns, scaled such that their inner products are covariances."""
+    """Return the tokens that are read, as columns whose inner products are covariances."""
     return MatrixSymbol("X", base.symbols.input_features, base.symbols.examples)
 
 
 def values(problem: bpkr.Problem) -> dict[Expr, Any]:
-    """Return the value of every parameter of `action` for a problem with labels (examples,), by symbol."""
+    """Return the value of every parameter of `action`, by symbol."""
     bound = as_problem(problem).bound
     inputs, labels = _tokens(problem.data.features).T, problem.data.labels.reshape(-1, 1)
     found = bound.numbers() | {_inputs(bound.action): inputs, bound.symbols.labels: labels}
@@ -86,7 +83,7 @@ def values(problem: bpkr.Problem) -> dict[Expr, Any]:
 
 
 def solve(problem: bpkr.Problem, **options: Any) -> saddle.Solution:
-    """Find the minimum with `saddle.minimise`, to which `options` are passed. By default it starts at Q_l = 1."""
+    """Find the minimum with `options` of `saddle.minimise`, by default from Q_l = 1."""
     of_problem = action(problem.architecture)
     options.setdefault("initial", dict.fromkeys(of_problem.order_parameters, 1.0))
     return saddle.minimise(of_problem, values(problem), **options)
@@ -102,7 +99,7 @@ def predict(
     Args:
         problem: the architecture with its training data.
         point: a solution, or the order parameters by symbol.
-        test_features: path features of test examples; by default the test features of the problem's data.
+        test_features: path features, by default those of the problem's test examples.
     """
     numbers, activations = problem.bound.numbers(), _activations(problem.architecture)
     numbered = zip(action(problem.architecture).order_parameters, problem.bound.symbols.variances, strict=True)
@@ -127,5 +124,5 @@ def _tokens(features: ImplicitFeatures) -> Float[Array, "examples features"]:
     """Return the token that the readout takes from each example."""
     reading = np.asarray(features.readings[:, :, 0])
     if not np.all(np.isin(reading, (0.0, 1.0))) or not np.all(np.sum(reading, axis=1) == 1):
-        raise ValueError('the nested form reads one token; make features with readout="first", "last" or positions')
+        raise ValueError('the nested form reads one token: readout="first", "last" or positions')
     return features.tokens[np.arange(len(features)), np.argmax(reading, axis=1)]

@@ -1,18 +1,17 @@
-r"""Limiting spectral laws of large random matrices: Marchenko-Pastur, semicircle, and their free sums.
+r"""Limiting spectral laws of large random matrices.
 
-All laws reduce to one with two parameters: the free sum of a semicircle law of variance v and a free Poisson law of
-rate c with jumps of size one. Its Stieltjes transform g solves
+All laws reduce to one with two parameters: the free sum of a semicircle law of variance v
+and a free Poisson law of rate c with jumps of size one. Its Stieltjes transform g solves
 
-    x = 1/g + v g + c / (1 - g),
+    x = 1/g + v g + c / (1 - g).
 
-from which derivatives of g and of the logarithmic potential follow. On the support, let g = r exp(-i phi). The distance
-m = |1 - g| determines everything. Since x is real, m^2 = c r^2 / (1 - v r^2), so r = m / sqrt(c + v m^2), and
+On the support, let g = r exp(-i phi) and m = |1 - g|. Since x is real,
 
-    x = v + c / m^2 - v m^2 + v r^2,
+    r = m / sqrt(c + v m^2),   x = v + c / m^2 - v m^2 + v r^2,
 
-while the density r sin(phi) / pi follows from the triangle with sides 1, r and m. It vanishes at the edges of the
-support: m + r = 1 at the right edge, m - r = 1 at the left edge, and r - m = 1 at the edges of a gap. We solve no cubic
-equation, and lose no digits at close edges. The gap closes at v = (1 - c^(1/3))^3.
+while the density r sin(phi) / pi follows from the triangle with sides 1, r and m. It
+vanishes if m + r = 1 at the right edge, m - r = 1 at the left edge, and r - m = 1 at the
+edges of a gap, which closes at v = (1 - c^(1/3))^3. So no digits are lost at close edges.
 """
 
 from __future__ import annotations
@@ -28,20 +27,18 @@ import sympy as sp
 from jax.lax import stop_gradient
 from jaxtyping import Array
 
-from ..checks import Scalar, checked_arguments, checked_scalar, shown
+from ..symbolic.atoms import checked_scalar
 from ..symbolic.numeric import NumericFunction
 
 # Bisections that determine a double in its bracket.
 _BISECTIONS = 60
-# Nodes of the quadrature over each interval of the support, in units of the step of the rule.
+# Nodes of the quadrature over each interval of the support, in units of the step of the
+# rule.
 _STEPS = np.linspace(-3.4, 3.4, 121)
 
 
 class Edges(NamedTuple):
-    """Values of m at the right edge, the two edges of the gap, and the left edge.
-
-    Without a gap, the second and third values are equal, and lie where a gap opens at smaller v.
-    """
+    """Values of m at the right edge, the edges of the gap (equal without one), and the left edge."""
 
     right: Array
     first: Array
@@ -51,7 +48,7 @@ class Edges(NamedTuple):
 
 
 class Nodes(NamedTuple):
-    """Quadrature nodes of a law: positions, masses, and the density and the logarithmic potential at the positions."""
+    """Quadrature nodes of a law, with the density and the logarithmic potential there."""
 
     positions: Array
     masses: Array
@@ -68,10 +65,7 @@ def _position(m: Array, v: Array, c: Array) -> Array:
 
 
 def _root(miss: Callable, slope: Callable, low: Array, high: Array, *parameters: Array) -> Array:
-    """Return the only root in a bracket of numbers of one sign.
-
-    Its derivatives with respect to the parameters are correct up to third order.
-    """
+    """Return the only root in a bracket of one sign, with three correct derivatives."""
     low, high = map(stop_gradient, (low, high))
     fixed = tuple(map(stop_gradient, parameters))
     sign = jnp.sign(low)
@@ -86,7 +80,8 @@ def _root(miss: Callable, slope: Callable, low: Array, high: Array, *parameters:
 
     low, high = jax.lax.fori_loop(0, _BISECTIONS, halve, (low, high))
     root = sign * jnp.exp((low + high) / 2)
-    # If k derivatives of a root are correct, 2k + 1 are correct after a Newton step: here 0, then 1, then 3.
+    # If k derivatives are correct, a Newton step makes it 2k + 1: here 0, then 1, then
+    # 3.
     for _ in range(2):
         by = slope(root, *parameters)
         root = root - jnp.where(by == 0, 0.0, miss(root, *parameters) / jnp.where(by == 0, 1.0, by))
@@ -103,7 +98,7 @@ def _edge(a: int, b: int, low: Array, high: Array, v: Array, c: Array) -> Array:
 def _edges(v: Array, c: Array) -> Edges:
     root, one = jnp.sqrt(c), jnp.ones_like(c)
     right = _edge(1, 1, root / (1 + root), one, v, c)
-    # For c < 1, the difference r - m is largest at the peak. There is a gap if it exceeds one there.
+    # For c < 1, there is a gap if r - m exceeds one at its peak.
     is_few = c < 1
     few = jnp.where(is_few, c, 0.5)
     closing = (1 - jnp.cbrt(few)) ** 3
@@ -112,7 +107,7 @@ def _edges(v: Array, c: Array) -> Edges:
     left = _edge(1, -1, jnp.where(is_few, jnp.maximum(1.0, peak), 1.0), 1 + 1 / jnp.sqrt(v), v, c)
     is_inside = is_few & (peak > right) & (peak < left)
     split = stop_gradient(jnp.where(is_inside, peak, jnp.sqrt(right * left)))
-    # Without a gap these edges do not exist. Compute the edges of another law instead, whose values are not used.
+    # Without a gap, compute the edges of another law, which are not used.
     own_v = jnp.where(has_gap, v, closing / 2)
     own_peak = jnp.sqrt((jnp.cbrt(few) ** 2 - few) / own_v)
     first = _edge(-1, 1, jnp.sqrt(few) / (1 - jnp.sqrt(few)), own_peak, own_v, few)
@@ -121,21 +116,21 @@ def _edges(v: Array, c: Array) -> Edges:
 
 
 def _checked(v: Any, c: Any) -> tuple[Array, Array, Array]:
-    """Return the parameters, replaced if they are not positive, and zero or NaN to add to results."""
+    """Return parameters that are positive, and zero or NaN to add to results."""
     v, c = jnp.broadcast_arrays(jnp.asarray(v, float), jnp.asarray(c, float))
     is_law = (v > 0) & (c > 0) & jnp.isfinite(v) & jnp.isfinite(c)
     return jnp.where(is_law, v, 1.0), jnp.where(is_law, c, 1.0), jnp.where(is_law, 0.0, jnp.nan)
 
 
 def nodes(v: Any, c: Any) -> Nodes:
-    """Return quadrature nodes along the first axis. They are NaN unless v > 0 and c > 0.
+    """Return quadrature nodes along the first axis, NaN unless v > 0 and c > 0.
 
-    The rule of Takahasi and Mori (1974) in log m resolves square roots at the ends, and singularities beyond them, such
-    as the edges of a gap that almost closes.
+    The rule of Takahasi and Mori (1974) in log m resolves square roots at the ends, and
+    singularities beyond them, such as the edges of a gap that almost closes.
     """
     v, c, nan = _checked(v, c)
     exponents = np.pi * np.sinh(_STEPS).reshape(-1, *(1 for _ in v.shape))
-    # The distance from one is computed separately, because 1 - below would lose digits.
+    # 1 - below would lose digits.
     below, above = 1 / (1 + np.exp(-exponents)), 1 / (1 + np.exp(exponents))
     weights = (_STEPS[1] - _STEPS[0]) * np.sqrt(np.pi**2 + exponents**2) * below * above
     edges, parts = _edges(v, c), []
@@ -150,7 +145,8 @@ def nodes(v: Any, c: Any) -> Nodes:
     height = jnp.where(area > 0, jnp.sqrt(jnp.where(area > 0, area, 1.0)), 0.0) / 2 + nan
     # Minus the derivative of x with respect to log m.
     speed = 2 * (c / m**2 + v * m**2) - 2 * c * v * m**2 / (c + v * m**2) ** 2
-    # The real part of g, and the potential Re[x g - 1 - log g - v g^2 / 2 + c log(1 - g)].
+    # The real part of g, and the potential Re[x g - 1 - log g - v g^2 / 2 + c log(1 -
+    # g)].
     real = (1 + r**2 - m**2) / 2
     potential = x * real - 1 - jnp.log(r) - v * (real**2 - height**2) / 2 + c * jnp.log(m)
     return Nodes(x, height / jnp.pi * speed * weights, height / jnp.pi, potential)
@@ -196,7 +192,7 @@ def _log_potential(z: Any, *law: Any) -> Array:
 
 
 class OfLaw(NumericFunction):
-    """Function of a law's parameters v and c, after other numbers. Without v, the law is free Poisson."""
+    """Function of other numbers and the parameters v and c. Without v, the law is free Poisson."""
 
     symbol = ""
     # Number of arguments before the parameters of the law.
@@ -209,7 +205,7 @@ class OfLaw(NumericFunction):
 
 
 class StieltjesTransform(OfLaw):
-    """Mean of 1 / (z - x) for a real z outside the support, and NaN inside. Arguments: z, v and c, or z and c."""
+    """Mean of 1 / (z - x) for a real z outside the support, and NaN inside."""
 
     nargs = (2, 3)
     places = 1
@@ -217,7 +213,7 @@ class StieltjesTransform(OfLaw):
     implementation = staticmethod(_stieltjes)
 
     def fdiff(self, argindex=1):
-        """Return the derivative of the root of the equation of the law."""
+        """Differentiate the root of the equation of the law."""
         g, v, c = self, self.args[1] if len(self.args) == 3 else sp.S.Zero, self.args[-1]
         # dg/dz without a pole at g = 0 or g = 1.
         square = (1 - g) ** 2
@@ -226,7 +222,7 @@ class StieltjesTransform(OfLaw):
 
 
 class LogPotential(OfLaw):
-    """Mean of log|z - x| for a real z outside the support, and NaN inside. Arguments: z, v and c, or z and c."""
+    """Mean of log|z - x| for a real z outside the support, and NaN inside."""
 
     nargs = (2, 3)
     places = 1
@@ -234,7 +230,7 @@ class LogPotential(OfLaw):
     implementation = staticmethod(_log_potential)
 
     def fdiff(self, argindex=1):
-        """Return the derivative: the potential is stationary in g."""
+        """Differentiate at fixed g, in which the potential is stationary."""
         g = StieltjesTransform(*self.args)
         of_variance = () if len(self.args) == 2 else (-(g**2) / 2,)
         return (g, *of_variance, sp.log(sp.Abs(1 - g)))[argindex - 1]
@@ -254,17 +250,16 @@ class LogEnergy(OfLaw):
     nargs = 2
     symbol = r"\Sigma"
     implementation = staticmethod(_log_energy)
-    # The free Fisher information is the derivative of the free entropy along the semicircular flow.
-    # Voiculescu, Inventiones mathematicae 132, 189 (1998).
+    # The free Fisher information: Voiculescu, Inventiones mathematicae 132, 189 (1998).
     slopes = (lambda v, c: sp.Rational(2, 3) * sp.pi**2 * CubeOfDensity(v, c), None)
 
 
 @dataclass(frozen=True)
 class SpectralLaw:
-    """Law of the eigenvalues of a large random matrix, made by `marchenko_pastur` and `semicircle`.
+    """Law of the eigenvalues of a large random matrix.
 
-    Add laws for the free sum, which is the law of the sum of two independent matrices, and multiply by a positive
-    number to scale the eigenvalues. The parameters may be expressions.
+    Add laws for the law of the sum of two independent matrices, and multiply by a
+    positive number to scale the eigenvalues. The parameters may be expressions.
 
     - `variance`: variance of the semicircle law.
     - `rate`, `jump`: rate and size of the jumps of the free Poisson law.
@@ -286,10 +281,8 @@ class SpectralLaw:
         if not isinstance(other, SpectralLaw):
             return NotImplemented
         if self.rate != 0 and other.rate != 0 and self.jump != other.jump:
-            raise ValueError(
-                "a free sum may have free Poisson laws of one size of jumps, "
-                f"got {shown(self.jump)} and {shown(other.jump)}"
-            )
+            sizes = f"{self.jump} and {other.jump}"
+            raise ValueError(f"free Poisson laws in a sum must have one size of jumps, got {sizes}")
         jump = self.jump if self.rate != 0 else other.jump
         return SpectralLaw(self.variance + other.variance, self.rate + other.rate, jump)
 
@@ -304,15 +297,15 @@ class SpectralLaw:
         """Return v and c of the law with jumps of size one, or c alone if v is zero."""
         return (self.rate,) if self.variance == 0 else (self.variance / self.jump**2, self.rate)
 
-    def stieltjes(self, z: Scalar) -> sp.Expr:
-        """Return the mean of 1 / (z - s) over eigenvalues s, for a real z outside the support."""
+    def stieltjes(self, z: sp.Expr | float) -> sp.Expr:
+        """Return the mean of 1 / (z - s) over eigenvalues s, for z outside the support."""
         z = checked_scalar("z", z)
         if self.rate == 0:
             return 2 / (z + sp.sign(z) * sp.sqrt(z**2 - 4 * self.variance))
         return StieltjesTransform(z / self.jump, *self._law) / self.jump
 
-    def log_potential(self, z: Scalar) -> sp.Expr:
-        """Return the mean of log|z - s| over eigenvalues s, for a real z outside the support."""
+    def log_potential(self, z: sp.Expr | float) -> sp.Expr:
+        """Return the mean of log|z - s| over eigenvalues s, for z outside the support."""
         z = checked_scalar("z", z)
         if self.rate == 0:
             g = self.stieltjes(z)
@@ -320,7 +313,7 @@ class SpectralLaw:
         return LogPotential(z / self.jump, *self._law) + sp.log(self.jump)
 
     def cube_of_density(self) -> sp.Expr:
-        """Return the integral of the cube of the density, without the atom of a Marchenko-Pastur law."""
+        """Return the integral of the cube of the density, without an atom."""
         c = self.rate
         if c == 0:
             return 3 / (4 * sp.pi**2 * self.variance)
@@ -329,7 +322,7 @@ class SpectralLaw:
         return CubeOfDensity(*self._law) / self.jump**2
 
     def log_energy(self) -> sp.Expr:
-        """Return the mean of log|s - t| over independent eigenvalues s and t, the free entropy up to a constant."""
+        """Return the mean of log|s - t| over independent eigenvalues: the free entropy."""
         c = self.rate
         if c == 0:
             return sp.log(self.variance) / 2 - sp.Rational(1, 4)
@@ -345,24 +338,22 @@ def _positive(what: str, number: Any) -> sp.Expr:
     return number
 
 
-@checked_arguments
-def marchenko_pastur(ratio: Scalar) -> SpectralLaw:
-    """Return the law of the eigenvalues of the mean of n = ratio * d matrices w w^T, for standard normal w in R^d.
+def marchenko_pastur(ratio: sp.Expr | float) -> SpectralLaw:
+    """Return the law of the mean of n = ratio * d matrices w w^T, for standard normal w in R^d.
 
     For a ratio below one it has an atom of mass 1 - ratio at zero.
 
     Raises:
-        ValueError: If the ratio is known not to be positive.
+        ValueError: the ratio is known not to be positive.
     """
-    _positive("the ratio of a Marchenko-Pastur law", ratio)
+    ratio = _positive("the ratio of a Marchenko-Pastur law", ratio)
     return SpectralLaw(rate=ratio, jump=1 / ratio)
 
 
-@checked_arguments
-def semicircle(variance: Scalar) -> SpectralLaw:
-    """Return the semicircle law, of the eigenvalues of a large symmetric matrix with independent entries.
+def semicircle(variance: sp.Expr | float) -> SpectralLaw:
+    """Return the law of a large symmetric matrix with independent entries.
 
     Raises:
-        ValueError: If the variance is known not to be positive.
+        ValueError: the variance is known not to be positive.
     """
     return SpectralLaw(variance=_positive("the variance of a semicircle law", variance))

@@ -1,17 +1,19 @@
-"""Embedding functions with a mean: a second matrix of order parameters, and a min-max point.
+"""Embedding functions with a mean: a second matrix of order parameters.
 
-Given the weights w above a unit, the readings of hidden units phi(h) are Gaussian with mean m and centred covariance
-kappa - m m^T. Integrating out the weights w of one unit, with prior covariance C, gives
+Given the weights w above a unit, the readings of hidden units phi(h) are Gaussian with
+mean m and covariance kappa - m m^T. Integrating out w, with prior covariance C, gives
 
-    logdet(I + C B) + b^T (C^{-1} + B)^{-1} b / N_1,   where B and b are covariance and mean of the readings.
+    logdet(I + C B) + b^T (C^{-1} + B)^{-1} b / N_1
 
-With U conjugate to B and V = (C^{-1} + B)^{-1} this becomes
+for readings of covariance B and mean b. With U conjugate to B and V = (C^{-1} + B)^{-1} this becomes
 
-    S_1 = N_1 (tr(C^{-1} U) - tr(U V^{-1}) - logdet V + logdet C),   K = U on kappa - m m^T, V on m m^T.
+    S_1 = N_1 (tr(C^{-1} U) - tr(U V^{-1}) - logdet V + logdet C),
+    K = U on kappa - m m^T, V on m m^T.
 
-Without a mean V = U is stationary, and S_1 is the entropy of `bpkr.derive`. The theory is an ansatz for numbers of
-examples proportional to the widths. Source: Pacelli et al., Nature Machine Intelligence (2023), arXiv 2209.04882, for
-one hidden layer and one path, with V = 1/(lambda_1 (1 + Qbar)).
+Without a mean V = U is stationary, and S_1 is the entropy of `bpkr.derive`. The theory is
+an ansatz for numbers of examples proportional to the widths. Source, for one hidden layer
+and one path, with V = 1/(lambda_1 (1 + Qbar)): Pacelli et al., Nature Machine
+Intelligence (2023), arXiv:2209.04882.
 """
 
 from collections.abc import Mapping
@@ -35,27 +37,28 @@ from ..saddle.domains import Positive, PositiveDefinite
 from ..symbolic import inverse, log_det, normal, positive_definite, sum_of
 from ..symbolic.atoms import LogDet
 
-_ASSUMPTION = "the mean of the hidden units is separate: readings are Gaussian with this mean given the weights above"
+_ASSUMPTION = "readings are Gaussian with the mean of the hidden units, given the weights above"
 
 
 def action(architecture: bpkr.Architecture) -> saddle.Action:
-    """Return the action for an embedding with a mean, in U_1, V_1, and the order parameters of `bpkr.derive`.
+    """Return the action in V_1 and the order parameters of `bpkr.derive`.
 
-    A stationary point is a maximum in as many directions as V_1 has independent entries.
+    A solution is a maximum in as many directions as V_1 has independent entries.
 
     Args:
-        architecture: attention and linear layers above an embedding with a mean.
+        architecture: linear layers above an embedding with a mean.
 
     Raises:
-        ValueError: the embedding has no mean, a layer above it is nonlinear, or the first layer has a skip connection.
+        ValueError: the embedding has no mean, a layer above it is nonlinear, or the
+            first layer has a skip connection.
     """
     if len(architecture.activations) > 1 or architecture.embedding.mean == 0:
         raise ValueError(
-            f"architecture must have an embedding with a mean and only linear layers above it, got the embedding "
-            f"{architecture.embedding.name} and the layers {architecture.layers}"
+            "architecture must have an embedding with a mean and linear layers above it, got "
+            f"{architecture.embedding.name} and {architecture.layers}"
         )
     if architecture.forms and architecture.forms[0].has_skip:
-        raise ValueError("architecture has a skip connection in the first layer, which this theory does not cover")
+        raise ValueError("architecture must have no skip connection in its first layer")
     return _derive(bpkr.derive(architecture))
 
 
@@ -85,13 +88,13 @@ def _derive(base: bpkr.Action) -> saddle.Action:
 
 
 def _symbols(base: bpkr.Action) -> tuple[MatrixSymbol, MatrixSymbol]:
-    """Return V_1, and the mean readings of the training examples along every path (labels x n_1)."""
+    """Return V_1, and the mean readings of the training examples (labels x n_1)."""
     size = base.symbols.first.shape[0]
     return positive_definite("V_1", size), MatrixSymbol("m", base.symbols.features.shape[0], size)
 
 
 def values(problem: bpkr.Problem) -> dict[Expr, Any]:
-    """Return the value of every parameter of `action` for a problem with labels, by symbol."""
+    """Return the value of every parameter of `action`, by symbol."""
     bound, features = as_problem(problem).bound, problem.data.features
     means = _means_of_paths(problem.architecture, features)
     # Feature vectors for the centred kernels.
@@ -102,9 +105,9 @@ def values(problem: bpkr.Problem) -> dict[Expr, Any]:
 
 
 def solve(problem: bpkr.Problem, **options: Any) -> saddle.Solution:
-    """Find the min-max point with `saddle.stationary`, to which `options` are passed.
+    """Find the min-max point with `options` of `saddle.stationary`.
 
-    The search starts at infinite width, or at `initial` if it is given. `initial=None` starts at random points.
+    The search starts at infinite width, or at `initial`.
     """
     of_problem = action(problem.architecture)
     if "initial" not in options:
@@ -125,7 +128,7 @@ def predict(
     Args:
         problem: the architecture with its training data.
         point: a solution, or the order parameters by symbol.
-        test_features: path features of test examples; by default the test features of the problem's data.
+        test_features: path features, by default those of the problem's test examples.
     """
     features, test_features = problem.data.features, problem.test_features(test_features)
     here, there = (_mean_readings(problem.architecture, each) for each in (features, test_features))
@@ -137,15 +140,22 @@ def predict(
     return bpkr.Prediction(mean, variance, problem.ansatz)
 
 
-def _means_of_paths(architecture: bpkr.Architecture, features: ImplicitFeatures) -> Float[Array, "examples paths"]:
+def _means_of_paths(
+    architecture: bpkr.Architecture,
+    features: ImplicitFeatures,
+) -> Float[Array, "examples paths"]:
     """Return the mean that each path reads from each example."""
-    flat = features.tokens.reshape(-1, features.tokens.shape[2])
-    of_tokens = token_means(architecture.embedding, features.rules[0], flat).reshape(features.tokens.shape[:2])
-    return jnp.einsum("es,esp->ep", of_tokens, features.readings)
+    examples, tokens, width = features.tokens.shape
+    flat = features.tokens.reshape(-1, width)
+    means = token_means(architecture.embedding, features.rules[0], flat)
+    return jnp.einsum("es,esp->ep", means.reshape(examples, tokens), features.readings)
 
 
-def _mean_readings(architecture: bpkr.Architecture, features: ImplicitFeatures) -> Float[Array, "rows n"]:
-    """Return the means, with one row per label and one column per (path, output)."""
+def _mean_readings(
+    architecture: bpkr.Architecture,
+    features: ImplicitFeatures,
+) -> Float[Array, "rows n"]:
+    """Return means with one row per label and one column per (path, output)."""
     return flat_features(architecture, _means_of_paths(architecture, features)[:, :, None])
 
 

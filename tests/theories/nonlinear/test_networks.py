@@ -99,7 +99,7 @@ def test_networks_that_the_theories_do_not_cover_are_refused():
         nested_kernels.action(bpkr.Architecture((), 9.0, temperature=0.1, embedding=sympy.tanh))
     with refused("the nested form needs dense layers, one output and one token"):
         nested_kernels.action(bpkr.Architecture((2,), 9.0, temperature=0.1, embedding="erf"))
-    with refused("architecture must have an embedding with a mean and only linear layers above it"):
+    with refused("architecture must have an embedding with a mean and linear layers above it"):
         units_with_mean.action(bpkr.Architecture((2,), 9.0, temperature=0.1, embedding="erf"))
 
 

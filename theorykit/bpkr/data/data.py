@@ -74,8 +74,8 @@ class Data(DisplayMixin, eqx.Module):
             labels, test_labels: classes (examples,); see `bpkr.find_classes`.
             coding: see `bpkr.Classes`.
         """
-        checks.check_aligned(features=features, labels=labels)
-        checks.check_aligned(test_features=test_features, test_labels=test_labels)
+        _require_aligned(features, labels)
+        _require_aligned(test_features, test_labels)
         classes = find_classes(labels, coding)
         tested = None if test_labels is None else classes.encode(test_labels, "test_labels")
         return cls(features, classes.encode(labels), test_features, tested, classes)
@@ -152,9 +152,11 @@ def check_data(architecture: Architecture, data: Data) -> Data:
             if labels is not None:
                 raise ValueError("test_labels need test_features")
             continue
-        checks.check_aligned(**{names[0]: features, names[1]: labels})
+        _require_aligned(features, labels)
+        features = _in_order(features, "example", "path", "feature")
         features = checked_features(architecture, features, names[0])
         if labels is not None:
+            labels = _in_order(labels, "example", "output")
             labels = checks.finite_array(names[1], labels, _axes(labels))
             shape = (len(features), outputs)[: 1 if outputs == 1 else 2]
             if labels.shape != shape:
@@ -163,6 +165,20 @@ def check_data(architecture: Architecture, data: Data) -> Data:
     if "test_features" in parts:
         check_same_width(parts["features"].shape[2], parts["test_features"], "test_features")
     return replace(data, **parts)
+
+
+def _require_aligned(*arrays: Any) -> None:
+    """Raise `ValueError` for xarray arrays of different examples."""
+    if named := [array for array in arrays if hasattr(array, "dims")]:
+        import xarray as xr
+
+        xr.align(*named, join="exact")
+
+
+def _in_order(array: Any, *axes: str) -> Any:
+    """Transpose an xarray array if its axes have these names, in the singular or plural."""
+    names = {str(name).removesuffix("s"): name for name in getattr(array, "dims", ())}
+    return array.transpose(*(names[axis] for axis in axes)) if set(names) == set(axes) else array
 
 
 def _axes(labels: Any) -> str:

@@ -86,7 +86,6 @@ class Heads(eqx.Module):
     @usual_settings()
     def __call__(self, inputs: ArrayLike, mask: Mask | None = None, *, real_tokens=None, layout=None):
         """Compute the attention of every layer, as `bpkr.attention` does."""
-        checks.check_aligned(inputs=inputs, mask=mask, real_tokens=real_tokens)
         inputs = checks.finite_array("inputs", inputs, "examples tokens features")
         if self.counts and inputs.shape[2] != self.input_features:
             raise ValueError(f"inputs must have the {self.input_features} features of heads, got shape {inputs.shape}")
@@ -174,9 +173,6 @@ def path_features(
         layout: "torch" if attention ends with the axes (queries, keys). Only
             "keys-first" accepts a softmax in the other order.
     """
-    parts = attention if isinstance(attention, (list, tuple)) else ()
-    maps = {f"attention[{i}]": layer for i, layer in enumerate(parts)}
-    checks.check_aligned(inputs=inputs, **maps, real_tokens=real_tokens)
     inputs = checks.finite_array("inputs", inputs, "examples tokens features")
     checked_architecture(architecture)
     examples, tokens, _ = inputs.shape
