@@ -1,9 +1,7 @@
 """The algebra of compiled functions: JAX arrays, and algorithms chosen by the structure of matrices.
 
-Inverses become Cholesky solves, which log-determinants of
-the same matrix share. Kronecker factors become reshapes, and
-traces of products become contractions. No product is formed
-if its trace or its diagonal suffices.
+Inverses become Cholesky solves, which log-determinants of the same matrix share. Kronecker factors become reshapes, and
+traces of products become contractions. No product is formed if its trace or its diagonal suffices.
 """
 
 from __future__ import annotations
@@ -25,14 +23,7 @@ from sympy.matrices.expressions.diagonal import DiagMatrix
 from sympy.matrices.expressions.matexpr import MatrixExpr
 
 from ..symbolic.atoms import Diagonal, EntryVariable, PartialTrace, matrix_scalars
-from ..symbolic.averages import (
-    GaussianAverage,
-    breaks,
-    coefficients,
-    exponential_factor,
-    features,
-    singularities,
-)
+from ..symbolic.averages import GaussianAverage, breaks, coefficients, exponential_factor, features, singularities
 from ..symbolic.envelopes import FunctionOfLoss, ProximalPoint, derivative
 from ..symbolic.functions import partial_derivative
 from ..symbolic.matrix_functions import coefficient_and_factors

@@ -1,9 +1,8 @@
 """The algebra of the oracle: NumPy arrays, every node evaluated as it is written, by LU and SciPy.
 
-Values may be stacks: matrices have the axes of a stack first,
-and scalars have only these axes. Averages are integrated until
-they no longer change. They share neither panels nor an error
-estimate with compiled code, which does not refine its rules.
+Values may be stacks: matrices have the axes of a stack first, and scalars have only these axes. Averages are integrated
+until they no longer change. They share neither panels nor an error estimate with compiled code, which does not refine
+its rules.
 """
 
 import operator
@@ -17,14 +16,7 @@ import sympy as sp
 
 from ..checks import checked_instance, shown
 from ..symbolic.atoms import bound_outside, matrix_scalars
-from ..symbolic.averages import (
-    GaussianAverage,
-    breaks,
-    coefficients,
-    exponential_factor,
-    features,
-    singularities,
-)
+from ..symbolic.averages import GaussianAverage, breaks, coefficients, exponential_factor, features, singularities
 from ..symbolic.envelopes import FunctionOfLoss, MoreauEnvelope, derivative
 from ..symbolic.numeric import NumericFunction, compiled
 from .evaluate import Algebra, At
@@ -36,7 +28,7 @@ _EDGES = np.concatenate([-_EDGES[::-1], _EDGES])
 # Nodes on (0, 1) of a rule and of a coarser one, with the weights of both rules.
 _FINE, _COARSE = (np.polynomial.legendre.leggauss(count) for count in (16, 8))
 _NODES = (1 + np.concatenate([_FINE[0], _COARSE[0]])) / 2
-_WEIGHTS = scipy.linalg.block_diag(_FINE[1], _COARSE[1]) / 2
+_WEIGHTS = np.array([[*_FINE[1], *np.zeros(8)], [*np.zeros(16), *_COARSE[1]]]) / 2
 # Difference of the two rules on a panel, relative to the mean absolute value, below which the panel is not halved. The
 # error of the finer rule is smaller by orders of magnitude.
 _TOLERANCE = 1e-14

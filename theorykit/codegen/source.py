@@ -1,7 +1,7 @@
 """Write Python source of a function, to be read, and to be pasted into other code.
 
-The rules of `Jax` are applied to `Recorded` values. Each holds
-the syntax tree of its formula, which `ast.unparse` writes.
+The rules of `Jax` are applied to `Recorded` values. Each holds the syntax tree of its formula, which `ast.unparse`
+writes.
 """
 
 from __future__ import annotations
