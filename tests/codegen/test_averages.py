@@ -16,7 +16,7 @@ from tests.codegen import hard_averages
 from tests.expressions import A, H, L, N, X, assert_close, generate, random_values
 from tests.marks import slow
 from theorykit.codegen import average_errors, compile_expressions, interpret, quadrature_error
-from theorykit.codegen.oracle import normal_mean
+from theorykit.codegen.literal import normal_mean
 from theorykit.codegen.quadrature import gaussian_mean
 from theorykit.symbolic import GaussianAverage, entrywise, gradient, partial_trace, with_nodes
 from theorykit.symbolic.atoms import LogDet

@@ -1,7 +1,5 @@
 """Sizes read off shapes, sizes that are given as numbers, and dimensions that are sums of sizes."""
 
-from itertools import product
-
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -46,21 +44,6 @@ DETERMINED = {
 def test_sizes_follow_from_shapes(name, values):
     arguments, sizes = DETERMINED[name]
     assert evaluated(arguments, values) == {size.name: values[size] for size in sizes}
-
-
-def test_a_generated_function_uses_the_sizes_of_its_arguments():
-    function = compile_expressions("eye", {"heads": Identity(H_1), "features": Identity(N_0)}, (U_1, U_2, PHI))
-    for heads, features in product((1, 2), (1, 3)):
-        order_parameters = {"U_1": jnp.eye(heads * 6), "U_2": jnp.eye(6)}
-        result = function(**order_parameters, Phi=jnp.ones((4, heads * 6 * features)))
-        assert_close(result["heads"], np.eye(heads), 0)
-        assert_close(result["features"], np.eye(features), 0)
-
-
-def test_only_sizes_that_are_used_are_bound():
-    features = jnp.ones((4, 12))
-    function = compile_expressions("eye", {"value": Identity(P)}, (U_1, PHI))
-    assert_close(function(U_1=jnp.eye(5), Phi=features)["value"], np.eye(4), 0)
 
 
 @pytest.mark.parametrize(

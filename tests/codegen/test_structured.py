@@ -2,6 +2,7 @@
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import pytest
 import sympy as sp
 from hypothesis import given
@@ -22,6 +23,7 @@ from tests.expressions import (
     scalars,
 )
 from theorykit.codegen import compile_expressions, interpret
+from theorykit.codegen.jax_algebra import cholesky, log_det, solve
 from theorykit.symbolic import Diagonal, positive_definite, quadratic_form
 from theorykit.symbolic.atoms import LogDet, PartialTrace
 
@@ -167,3 +169,26 @@ def test_a_node_without_a_rule_is_named(expression, name):
         refused(expression)
     with pytest.raises(NotImplementedError, match=f"{name}|MatPow"):
         interpret(expression, {**random_values((2, 3, 4), 0), "k": 2.5})
+
+
+@pytest.mark.parametrize("differentiated", [jax.grad, jax.hessian, lambda f: jax.jacrev(jax.jacrev(f))])
+def test_derivatives_of_log_det_and_solve_are_those_without_a_factor(differentiated):
+    generator = np.random.default_rng(0)
+    root, right = generator.standard_normal((4, 4)), jnp.asarray(generator.standard_normal((4, 2)))
+    start = jnp.asarray(root @ root.T / 4 + np.eye(4))
+
+    def by_factor(root):
+        of = cholesky(root @ root.T)
+        return log_det(of) + jnp.sum(jnp.sin(solve(of, root @ right)))
+
+    def by_elimination(root):
+        square = root @ root.T
+        return jnp.linalg.slogdet(square)[1] + jnp.sum(jnp.sin(jnp.linalg.solve(square, root @ right)))
+
+    mine, theirs = (jax.jit(differentiated(function))(start) for function in (by_factor, by_elimination))
+    assert_close(mine, theirs, 1e-10)
+
+
+def test_log_det_neither_overflows_nor_underflows():
+    for scale in (1e-200, 1e200):
+        assert_close(log_det(cholesky(scale * jnp.eye(5))), 5 * np.log(scale), 1e-12)

@@ -4,60 +4,41 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any
 
-from sympy import (
-    Basic,
-    Dummy,
-    Expr,
-    Inverse,
-    Lambda,
-    MatPow,
-    MatrixBase,
-    MatrixSymbol,
-    Number,
-    NumberSymbol,
-    Symbol,
-    Tuple,
-    srepr,
-)
+import sympy as sp
+from sympy import Expr, MatrixSymbol, Symbol
 from sympy.core.symbol import Str
 from sympy.functions.elementary.piecewise import ExprCondPair
 from sympy.matrices.expressions.applyfunc import ElementwiseApplyFunction
+from sympy.matrices.expressions.matexpr import MatrixExpr
 
-from ..checks import by_name, checked_instance, checked_sequence, checked_text, shown
-from ..symbolic import Heading, Text
+from ..checks import by_name, checked_instance, checked_sequence, shown
 from ..symbolic.atoms import BoundVariable, LogDet, SquareRoot, check_matrices_are_fixed
 from ..symbolic.averages import GaussianAverage
-from ..symbolic.documents.display import DisplayMixin
-from ..symbolic.documents.document import Code, Folded, Table, verbatim
-from ..symbolic.matrix_functions import Entrywise
-from .evaluate import Algebra, At, as_number, free_symbols, refuse
-from .functions import TABLE, ScalarFunction
-from .jax_algebra import Jax
+from ..symbolic.matrix_functions import Entrywise, is_positive_definite
+from .evaluate import At, as_number, free_symbols, refuse
+from .jax_algebra import Jax, factors_of_power
 from .sizes import bound_sizes, sizes_of
 from .source import source_of
-from .structured import check_definite, factors_of_power
 
-# Largest order of a derivative or of a function of whole order.
-_MOST_ORDERS = 64
+# Parts of nodes that have no value of their own.
+_STRUCTURE = (ExprCondPair, sp.Lambda, sp.MatrixBase, sp.Tuple)
 
 
 @dataclass(frozen=True, repr=False, eq=False)
-class CompiledFunction(DisplayMixin):
+class CompiledFunction:
     """A pure JAX function of named arrays and numbers. It returns a dictionary.
 
     - `name`: its name.
     - `outputs`: the expressions that it evaluates, by name.
     - `arguments`: the symbols of its arguments.
-    - `algebra`: the operations that it uses.
     """
 
     name: str
     outputs: Mapping[str, Expr]
     arguments: tuple[Expr, ...]
-    algebra: type[Algebra]
 
     def __call__(self, /, **arguments: Any) -> dict[str, Any]:
         names = {each.name for each in self.arguments}
@@ -65,7 +46,7 @@ class CompiledFunction(DisplayMixin):
             raise TypeError(
                 f"{self.name} takes the arguments {', '.join(sorted(names))}, got {', '.join(sorted(arguments))}"
             )
-        at = At({**arguments, **sizes_of(self.arguments, arguments, self.algebra)}, self.algebra)
+        at = At({**arguments, **sizes_of(self.arguments, arguments, Jax)}, Jax)
         return {name: at(expression) for name, expression in self.outputs.items()}
 
     def call_from(self, values: Mapping[str | Expr, Any]) -> dict[str, Any]:
@@ -84,30 +65,17 @@ class CompiledFunction(DisplayMixin):
         """Return the source with names for subexpressions, such as the kernel."""
         return source_of(self.name, self.outputs, self.arguments, names)
 
-    def _view(self):
-        yield Heading(f"{verbatim(self.name)}: compiled function", 1)
-        matrices = [each for each in self.arguments if isinstance(each, MatrixSymbol)]
-        numbers = ", ".join(verbatim(each.name) for each in self.arguments if each not in matrices)
-        rows = [(verbatim(each.name), " x ".join(map(str, each.shape))) for each in matrices]
-        yield Table((*rows, *([("numbers", numbers)] if numbers else [])), ("argument", "shape"))
-        yield Text(f"Returns {', '.join(map(verbatim, self.outputs))}, by name.")
-        try:
-            yield Folded("Its source: `.source`", (Code(self.source),))
-        except NotImplementedError as reason:
-            # Averages by piecewise or adaptive quadrature have no short source.
-            yield Text(verbatim(reason))
+    def __repr__(self) -> str:
+        return f"{self.name}(*, {', '.join(each.name for each in self.arguments)}) -> {', '.join(self.outputs)}"
 
 
-def compile_expressions(
-    name: str, outputs: Mapping[str, Expr], arguments: Sequence[Expr], algebra: type[Algebra] = Jax
-) -> CompiledFunction:
+def compile_expressions(name: str, outputs: Mapping[str, Expr], arguments: Sequence[Expr]) -> CompiledFunction:
     """Compile expressions to one JAX function.
 
     Args:
         name: name of the function.
         outputs: expressions by name. The function returns their values in a dictionary.
         arguments: symbols that become arguments of the function, by name.
-        algebra: operations that the function uses.
 
     Raises:
         ValueError: a symbol is neither an argument nor a size of an argument, or two symbols have the same name.
@@ -123,19 +91,17 @@ def compile_expressions(
         >>> float(square(A=jnp.eye(3))["trace"])
         3.0
     """
-    checked_text("name", name)
-    arguments = checked_sequence("arguments", arguments, "SymPy symbols")
+    checked_instance("name", name, str)
+    arguments = tuple(checked_sequence("arguments", arguments, "SymPy symbols"))
     for i, argument in enumerate(arguments):
         checked_instance(f"arguments[{i}]", argument, (Symbol, MatrixSymbol))
     for output, expression in checked_instance("outputs", outputs, Mapping, "expressions by name").items():
-        checked_instance(f"outputs[{shown(output)}]", expression, Expr, "a SymPy expression")
-    for expression in outputs.values():
-        check_covered(expression)
-    check_symbols(name, outputs.values(), arguments)
-    return CompiledFunction(name, dict(outputs), tuple(arguments), algebra)
+        check_covered(checked_instance(f"outputs[{shown(output)}]", expression, Expr, "a SymPy expression"))
+    _check_symbols(name, outputs.values(), arguments)
+    return CompiledFunction(name, dict(outputs), arguments)
 
 
-def check_symbols(name: str, expressions: Iterable[Expr], arguments: Sequence[Expr]) -> None:
+def _check_symbols(name: str, expressions: Iterable[Expr], arguments: Sequence[Expr]) -> None:
     """Raise `ValueError` unless every symbol is an argument or a size, and symbols of the same name are equal."""
     if repeated := sorted({a.name for i, a in enumerate(arguments) if a in arguments[:i]}):
         raise ValueError(f"{name}: arguments occur twice: {', '.join(repeated)}")
@@ -143,12 +109,12 @@ def check_symbols(name: str, expressions: Iterable[Expr], arguments: Sequence[Ex
     wanted = {symbol for expression in expressions for symbol in symbols_of(expression)}
     named: dict[str, Expr] = {}
     for symbol in sorted({*arguments, *sides, *wanted}, key=lambda symbol: symbol.name):
-        if isinstance(symbol, Dummy):
+        if isinstance(symbol, sp.Dummy):
             raise ValueError(f"{name}: the dummy symbol {symbol} has no unique name; use a Symbol")
         # Values are given by name, which could not distinguish such symbols.
         if (other := named.setdefault(symbol.name, symbol)) != symbol:
             raise ValueError(
-                f"{name}: two different symbols are named {symbol.name!r} ({srepr(other)}, and {srepr(symbol)}); "
+                f"{name}: two different symbols are named {symbol.name!r} ({sp.srepr(other)}, and {sp.srepr(symbol)}); "
                 "rename one, or give both the same assumptions and shape"
             )
     known = {*arguments, *bound_sizes(arguments)}
@@ -161,8 +127,14 @@ def symbols_of(expression: Expr) -> set[Expr]:
     return {symbol for symbol in free_symbols(expression) if not isinstance(symbol, BoundVariable)}
 
 
-# Parts of nodes that have no value of their own.
-_STRUCTURE = (ExprCondPair, Lambda, MatrixBase, Tuple)
+@lru_cache(maxsize=4096)
+def _check_definite(matrix: MatrixExpr) -> None:
+    if not is_positive_definite(matrix):
+        raise NotImplementedError(
+            f"{matrix} is not provably positive definite, as solves, log-determinants and square roots require; "
+            "declare its symbols with positive_definite(...), and the regulariser with positive=True; if it is "
+            "positive definite only at the solution, use symbolic.assume_positive_definite(...)"
+        )
 
 
 def check_covered(expression: Expr) -> None:
@@ -171,15 +143,15 @@ def check_covered(expression: Expr) -> None:
     It is a `NotImplementedError` if there is no rule, and a `ValueError` for a number that double precision cannot
     hold.
     """
-    pending: list[Basic] = [expression]
-    seen: set[Basic] = set()
+    pending: list[sp.Basic] = [expression]
+    seen: set[sp.Basic] = set()
     while pending:
         node = pending.pop()
         if node in seen or isinstance(node, (MatrixSymbol, Str)):
             continue
         seen.add(node)
         parts = node.args
-        if isinstance(node, (Number, NumberSymbol)):
+        if isinstance(node, (sp.Number, sp.NumberSymbol)):
             if not node.is_real:
                 raise ValueError(f"{node} is not a real number: actions are finite and real")
             as_number(node)
@@ -188,21 +160,10 @@ def check_covered(expression: Expr) -> None:
             parts = (node.integrand, node.side)
         elif isinstance(node, (ElementwiseApplyFunction, Entrywise)):
             check_matrices_are_fixed(node.function.expr)
-        elif isinstance(node, (Inverse, LogDet, SquareRoot)):
-            check_definite(node.args[0])
-        elif isinstance(node, MatPow):
+        elif isinstance(node, (sp.Inverse, LogDet, SquareRoot)):
+            _check_definite(node.args[0])
+        elif isinstance(node, sp.MatPow):
             parts = factors_of_power(node)
-        elif (row := TABLE.get(type(node))) is not None:
-            _check_row(row, node)
         elif not isinstance(node, _STRUCTURE) and Jax.rule(type(node)) is refuse:
             refuse(node)
         pending += parts
-
-
-def _check_row(row: ScalarFunction, node: Expr) -> None:
-    name = type(node).__name__
-    if len(node.args) > len(row.arguments):
-        raise NotImplementedError(f"{name} (in {shown(node)}) may have only {len(row.arguments)} arguments")
-    for order in (node.args[i] for i in row.whole_numbers(node)):
-        if not (order.is_Integer and abs(order) <= _MOST_ORDERS):
-            raise NotImplementedError(f"{name} (in {shown(node)}) must have a whole order up to 64, got {order}")

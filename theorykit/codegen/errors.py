@@ -1,25 +1,30 @@
-"""Bound the quadrature error of Gaussian averages with the composite rule."""
+"""Bound errors in the values of expressions: of the quadrature of averages, and of rounding in sums."""
 
-from collections.abc import Iterator, Mapping
-from functools import lru_cache
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cache, lru_cache
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from sympy import Basic, Expr, MatrixSymbol, Symbol
+from jaxtyping import Array, Float
+from sympy import Add, Basic, Expr, Function, MatrixSymbol, Mul, Pow, Symbol
 
 from .._compat import require_float64
 from ..checks import by_name, checked_instance
 from ..symbolic.atoms import bound_outside
 from ..symbolic.averages import GaussianAverage, bounded
-from .compiled import CompiledFunction, bound_sizes, compile_expressions, symbols_of
+from .compiled import bound_sizes, compile_expressions, symbols_of
+from .evaluate import At
+from .jax_algebra import Jax
+from .sizes import sizes_of
 
 # Number of error bounds to add to the averages, 1 or -1. It is a symbol, so one compiled function gives both ends.
 _SIDE = Symbol("stated_errors", real=True)
+Values = Mapping[str | Expr, Any]
 
 
-def quadrature_error(expression: Expr, values: Mapping[str | Expr, Any]) -> np.ndarray | float:
+def quadrature_error(expression: Expr, values: Values) -> np.ndarray | float:
     """Bound the error in the value of `expression` from the quadrature of its Gaussian averages.
 
     Args:
@@ -41,28 +46,21 @@ def quadrature_error(expression: Expr, values: Mapping[str | Expr, Any]) -> np.n
         >>> float(quadrature_error(GaussianAverage(z**2, z), {})) < 1e-12
         True
     """
-    arguments, given = _arguments(expression, values)
-    found = _averages(expression, arguments, given)
+    found = average_errors(expression, values)
     held = {average: Symbol(f"average_{i}_of", real=True) for i, average in enumerate(found)}
+    given = {**by_name("values", values), **{held[average].name: mean for average, (mean, _) in found.items()}}
     # Averages inside functions of matrix entries have a different value per entry, and stay in the expression.
     left = expression.xreplace(held)
-    function = _compiled((("value", left), ("bound", bounded(left, _SIDE))), (*arguments, *held.values(), _SIDE))
-    means = {symbol.name: found[average][0] for average, symbol in held.items()}
-
-    def at(name: str, side: float, **moved: Any) -> np.ndarray:
-        return np.asarray(function(**{**given, **means, **moved, _SIDE.name: side})[name])
-
-    value = at("value", 1.0)
-    error = np.maximum(*(np.abs(at("bound", side) - value) for side in (1.0, -1.0)))
-    for average, symbol in held.items():
-        mean, own = found[average]
-        ends = (at("value", 1.0, **{symbol.name: mean + side * own}) for side in (1, -1))
-        error = error + np.maximum(*(np.abs(end - value) for end in ends))
-    return np.where(np.isnan(error), np.inf, error)
+    value, error = _value_and_error(left, given)
+    for average, (mean, own) in found.items():
+        name = held[average].name
+        ends = (_value_and_error(left, {**given, name: mean + side * own})[0] for side in (1, -1))
+        error = error + _largest_change(value, *ends)
+    return error
 
 
 def average_errors(
-    expression: Expr, values: Mapping[str | Expr, Any]
+    expression: Expr, values: Values
 ) -> dict[GaussianAverage, tuple[np.ndarray | float, np.ndarray | float]]:
     """Return the value and an error bound for every Gaussian average in `expression`.
 
@@ -87,47 +85,84 @@ def average_errors(
         >>> bool(abs(value + 0.1585) < error < 0.1)
         True
     """
-    return _averages(expression, *_arguments(expression, values))
-
-
-def _arguments(expression, values):
     require_float64()
     checked_instance("expression", expression, Expr, "a SymPy expression")
     given = {name: jnp.asarray(value) for name, value in by_name("values", values).items()}
+    _arguments(expression, given)
+    return {each: _value_and_error(each, given) for each in dict.fromkeys(_outermost(expression))}
+
+
+def _arguments(expression: Expr, given: Mapping[str, Any]) -> tuple[Expr, ...]:
     symbols = sorted(symbols_of(expression), key=lambda symbol: symbol.name)
     known = [symbol for symbol in symbols if symbol.name in given]
     # Read sizes from shapes: a size that is an argument would have no known value in compiled code.
     sizes = bound_sizes([symbol for symbol in known if isinstance(symbol, MatrixSymbol)])
-    arguments = [symbol for symbol in known if symbol not in sizes]
+    arguments = tuple(symbol for symbol in known if symbol not in sizes)
     if missing := [symbol.name for symbol in symbols if symbol not in {*arguments, *bound_sizes(arguments)}]:
         raise ValueError(f"values has no entries for {', '.join(missing)}, which occur in the expression")
-    return tuple(arguments), {symbol.name: given[symbol.name] for symbol in arguments}
+    return arguments
 
 
-def _averages(expression, arguments, given):
-    averages = list(dict.fromkeys(_outermost(expression)))
-    outputs = {f"value_{i}": average for i, average in enumerate(averages)}
-    outputs |= {f"bound_{i}": bounded(average, _SIDE) for i, average in enumerate(averages)}
-    function = _compiled(tuple(outputs.items()), (*arguments, _SIDE))
-    upper, lower = (function(**given, **{_SIDE.name: side}) for side in (1.0, -1.0)) if averages else ({}, {})
-    errors = {}
-    for i, average in enumerate(averages):
-        value = np.asarray(upper[f"value_{i}"])
-        error = np.maximum(*(np.abs(np.asarray(each[f"bound_{i}"]) - value) for each in (upper, lower)))
-        errors[average] = value, np.where(np.isnan(error), np.inf, error)
-    return errors
+def _value_and_error(expression: Expr, given: Mapping[str, Any]) -> tuple[np.ndarray, np.ndarray]:
+    arguments = _arguments(expression, given)
+    own = {symbol.name: given[symbol.name] for symbol in arguments}
+    function = _compiled(expression, arguments)
+    upper, lower = (function({**own, _SIDE.name: side}) for side in (1.0, -1.0))
+    value = np.asarray(upper["value"])
+    return value, _largest_change(value, upper["end"], lower["end"])
+
+
+def _largest_change(value: np.ndarray, *ends: Any) -> np.ndarray:
+    with np.errstate(invalid="ignore"):
+        change = np.maximum(*(np.abs(np.asarray(end) - value) for end in ends))
+    return np.where(np.isnan(change), np.inf, change)
 
 
 def _outermost(expression: Basic) -> Iterator[GaussianAverage]:
     """Yield the averages that are not inside another average."""
-    if isinstance(expression, GaussianAverage) and not bound_outside(expression):
-        yield expression
-    elif not isinstance(expression, GaussianAverage):
+    if not isinstance(expression, GaussianAverage):
         for argument in expression.args:
             yield from _outermost(argument)
+    elif not bound_outside(expression):
+        yield expression
 
 
 @lru_cache(maxsize=256)
-def _compiled(outputs: tuple[tuple[str, Expr], ...], arguments: tuple[Expr, ...]):
-    function: CompiledFunction = compile_expressions("errors", dict(outputs), arguments)
-    return jax.jit(lambda **given: function(**given))
+def _compiled(expression: Expr, arguments: tuple[Expr, ...]):
+    outputs = {"value": expression, "end": bounded(expression, _SIDE)}
+    function = compile_expressions("errors", outputs, (*arguments, _SIDE))
+    return jax.jit(lambda given: function(**given))
+
+
+def rounding_effects(outputs: Sequence[Expr], arguments: Sequence[Expr]) -> Callable[..., Float[Array, "output part"]]:
+    """Return a function of the arguments by name: effects of relative errors of one in the parts of inner sums.
+
+    Effects on each output are to first order. Inner sums are those of numbers inside the terms of an output, except
+    inside averages, whose errors are stated separately, and inside functions of matrices.
+    """
+    parts: list[Expr] = []
+
+    @cache
+    def perturbed(node: Expr) -> Expr:
+        if getattr(node, "is_Matrix", False) or not isinstance(node, (Add, Mul, Pow, Function)):
+            return node
+        inner = list(map(perturbed, node.args))
+        if isinstance(node, Add) and not node.is_number:
+            first = len(parts)
+            parts.extend(inner)
+            inner = [part * (1 + errors[first + i, 0]) for i, part in enumerate(inner)]
+        return node.func(*inner)
+
+    errors = MatrixSymbol("rounding_errors", 10**6, 1)
+    perturbed_outputs = [Add(*map(perturbed, Add.make_args(each))) for each in outputs]
+
+    def effects(**values: Any) -> Array:
+        given = {**values, **sizes_of(arguments, values, Jax)}
+
+        def results(relative: Array) -> Array:
+            at = At({**given, errors.name: relative[:, None]}, Jax)
+            return jnp.stack([jnp.asarray(at(each), float) for each in perturbed_outputs])
+
+        return jax.jacrev(results)(jnp.zeros(len(parts))) if parts else jnp.zeros((len(outputs), 0))
+
+    return effects

@@ -2,18 +2,17 @@
 
     expression -> At(values, algebra)(expression) -> value
 
-There is one rule per kind of node. A rule computes the value of a node from the values of its arguments. Atoms of this
-package have their rule as a method, `value`. The rules of SymPy's own nodes are in the table of this module. An algebra
-may override rules: `Numpy` evaluates every node as written, by LU, and is the oracle. `Jax` exploits the structure of
-products and factorises each matrix once. `Source` records the text of the operations of `Jax`. The prime field of
-`theorykit.derivation` proves identities.
+There is one rule per kind of node: the method `value` of an atom of this package, or an entry of the table in this
+module. An algebra may override rules. `Numpy` evaluates every node as written, and is the oracle. `Jax` exploits the
+structure of products. `Source` records the text of the operations of `Jax`. The prime field of `theorykit.derivation`
+proves identities.
 """
 
 from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache, lru_cache, reduce
 from typing import Any, ClassVar
 
@@ -30,9 +29,6 @@ from ..checks import shown
 from ..symbolic.atoms import BoundVariable, EntryVariable
 from ..symbolic.stable import stable_form
 from .functions import TABLE
-
-# All integers up to this number are exact in float64.
-_LARGEST_EXACT = 2**53
 
 
 class At:
@@ -70,9 +66,11 @@ class At:
             self.known[key] = compute()
         return self.known[key]
 
-    def is_bound(self, variable: BoundVariable) -> bool:
-        """Return whether a bound variable has a value."""
-        return variable in self.values or (self.outer is not None and self.outer.is_bound(variable))
+    def given(self, key: Any) -> Mapping[Any, Any]:
+        """Return the innermost values that contain a name or a bound variable, or an empty mapping."""
+        if key in self.values or self.outer is None:
+            return self.values if key in self.values else {}
+        return self.outer.given(key)
 
     def size(self, side: sp.Expr) -> Any:
         """Return the value of a size: a whole number, unless the algebra records text."""
@@ -93,7 +91,7 @@ class At:
             bound = {symbol for symbol in free_symbols(node) if isinstance(symbol, BoundVariable)}
             if not bound.isdisjoint(variables):
                 pending += node.args
-            elif isinstance(node, sp.Expr) and all(map(self.is_bound, bound)):
+            elif isinstance(node, sp.Expr) and all(map(self.given, bound)):
                 self(node)
         return lambda *numbers: At(dict(zip(variables, numbers, strict=True)), self.algebra, self)(expression)
 
@@ -108,17 +106,14 @@ def free_symbols(node: sp.Basic) -> frozenset[sp.Expr]:
 
 # Rules of SymPy's own nodes.
 
+_ENTRY = EntryVariable("entry")
+
 
 def _symbol(node, at):
     key = node if isinstance(node, BoundVariable) else node.name
-    point = at
-    while key not in point.values:
-        point = point.outer
-        if point is None:
-            raise ValueError(
-                f"values must be a mapping with a number or an array for {node.name}, got {shown(at.values)}"
-            )
-    return point.values[key]
+    if found := at.given(key):
+        return found[key]
+    raise ValueError(f"values must be a mapping with a number or an array for {node.name}, got {shown(at.values)}")
 
 
 def _of_arguments(function: Callable) -> Callable:
@@ -135,7 +130,8 @@ def _of_module(name: str) -> Callable:
 
 def as_number(number: sp.Expr) -> float | int:
     """Convert a SymPy number to Python, or raise `ValueError` if it over- or underflows in double precision."""
-    if isinstance(number, sp.Integer) and abs(number.p) <= _LARGEST_EXACT:
+    # All integers up to this number are exact in float64.
+    if isinstance(number, sp.Integer) and abs(number.p) <= 2**53:
         return int(number)
     try:
         value = number.p / number.q if isinstance(number, sp.Rational) else float(number)
@@ -153,11 +149,10 @@ def _power(node, at):
     if exponent.is_Float and float(exponent).is_integer():
         exponent = sp.Integer(int(exponent))
     # Whole exponents and square roots have derivatives without a pole, and fewer rounding errors.
-    if exponent.is_Integer:
-        return base ** at.algebra.number(exponent)
     if exponent.is_Rational and exponent.q == 2:
-        root = at.xp.sqrt(base)
-        return root if exponent.p == 1 else root ** int(exponent.p)
+        base, exponent = at.xp.sqrt(base), sp.Integer(exponent.p)
+    if exponent.is_Integer:
+        return base if exponent == 1 else base ** at.algebra.number(exponent)
     return base ** at(exponent)
 
 
@@ -168,16 +163,11 @@ def _blocks(node, at):
     return joined[0] if rows == 1 else at.algebra.joined(joined, -2)
 
 
-@lru_cache(maxsize=4096)
-def _function_of_entries(node: ElementwiseApplyFunction) -> tuple[tuple[BoundVariable, ...], sp.Expr]:
-    """Return the variable and the value of a function of the entries, which SymPy allows to be any symbol."""
-    (old,) = node.function.variables
-    own = old if isinstance(old, BoundVariable) else EntryVariable("entry")
-    return (own,), node.function.expr.xreplace({old: own})
-
-
 def _entrywise(node, at):
-    return at.algebra.entrywise(at.function(*_function_of_entries(node)), at(node.expr))
+    (variable,), expression = node.function.variables, node.function.expr
+    if not isinstance(variable, BoundVariable):
+        variable, expression = _ENTRY, expression.xreplace({variable: _ENTRY})
+    return at.algebra.entrywise(at.function((variable,), expression), at(node.expr))
 
 
 def _scalar_function(node, at):
@@ -256,44 +246,34 @@ class Algebra:
                 return RULES[each]
         return refuse
 
-    @staticmethod
-    def number(number: sp.Expr) -> Any:
-        """Convert a SymPy number."""
-        return as_number(number)
-
-    @staticmethod
-    def size(value: Any) -> Any:
-        """Convert the value of a size."""
-        return int(value)
+    number: Callable = staticmethod(as_number)
+    size: Callable = staticmethod(int)
 
     @staticmethod
     def stop_gradient(value: Any) -> Any:
-        """Return a value on which derivatives do not depend. Only JAX takes derivatives."""
+        """Return a value on which derivatives do not depend."""
         return value
 
     @staticmethod
     def assumed_definite(matrix: Any) -> Any:
-        """Return a matrix that is assumed to be positive definite. Its Cholesky factor is NaN if it is not."""
+        """Return a matrix that is assumed to be positive definite."""
         return matrix
 
 
 # What to write instead of a node that has no rule.
-_REMEDIES: Iterable[tuple[type | tuple[type, ...], str]] = (
+_REMEDIES = (
     (sp.Determinant, "write log(det(A)) as symbolic.log_det(A)"),
-    (sp.Sum, "write sums over entries as traces, such as symbolic.trace(x.T * y), or with symbolic.sum_of_entries"),
+    (sp.Sum, "write sums over entries as traces, or with symbolic.sum_of_entries"),
     ((sp.Derivative, sp.Subs, sp.Integral, sp.Product), "evaluate it, for example with .doit()"),
-    ((ImaginaryUnit, sp.conjugate, sp.re, sp.im, sp.arg), "actions are real: declare its symbols with real=True"),
+    ((ImaginaryUnit, sp.conjugate, sp.re, sp.im, sp.arg), "declare its symbols with real=True"),
     (sp.DiracDelta, "it is not a function of numbers"),
     (sp.Function, "define it with symbolic.numeric_function(name, f), where f is JAX code"),
-    (
-        sp.MatrixExpr,
-        "write it with sums, products, inverses, Kronecker products, symbolic.entrywise and matrices of "
-        "theorykit.symbolic",
-    ),
+    (sp.MatrixExpr, "write it with sums, products, inverses, symbolic.entrywise and matrices of theorykit.symbolic"),
+    (sp.Basic, "it is not a function of numbers"),
 )
 
 
 def refuse(node: sp.Basic, at: At | None = None) -> None:
     """Raise `NotImplementedError`, which names a node without a rule, and what to write instead."""
-    remedy = next((each for kind, each in _REMEDIES if isinstance(node, kind)), "it is not a function of numbers")
+    remedy = next(each for kind, each in _REMEDIES if isinstance(node, kind))
     raise NotImplementedError(f"{type(node).__name__} (in {shown(node)}) is not covered: {remedy}")

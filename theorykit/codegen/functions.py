@@ -17,12 +17,9 @@ import numpy as np
 import scipy
 import sympy
 from jax.scipy import special
-from jaxtyping import Array, Float
+from jaxtyping import Array
 
 from ..symbolic.functions import AngleBetween, LogCosh, LogNormalCDF, PowerOfLength, SmoothedKink
-from . import oracle
-
-Numbers = Float[Array, "..."]
 
 
 @dataclass(frozen=True)
@@ -30,12 +27,11 @@ class ScalarFunction:
     """A row of the table, for one function.
 
     - `kind`: SymPy class of the function.
-    - `jax`: the function in JAX. Its name is also that in the source of generated functions.
-    - `numpy`: the function in NumPy or SciPy, for the interpreter.
+    - `jax`, `numpy`: the function in JAX, and in NumPy or SciPy.
     - `arguments`: one letter per argument: x for any number, n for a known whole number.
-    - `domain`: description of the domain in the documentation. The default is all real numbers.
-    - `by_jax`: whether JAX differentiates the function. Otherwise its derivatives are those of the SymPy class.
-    - `is_shown`: whether the documentation lists the function. Users do not write the other functions themselves.
+    - `domain`: its description in the documentation.
+    - `by_jax`: whether JAX differentiates the function. Otherwise the SymPy class does.
+    - `is_shown`: whether the documentation lists the function.
     """
 
     kind: type
@@ -66,10 +62,11 @@ def _bounded(function: Callable[[Array], Array]) -> Callable[[Array], Array]:
     return value
 
 
-# JAX code, without derivatives, for functions of arrays that `jax.numpy` lacks.
+# JAX code, without derivatives, for functions of arrays that JAX lacks. It is pasted into sources, and may use `jax`,
+# `jnp` and `special`.
 
 
-def log_cosh(x: Numbers) -> Numbers:
+def log_cosh(x):
     """Return log cosh x."""
     size = jnp.abs(x)
     # Near zero log 2 would cancel, so use log cosh x = log(1 + sinh(x)^2) / 2.
@@ -77,7 +74,7 @@ def log_cosh(x: Numbers) -> Numbers:
     return jnp.where(size < 1.0, near, size + jnp.log1p(jnp.exp(-2 * size)) - jnp.log(2.0))
 
 
-def log_normal_cdf(x: Numbers, order: int = 0) -> Numbers:
+def log_normal_cdf(x, order=0):
     """Return the derivative of this order of the log of the normal cumulative distribution function."""
     if order:
         return jax.jvp(lambda at: log_normal_cdf(at, order - 1), (x,), (jnp.ones_like(x),))[1]
@@ -92,7 +89,7 @@ def log_normal_cdf(x: Numbers, order: int = 0) -> Numbers:
     return jnp.where(x < -5.0, tail, jnp.where(x < 0.0, middle, upper))
 
 
-def smoothed_kink(a: Numbers, b: Numbers, n: int, s: int) -> Numbers:
+def smoothed_kink(a, b, n, s):
     """Return the n-th derivative in a of the mean of max(a + b z, 0) over a standard normal z; for s = 1, of |a + b z|.
 
     At zero slope b only the kink is left.
@@ -117,7 +114,7 @@ def smoothed_kink(a: Numbers, b: Numbers, n: int, s: int) -> Numbers:
     return jnp.where(is_zero, 0.0, jnp.where(is_zero, 1.0, polynomial) * scaled)
 
 
-def power_of_length(c: Numbers, d: Numbers, n: int) -> Numbers:
+def power_of_length(c, d, n):
     """Return the n-th power of the length of (c, d). For negative n it is zero near zero length."""
     length = jnp.hypot(c, d)
     # The fourth power of a smaller length overflows in second derivatives.
@@ -127,23 +124,22 @@ def power_of_length(c: Numbers, d: Numbers, n: int) -> Numbers:
 
 # Proximal points of losses. Their derivatives come from `symbolic.envelopes`.
 
-ScalarCode = Callable[[Numbers], Numbers]
-
+# Distance that replaces an infinite one, if the slope of a loss overflows.
+FARTHEST = 1e300
 # Largest number of steps. Newton's method takes about five, and bisection of exponents about sixty more.
 _MOST_STEPS = 100
 
 
-def proximal_point(slope: ScalarCode, curvature: ScalarCode, omega: Numbers, variance: Numbers) -> Numbers:
+def proximal_point(slope: Callable, curvature: Callable, omega: Array, variance: Array) -> Array:
     """Return the root x of x - omega + V loss'(x) for a convex loss, by Newton's method inside a bracket.
 
     The distance d of x from omega is the root of an increasing function, d - V |loss'|, between zero and V |loss'| at
     omega. A relative step keeps small distances accurate. If Newton's steps do not shrink, as on the steep side of an
     exponential function, the exponent of the bracket is bisected.
     """
-    epsilon = float(jnp.finfo(jnp.float64).eps)
     first = slope(omega)
     side = -jnp.sign(first)
-    most = jnp.minimum(variance * jnp.abs(first), oracle.FARTHEST)
+    most = jnp.minimum(variance * jnp.abs(first), FARTHEST)
 
     def middle(low, high):
         start = jnp.maximum(low, 1e-3 * jnp.minimum(high, 1.0))
@@ -162,14 +158,13 @@ def proximal_point(slope: ScalarCode, curvature: ScalarCode, omega: Numbers, var
         step = residual / (1 + variance * curvature(at))
         moved = inside(distance - step, low, high, jnp.abs(step) <= last / 2)
         moved = jnp.where(residual == 0, distance, moved)
-        done = jnp.abs(moved - distance) <= 4 * epsilon * (moved + jnp.abs(omega))
+        done = jnp.abs(moved - distance) <= 4 * np.finfo(float).eps * (moved + jnp.abs(omega))
         return number + 1, moved, low, high, jnp.abs(moved - distance), done
 
     zeros = jnp.zeros_like(most)
     start = inside(most / (1 + variance * curvature(omega)), zeros, most)
     state = (0, start, zeros, most, jnp.full_like(most, jnp.inf), jnp.isnan(most) | (most == 0))
-    goes_on = lambda state: (state[0] < _MOST_STEPS) & ~jnp.all(state[-1])  # noqa: E731
-    _, distance, *_ = jax.lax.while_loop(goes_on, improve, state)
+    _, distance, *_ = jax.lax.while_loop(lambda state: (state[0] < _MOST_STEPS) & ~jnp.all(state[-1]), improve, state)
     return jnp.where(variance >= 0, omega + side * distance, jnp.nan)
 
 

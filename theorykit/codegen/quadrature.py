@@ -1,11 +1,8 @@
 """Compute means over a standard normal number in JAX: by Gauss rules, and by a composite rule with an error bound.
 
-All rules are sums of integrand values at points that depend differentiably on the parameters, because panels end where
-the integrand has a kink or a jump. By Leibniz' rule, automatic derivatives of the sums are then derivatives of the
-mean, even if a jump moves. This holds for any order, in forward and reverse mode. The number of points is fixed: no
-rule refines itself in compiled code.
-
-The integrand acts elementwise. For a batch, every element has separate points.
+Panels end at kinks and jumps of the integrand, so its points depend differentiably on the parameters. By Leibniz' rule,
+automatic derivatives of the sums are then derivatives of the mean, of any order, even if a jump moves. No rule refines
+itself in compiled code. The integrand acts elementwise. For a batch, every element has separate points.
 """
 
 from collections.abc import Callable, Sequence
@@ -53,11 +50,7 @@ def _gauss_hermite(nodes: int) -> tuple[np.ndarray, np.ndarray]:
     return points[kept], weights[kept] / np.sqrt(2 * np.pi)
 
 
-@cache
-def gauss_legendre(nodes: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return nodes and weights for integrals from 0 to 1."""
-    points, weights = np.polynomial.legendre.leggauss(nodes)
-    return (points + 1) / 2, weights / 2
+_gauss_legendre = cache(np.polynomial.legendre.leggauss)
 
 
 @cache
@@ -137,10 +130,10 @@ def gaussian_mean(function: Function, nodes: int, kinks: Sequence[Zeros] = (), t
     end = jnp.full((1, *of.shape), reach)
     edges = jnp.sort(jnp.concatenate([-end, of.y(_all_roots(kinks, of)[0], reach), end]), axis=0)
     left, width = edges[:-1, None], (edges[1:] - edges[:-1])[:, None]
-    points, weights = (_column(each, of.shape) for each in gauss_legendre(nodes))
-    y = left + width * points
+    points, weights = (_column(each, of.shape) for each in _gauss_legendre(nodes))
+    y = left + width * (points + 1) / 2
     # Panels and nodes stay separate axes, because XLA does not vectorise loops over flattened ones.
-    return of.factor() * jnp.sum(width * weights * jnp.exp(of.log_density(y)) * of.values(y), (0, 1))
+    return of.factor() * jnp.sum(width * weights / 2 * jnp.exp(of.log_density(y)) * of.values(y), (0, 1))
 
 
 def composite_mean(
@@ -212,31 +205,32 @@ def _beyond(sizes: Array, is_end: Array, size: Array) -> Array:
 
 def _around(feature: Sequence[Any], of: _Weighted, reach: float) -> Array:
     """Return edges around points where a function of a + b z + c z^2 may vary rapidly, or the end without points."""
-    a, b, *higher = (jnp.broadcast_to(jnp.asarray(each, float), of.shape) for each in feature)
+    a, b, *higher = polynomial = _broadcast(feature, of.shape)
     c = higher[0] if higher else jnp.zeros_like(a)
     slope = jnp.sqrt(jnp.abs(b**2 - 4 * a * c))
-    places = [(root, 1 / slope) for root in _polynomial_roots(feature, of.shape)]
+    places = [(root, 1 / slope) for root in _polynomial_roots(*polynomial)]
     if higher:
         places.append((-b / (2 * c), jnp.minimum(1 / jnp.sqrt(jnp.abs(c)), slope / jnp.abs(2 * c))))
-    steps = _column(_STEPS, of.shape)
-    return jnp.concatenate(
-        [
-            jnp.where((width < of.deviation) & jnp.isfinite(centre), of.y(centre + steps * width, reach), reach)
-            for centre, width in places
-        ]
-    )
+    edges = []
+    for centre, width in places:
+        is_steep = (width < of.deviation) & jnp.isfinite(centre)
+        steps = centre + _column(_STEPS, of.shape) * width
+        edges.append(jnp.where(is_steep, of.y(steps, reach), reach))
+    return jnp.concatenate(edges)
 
 
 def _column(array: Any, shape: tuple[int, ...]) -> Array:
     return jnp.asarray(array).reshape(-1, *(1 for _ in shape))
 
 
-def _polynomial_roots(polynomial: Sequence[Any], shape: tuple[int, ...]) -> list[Array]:
+def _broadcast(polynomial: Sequence[Any], shape: tuple[int, ...]) -> list[Array]:
+    return [jnp.broadcast_to(jnp.asarray(each, float), shape) for each in polynomial]
+
+
+def _polynomial_roots(a: Array, b: Array, c: Array | None = None) -> list[Array]:
     """Return the real roots of a + b z or a + b z + c z^2, or a distant point if there are none."""
-    a, b, *higher = (jnp.broadcast_to(jnp.asarray(each, float), shape) for each in polynomial)
-    if not higher:
+    if c is None:
         return [_quotient(-a, b)]
-    (c,) = higher
     discriminant = b**2 - 4 * a * c
     is_real = discriminant > 0
     # This form avoids differences of nearly equal numbers for both roots.
@@ -256,49 +250,47 @@ def _all_roots(kinks: Sequence[Zeros], of: _Weighted) -> tuple[Array, Array]:
     for kink in kinks:
         if callable(kink):
             roots, more = _located_roots(kink, of)
-            found, missed = [*found, roots], missed | more
+            missed = missed | more
         else:
-            found.append(jnp.stack(_polynomial_roots(kink, of.shape)))
+            roots = jnp.stack(_polynomial_roots(*_broadcast(kink, of.shape)))
+        found.append(roots)
     return jnp.concatenate(found), missed
 
 
 def _located_roots(function: Function, of: _Weighted) -> tuple[Array, Array]:
     """Find sign changes of a function by bisection, and report whether there are too many or they are too close."""
 
-    def bisected(y: Array) -> tuple[Array, Array]:
-        y = jnp.broadcast_to(_column(y, of.shape), (len(y), *of.shape))
-
-        def signs(y: Array) -> Array:
+    def bisected(grid: Array) -> tuple[Array, Array]:
+        def is_positive(y: Array) -> Array:
             return of._replace(function=function).values(y) > 0
 
-        def taken(array: Array, index: Array) -> Array:
-            return jnp.take_along_axis(array, index, axis=0)
-
-        positive = signs(y)
+        y = jnp.broadcast_to(_column(grid, of.shape), (len(grid), *of.shape))
+        positive = is_positive(y)
         changes, coarse = positive[1:] != positive[:-1], positive[4::4] != positive[:-4:4]
         count = jnp.sum(changes, axis=0)
         missed = (count > _MOST_ROOTS) | (count != jnp.sum(coarse, axis=0))
         first = jnp.argsort(~changes, axis=0, stable=True)[:_MOST_ROOTS]
-        ends = taken(y[:-1], first), taken(y[1:], first)
-        below = taken(positive[:-1], first)
+        exists, below, left, right = (
+            jnp.take_along_axis(each, first, axis=0) for each in (changes, positive[:-1], y[:-1], y[1:])
+        )
 
         def halve(_, ends):
             middle = (ends[0] + ends[1]) / 2
-            is_left = signs(middle) == below
+            is_left = is_positive(middle) == below
             return jnp.where(is_left, middle, ends[0]), jnp.where(is_left, ends[1], middle)
 
-        left, right = jax.lax.fori_loop(0, 60, halve, ends)
-        z = of.mean + of.deviation * (left + right) / 2
-        return jnp.where(taken(changes, first), z, _NOWHERE), missed
+        left, right = jax.lax.fori_loop(0, 60, halve, (left, right))
+        return jnp.where(exists, of.mean + of.deviation * (left + right) / 2, _NOWHERE), missed
 
     # Search without derivatives, which closed-over values may have.
-    locate, constants = jax.closure_convert(bisected, jnp.linspace(-1.0, 1.0, _SEARCH))
-    at, missed = locate(jnp.linspace(-_SEARCHED, _SEARCHED, _SEARCH), *map(stop_gradient, constants))
+    grid = jnp.linspace(-_SEARCHED, _SEARCHED, _SEARCH)
+    locate, constants = jax.closure_convert(bisected, grid)
+    at, missed = locate(grid, *map(stop_gradient, constants))
     at = stop_gradient(at)
     for _ in range(2):
         # If k derivatives of a root are correct, 2k + 1 are correct after a Newton step: here 0, then 1, then 3.
-        value, slope = jax.jvp(function, (at,), (jnp.ones_like(at),))
-        value, slope = jnp.broadcast_to(value, at.shape), jnp.broadcast_to(slope, at.shape)
+        slopes = jax.jvp(function, (at,), (jnp.ones_like(at),))
+        value, slope = (jnp.broadcast_to(each, at.shape) for each in slopes)
         is_smooth = jnp.isfinite(value) & jnp.isfinite(slope) & (slope != 0) & (jnp.abs(at) < _NOWHERE)
         at = at - jnp.where(is_smooth, value / jnp.where(is_smooth, slope, 1.0), 0.0)
     return at, missed

@@ -1,4 +1,4 @@
-"""Write expressions as Python source that imports nothing but JAX, to be read, and to be pasted into other code.
+"""Write Python source of a function, to be read, and to be pasted into other code.
 
 The rules of `Jax` are applied to `Recorded` values. Each holds the syntax tree of its formula, which `ast.unparse`
 writes.
@@ -10,32 +10,47 @@ import ast
 import inspect
 import keyword
 import re
-import sys
 import unicodedata
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from textwrap import indent, wrap
-from types import ModuleType
 from typing import Any, ClassVar
 
-import jax
 import jax.numpy as jnp
-import jax.scipy
 import sympy as sp
 from sympy import Expr, MatrixSymbol
 
 from ..symbolic.averages import GaussianAverage, breaks
-from . import functions, primitives
 from .evaluate import At, as_number
-from .functions import ScalarFunction
+from .functions import TABLE, ScalarFunction
+from .jax_algebra import Jax, square_root
 from .sizes import sizes_of
-from .structured import Structured
 
-# Longest part of a formula that is written in place instead of by a name.
-_LONGEST = 60
-# The same for parts that occur several times.
-_SHORTEST = 12
+# Longest part of a formula that is written in place instead of by a name, and longest part that occurs several times.
+_LONGEST, _LONGEST_SHARED = 60, 12
 _WIDTH = 88
+# What the source may import.
+_IMPORTS = {
+    "jax": "import jax",
+    "jnp": "import jax.numpy as jnp",
+    "special": "from jax.scipy import special",
+    "cho_solve": "from jax.scipy.linalg import cho_solve",
+}
+
+
+def gauss_hermite(nodes):
+    """Return nodes and weights of means over a standard normal variable (Golub and Welsch, 1969)."""
+    beside = jnp.sqrt(jnp.arange(1.0, nodes))
+    points, vectors = jnp.linalg.eigh(jnp.diag(beside, 1) + jnp.diag(beside, -1))
+    return points, vectors[0] ** 2
+
+
+# Functions that JAX lacks. Their code is pasted.
+_HELPERS = {
+    each.__name__: each
+    for each in (gauss_hermite, square_root, *(row.jax for row in TABLE.values()))
+    if each.__module__.startswith("theorykit")
+}
 
 
 def _binary(operator: ast.operator) -> tuple[Callable, Callable]:
@@ -44,18 +59,16 @@ def _binary(operator: ast.operator) -> tuple[Callable, Callable]:
     def apply(one: Any, other: Any) -> Recorded:
         left, right = _tree(one), _tree(other)
         match operator, left, right:
-            case ast.Add(), ast.Constant(0), _:
-                return Recorded(right)
-            case ast.Mult(), ast.Constant(1), _:
+            case (ast.Add(), ast.Constant(0), _) | (ast.Mult(), ast.Constant(1), _):
                 return Recorded(right)
             case ast.FloorDiv(), _, ast.Constant(1):
                 return Recorded(left)
             case ast.Mult(), ast.UnaryOp(ast.USub(), size), _:
                 return -(Recorded(size) * Recorded(right))
             case ast.Add(), _, ast.UnaryOp(ast.USub(), size):
-                return Recorded(ast.BinOp(left, ast.Sub(), size))
+                return Recorded(left) - Recorded(size)
             case ast.Add(), ast.UnaryOp(ast.USub(), size), _:
-                return Recorded(ast.BinOp(right, ast.Sub(), size))
+                return Recorded(right) - Recorded(size)
             case ast.Pow(), _, ast.UnaryOp(ast.USub(), ast.Constant(1)):
                 return 1 / Recorded(left)
         return Recorded(ast.BinOp(left, operator, right))
@@ -121,23 +134,14 @@ def _tree(value: Any) -> Any:
     return ast.UnaryOp(ast.USub(), ast.Constant(-value)) if is_negative else ast.Constant(value)
 
 
-def _recorded(function: Callable) -> Recorded:
-    """Return a function by its name in the source."""
-    name = ast.Name(function.__name__)
-    return Recorded(ast.Attribute(ast.Name("jnp"), name.id) if function.__module__ == "jax.numpy" else name)
-
-
-def gauss_hermite(nodes):
-    """Return nodes and weights of means over a standard normal variable (Golub and Welsch, 1969)."""
-    beside = jnp.sqrt(jnp.arange(1.0, nodes))
-    points, vectors = jnp.linalg.eigh(jnp.diag(beside, 1) + jnp.diag(beside, -1))
-    return points, vectors[0] ** 2
+def _named(name: str) -> Recorded:
+    return Recorded(ast.Name(name))
 
 
 def _piecewise(node: sp.Piecewise, at: At) -> Any:
     result: Any = at.xp.nan
     for value, condition in reversed(node.args):
-        result = at(value) if condition == True else at.xp.where(at(condition), at(value), result)  # noqa: E712
+        result = at(value) if condition is sp.true else at.xp.where(at(condition), at(value), result)
     return result
 
 
@@ -146,55 +150,28 @@ def _average(node: GaussianAverage, at: At) -> Recorded:
         raise NotImplementedError(
             f"the source of {node} is not written: the average is adaptive, has kinks or is in another function"
         )
-    rule = _recorded(gauss_hermite)(node.nodes).labelled(f"rule_{node.nodes}")
+    rule = _named("gauss_hermite")(node.nodes).labelled(f"rule_{node.nodes}")
     points, weights = rule[0].labelled(f"z_{node.nodes}"), rule[1].labelled(f"weights_{node.nodes}")
     return at.xp.sum(weights * at.function((node.variable,), node.integrand)(points))
 
 
-class _Operations:
-    """Stands for `theorykit.codegen.primitives`. Operations that are short in JAX are written in place."""
-
-    def __getattr__(self, name: str) -> Recorded:
-        return _recorded(getattr(primitives, name))
-
-    @staticmethod
-    def cholesky(matrix: Recorded) -> Recorded:
-        """Factorise a matrix."""
-        name = f"_{matrix.tree.id}" if isinstance(matrix.tree, ast.Name) else ""
-        return Source.xp.linalg.cholesky(matrix).labelled(f"L{name}")
-
-    @staticmethod
-    def log_det(lower: Recorded) -> Recorded:
-        """Return the log-determinant of a matrix by its factor, with a name like the name of the factor."""
-        value = 2 * Source.xp.sum(Source.xp.log(Source.xp.diagonal(lower)))
-        return value.labelled(f"log_det{lower.tree.label.removeprefix('L')}")
-
-    @staticmethod
-    def solve(lower: Recorded, right: Recorded) -> Recorded:
-        """Solve with a factor."""
-        return Recorded(ast.Name("cho_solve"))((lower, True), right)
-
-    @staticmethod
-    def entrywise(function: Callable, *matrices: Recorded) -> Recorded:
-        """Apply a function of numbers, which acts on each entry of arrays as well."""
-        return function(*matrices)
-
-
-class Source(Structured):
+class Source(Jax):
     """Record the operations of `Jax` as syntax trees."""
 
-    xp = Recorded(ast.Name("jnp"))
-    operations = _Operations()
-    rules: ClassVar = {**Structured.rules, sp.Piecewise: _piecewise, GaussianAverage: _average}
+    xp = _named("jnp")
+    square_root_of = _named("square_root")
+    rules: ClassVar = {**Jax.rules, sp.Piecewise: _piecewise, GaussianAverage: _average}
 
     @staticmethod
-    def size(value: Any) -> Any:
-        """Return a size as it is."""
+    def size(value):
         return value
 
     @staticmethod
-    def number(number: Expr) -> Any:
-        """Write a fraction as a quotient."""
+    def stop_gradient(value):
+        return _named("jax").lax.stop_gradient(value)
+
+    @staticmethod
+    def number(number):
         if isinstance(number, sp.Rational) and not number.is_Integer and max(abs(number.p), number.q) < 1e6:
             size = Recorded(_tree(abs(number.p))) / number.q
             return size if number.p > 0 else -size
@@ -202,24 +179,39 @@ class Source(Structured):
 
     @staticmethod
     def function(row: ScalarFunction, node: Expr, at: At) -> Recorded:
-        """Call a scalar function of JAX, or one whose code is pasted."""
-        whole = row.whole_numbers(node)
-        return _recorded(row.jax)(*(int(each) if i in whole else at(each) for i, each in enumerate(node.args)))
+        name, whole = row.jax.__name__, row.whole_numbers(node)
+        module = Source.xp if hasattr(jnp, name) else _named("special")
+        called = _named(name) if name in _HELPERS else getattr(module, name)
+        return called(*(int(each) if i in whole else at(each) for i, each in enumerate(node.args)))
+
+    @staticmethod
+    def cholesky(matrix):
+        name = f"_{matrix.tree.id}" if isinstance(matrix.tree, ast.Name) else ""
+        return Source.xp.linalg.cholesky(matrix).labelled(f"L{name}")
+
+    @staticmethod
+    def log_det_of(lower):
+        value = 2 * Source.xp.sum(Source.xp.log(Source.xp.diagonal(lower)))
+        return value.labelled(f"log_det{lower.tree.label.removeprefix('L')}")
+
+    @staticmethod
+    def solve(lower, right):
+        return _named("cho_solve")((lower, True), right)
+
+    @staticmethod
+    def entrywise(function, *matrices):
+        return function(*matrices)
 
 
 def source_of(name: str, outputs: Mapping[str, Expr], arguments: Sequence[Expr], names: Mapping[Expr, str]) -> str:
     """Write a function of keyword arguments that returns a dictionary of the outputs.
 
-    Args:
-        name: name of the function.
-        outputs: expressions by name.
-        arguments: symbols of the arguments.
-        names: names of subexpressions, such as the kernel.
+    `names` are names of subexpressions, such as the kernel.
     """
     matrices = [each for each in arguments if isinstance(each, MatrixSymbol)]
     dimensions = {size for matrix in matrices for side in matrix.shape for size in side.free_symbols}
     own = _identifiers([name, *(each.name for each in arguments), *sorted(size.name for size in dimensions)])
-    values = {each.name: Recorded(ast.Name(own[each.name])) for each in arguments}
+    values = {each.name: _named(own[each.name]) for each in arguments}
     sizes = {size: value.labelled(own[size]) for size, value in sizes_of(arguments, values, Source).items()}
     at, returned = At({**values, **sizes}, Source), _identifiers(outputs)
     trees = [_tree(at(expression)) for expression in outputs.values()]
@@ -230,7 +222,8 @@ def source_of(name: str, outputs: Mapping[str, Expr], arguments: Sequence[Expr],
         tree.label = getattr(tree, "label", label)
     used = set(_parts_first(trees))
     first = [size.tree for size in sizes.values() if size.tree in used]
-    lines, texts = _written([*first, *trees], {"jnp", "cho_solve", *own.values()} - {own[size] for size in sizes})
+    taken = {*_IMPORTS, *_HELPERS, *own.values()} - {own[size] for size in sizes}
+    lines, texts = _written([*first, *trees], taken)
     renamed = {size: sp.Symbol(own[size.name]) for size in dimensions}
     body = [f'"""Return {", ".join(returned.values())}.', *([""] if matrices else [])]
     for matrix in matrices:
@@ -238,8 +231,8 @@ def source_of(name: str, outputs: Mapping[str, Expr], arguments: Sequence[Expr],
     body += ['"""', *lines, "return {"]
     body += [f"    {output!r}: {text}," for output, text in zip(outputs, texts[len(first) :], strict=True)]
     signature = ", ".join(["*", *(own[each.name] for each in arguments)] if arguments else [])
-    code = "\n".join([f"def {own[name]}({signature}):", indent("\n".join([*body, "}"]), "    "), ""])
-    return "\n\n\n".join([*_pasted(code), code])
+    text = indent("\n".join([*body, "}"]), "    ")
+    return _with_helpers(f"def {own[name]}({signature}):\n{text}\n")
 
 
 def _identifiers(names: Iterable[str]) -> dict[str, str]:
@@ -250,7 +243,7 @@ def _identifiers(names: Iterable[str]) -> dict[str, str]:
         identifier = re.sub(r"\W+", "_", unicodedata.normalize("NFKC", name)).strip("_") or "x"
         if identifier[0].isdigit():
             identifier = f"x{identifier}"
-        while identifier in found.values() or keyword.iskeyword(identifier) or identifier in ("jnp", "cho_solve"):
+        while keyword.iskeyword(identifier) or identifier in {*found.values(), *_IMPORTS, *_HELPERS}:
             identifier += "_"
         found[name] = identifier
     return found
@@ -282,7 +275,7 @@ def _written(roots: Sequence[ast.expr], taken: set[str]) -> tuple[list[str], lis
         if not isinstance(node, (ast.BinOp, ast.UnaryOp, ast.Call, ast.Compare, ast.Subscript)):
             continue
         label = getattr(node, "label", "")
-        if text not in named and (label or len(text) > (_SHORTEST if uses[node] > 1 else _LONGEST)):
+        if text not in named and (label or len(text) > (_LONGEST_SHARED if uses[node] > 1 else _LONGEST)):
             name, number = label or "part", 1
             while name in taken:
                 number += 1
@@ -302,39 +295,21 @@ def _assignment(name: str, text: str) -> list[str]:
     return [f"{name} = (", *(f"    {part}" for part in parts), ")"]
 
 
-def _pasted(code: str) -> list[str]:
-    """Return the imports that code needs from JAX, and the code of functions that JAX does not have."""
+def _with_helpers(code: str) -> str:
+    """Put the imports of a function and the code of functions that JAX lacks before it."""
     helpers: dict[str, str] = {}
-    imports: set[str] = set()
-    todo = _free_names(code)
-    while todo:
-        name = todo.pop()
-        value = next((getattr(module, name) for module in _OWN if hasattr(module, name)), None)
-        of_jax = next((module.__name__ for module in _JAX if hasattr(module, name)), None)
-        if isinstance(value, ModuleType):
-            imports.add(f"import {name}" if value.__name__ == name else f"import {value.__name__} as {name}")
-        elif callable(value) and value.__module__.startswith("theorykit"):
-            tree = ast.parse(inspect.getsource(value))
-            for node in ast.walk(tree):
-                if isinstance(node, ast.arg):
-                    node.annotation = None
-                elif isinstance(node, ast.FunctionDef):
-                    node.returns, node.decorator_list = None, []
-            helpers[name] = ast.unparse(tree)
-            todo |= _free_names(helpers[name]) - set(helpers)
-        elif of_jax is not None:
-            imports.add(f"from {of_jax} import {name}")
-    in_order = sorted(imports, key=lambda line: (line.startswith("from"), line))
-    return [*(["\n".join(in_order)] if imports else []), *(helpers[name] for name in sorted(helpers))]
+    pending = [code]
+    while pending:
+        text = pending.pop()
+        for name in _mentioned(_HELPERS, text):
+            if name not in helpers:
+                pasted = inspect.getsource(_HELPERS[name])
+                helpers[name] = pasted[pasted.index("def ") :]
+                pending.append(helpers[name])
+    parts = [*(helpers[name] for name in sorted(helpers)), code]
+    imports = [_IMPORTS[name] for name in _mentioned(_IMPORTS, "\n".join(parts))]
+    return "\n\n\n".join([*(["\n".join(imports)] if imports else []), *(part.rstrip() for part in parts)]) + "\n"
 
 
-def _free_names(code: str) -> set[str]:
-    nodes = list(ast.walk(ast.parse(code)))
-    bound = {node.arg for node in nodes if isinstance(node, ast.arg)}
-    bound |= {node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
-    return {node.id for node in nodes if isinstance(node, ast.Name)} - bound
-
-
-# Modules with the functions that the source may call.
-_OWN: tuple[ModuleType, ...] = (sys.modules[__name__], primitives, functions)
-_JAX: tuple[ModuleType, ...] = (jax.scipy.linalg, jax.scipy.special, jax.nn, jax.lax)
+def _mentioned(names: Iterable[str], code: str) -> list[str]:
+    return [name for name in names if re.search(rf"(?<![.\w]){name}\b", code)]

@@ -37,7 +37,7 @@ from ..checks import (
 )
 from ..codegen import CompiledFunction, compile_expressions
 from ..codegen.compiled import bound_sizes, check_covered
-from ..codegen.rounding import rounding_effects
+from ..codegen.errors import rounding_effects
 from ..derivation import Derivation, solving
 from ..symbolic import Block, Equation, GaussianAverage, Heading, Text, as_markdown, gradient, latex, with_nodes
 from ..symbolic.averages import ADAPTIVE, MOST_NODES, bounded
