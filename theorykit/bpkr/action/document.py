@@ -1,4 +1,4 @@
-"""Documents of an action: parts made of its expressions, for displays, articles and pages."""
+"""Documents of an action, for displays, articles and pages."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -9,7 +9,7 @@ from ...checks import counted
 from ...derivation import Derivation, derivation_blocks, verification_blocks
 from ...symbolic import Block, Definition, Diagonal, Equation, Heading, Text, latex
 from ...symbolic.algebra import fold_asinh
-from ...symbolic.documents.document import Folded, Items
+from ...symbolic.documents.document import Items
 from ...symbolic.documents.rendering import fold
 from .symbols import size
 
@@ -19,33 +19,29 @@ USUAL = ("title", "action")
 
 
 def blocks(action: Action, *parts: str) -> Iterator[Block]:
-    """Yield `parts` of the document of an action: "title", "action", "derivation" and "finite width"."""
+    """Yield parts of a document: "title", "action", "derivation", "finite width"."""
     writers = {"title": _title, "action": _formulas, "derivation": _derivation, "finite width": _finite_width}
     for part in parts:
         yield from writers[part](action)
 
 
 def _title(action: Action) -> Iterator[Block]:
-    layers, form = len(action.forms), action.symbols.form
+    form, layers = action.symbols.form, counted(len(action.forms), "layer")
     width = " of infinite width" if form.is_infinite else ""
     units = ", in the mean-field parameterisation" if form.has_richness else ""
-    yield Heading(f"Action of a network{width} of {counted(layers, 'layer') if layers else 'no layers'}{units}", 1)
+    yield Heading(f"Action of a network{width} of {layers if action.forms else 'no layers'}{units}", 1)
 
 
-def _summary(action: Action) -> Iterator[Block]:
-    kinds = (
-        f"{'dense' if form.block_heads is None else 'attention'}{' with skip connection' if form.has_skip else ''}"
-        for form in action.forms
-    )
+def _formulas(action: Action) -> Iterator[Block]:
+    kinds = []
+    for form in action.forms:
+        kind = "dense" if form.block_heads is None else "attention"
+        kinds.append(f"{kind} with skip connection" if form.has_skip else kind)
     yield Text(f"Layers, from the input side: {', '.join(kinds) or 'none'}.")
     written = action.symbols.written.items()
     yield Items(tuple(f"${latex(symbol)}$ is ${_sides(matrix.shape)}$" for matrix, symbol in written))
     for assumption in action.ansatz:
         yield Text(f"The action rests on {assumption}.")
-
-
-def _formulas(action: Action) -> Iterator[Block]:
-    yield from _summary(action)
     for heading, formulas in equations(action).items():
         yield Heading(heading)
         yield from formulas
@@ -79,16 +75,6 @@ def _checked_steps(derivation: Derivation) -> Iterator[Block]:
     yield from derivation_blocks(derivation, verification=verification)
 
 
-def view(action: Action) -> Iterator[Block]:
-    """Yield the display of an action; terminals leave out folded parts."""
-    yield from _title(action)
-    yield from _summary(action)
-    for heading, formulas in equations(action).items():
-        yield Folded(f"**{heading}**", tuple(formulas), is_open=heading == "Action")
-    steps = tuple(derivation_blocks(action.derivation))
-    yield Folded(f"**Derivation** in {counted(len(action.derivation.steps), 'step')}: `action.derivation`", steps)
-
-
 def equations(action: Action) -> Mapping[str, list[Equation]]:
     kernel = MatrixSymbol("K", *action.kernel.shape)
 
@@ -119,7 +105,7 @@ def equations(action: Action) -> Mapping[str, list[Equation]]:
 
 
 def definitions(action: Action) -> list[Definition]:
-    """Return the meaning of the symbols of an action. The index is the layer, "a" the readout."""
+    """Return the meaning of the symbols of an action."""
     symbols = action.symbols
     found: dict[str | Expr, str] = {
         "S": "the action: the posterior of the order parameters is proportional to $e^{-S/2}$",
