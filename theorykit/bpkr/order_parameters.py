@@ -36,11 +36,10 @@ from .._jit import usual_settings
 from ..checks import (
     Requirement,
     checked_instance,
-    checked_key,
     checked_positive_definite,
     checked_sequence,
-    float64_array,
     is_traced,
+    numeric_array,
     on_host,
     require,
 )
@@ -60,12 +59,13 @@ _CONSISTENCY = 1e-8
 
 
 def _matrices(values: Iterable[ArrayLike]) -> tuple[Array, ...]:
-    matrices = checked_sequence("matrices", values, "matrices U_1, ..., U_L")
-    return tuple(float64_array(f"matrices[{i}]", matrix, axes=2) for i, matrix in enumerate(matrices))
+    matrices = enumerate(checked_sequence("matrices", values, "matrices U_1, ..., U_L"))
+    return tuple(jnp.asarray(numeric_array(f"matrices[{i}]", each, "rows columns")) for i, each in matrices)
 
 
 def _readout(value: ArrayLike) -> Array:
-    array = float64_array("readout", value)
+    require_float64()
+    array = jnp.asarray(numeric_array("readout", value))
     if array.ndim not in (0, 2):
         raise ValueError(f"readout must be a number or a matrix, got shape {array.shape}")
     return array
@@ -148,7 +148,8 @@ def checked_order_parameters(
     numbers = architecture.layer_numbers()
     for i, form in enumerate(architecture.forms):
         if form.has_skip:
-            expected, size = evaluate_form(form.gain, numbers) ** 2 * overlaps[i + 1], sizes[i + 1]
+            expected = evaluate_form(form.gain, numbers) ** 2 * overlaps[i + 1]
+            size = sizes[i + 1]
             difference = jnp.max(jnp.abs(overlaps[i][:size, :size] - expected))
             is_block = on_host(difference <= _CONSISTENCY * jnp.max(jnp.abs(expected)))
             message = f"{names[i]} must begin with U_{i + 2} times the squared gain of the skip connection"
@@ -194,7 +195,8 @@ class Level(NamedTuple):
 def levels_of(architecture: Architecture, widths: tuple[float, ...] | None = None) -> tuple[Level, ...]:
     """Return the sizes from the readout to U_1: of square B, or at `widths`."""
     *widths, last = widths or (math.inf,) * (architecture.depth + 1)
-    outer, layers = architecture.overlap_sizes[-1], zip(architecture.forms, architecture.branches, widths, strict=True)
+    outer = architecture.overlap_sizes[-1]
+    layers = zip(architecture.forms, architecture.branches, widths, strict=True)
     levels = [Level(outer, int(min(outer, last)), 0)]
     for form, branches, width in reversed(list(layers)):
         rank = levels[-1].rank
@@ -281,7 +283,8 @@ def log_volume(architecture: Architecture, coordinates: Coordinates) -> Number:
     parts, total = _parts(levels_of(architecture), coordinates), jnp.zeros(())
     for (blocks, crossing), factor in zip(parts, reversed(_factors_of(architecture, parts)), strict=True):
         rows, nested = crossing.shape
-        of_factor, of_blocks = jnp.log(jnp.diagonal(factor)), jnp.log(jnp.diagonal(blocks))
+        of_factor = jnp.log(jnp.diagonal(factor))
+        of_blocks = jnp.log(jnp.diagonal(blocks))
         # diag(C_l) = diag(W_l) diag(B).
         log_whitening = jnp.sum(of_factor[nested:]) - jnp.sum(of_blocks)
         total += jnp.sum((rows + 1 - np.arange(rows)) * of_blocks)  # d(B B^T)
@@ -397,7 +400,7 @@ class FiniteWidthLaw(eqx.Module):
     def sample(self, key: PRNGKeyArray) -> Coordinates:
         """Draw coordinates from the prior."""
         require_float64()
-        chi_key, normal_key = jax.random.split(checked_key("key", key))
+        chi_key, normal_key = jax.random.split(key)
         diagonal = jnp.sqrt(2 * jax.random.gamma(chi_key, self.degrees / 2))
         normal = jax.random.normal(normal_key, (self.dimension,))
         return normal.at[self.diagonal].set(from_positive(diagonal))

@@ -102,7 +102,7 @@ class Action(DisplayMixin):
     derivation: Derivation
 
     def _view(self) -> Iterator[Block]:
-        return document.blocks(self, *document.USUAL)
+        return document.view(self)
 
     @property
     def program_key(self) -> NetworkForm:
@@ -189,7 +189,9 @@ class Action(DisplayMixin):
         """The bound and minima for majorise-minimise steps."""
         u1, *others = self.symbols.free
         logdet_gradient, weight = (positive_definite(name, u1.shape[0]) for name in ("Gplus", "W"))
-        bound, minima, steps = trace(logdet_gradient * u1) + trace(weight * Inverse(u1)), {}, ()
+        bound = trace(logdet_gradient * u1) + trace(weight * Inverse(u1))
+        minima = {}
+        steps = ()
         if not self.nested and set(others) == set(self.closed_forms):
             with suppress(solving.RuleError):
                 step = solving.riccati(gradient(Add(self.entropy, bound), u1), u1, section="Closed forms")
@@ -227,10 +229,14 @@ class Action(DisplayMixin):
 
     @cached_property
     def of_kernels(self) -> KernelFormulas:
-        symbols, training, test = self.symbols, self.symbols.features, self.symbols.test_features
+        symbols = self.symbols
+        training = self.symbols.features
+        test = self.symbols.test_features
         rows, test_rows = training.shape[0], test.shape[0]
-        kernel, between = positive_definite("K", rows), MatrixSymbol("K_between", test_rows, rows)
-        of_test, diagonal = positive_semidefinite("K_test", test_rows), MatrixSymbol("k_test", test_rows, 1)
+        kernel = positive_definite("K", rows)
+        between = MatrixSymbol("K_between", test_rows, rows)
+        of_test = positive_semidefinite("K_test", test_rows)
+        diagonal = MatrixSymbol("k_test", test_rows, 1)
         weights = kronecker(symbols.first, Identity(symbols.input_features))
         others = {
             test * weights * training.T: between,

@@ -82,13 +82,15 @@ def _derive(form: NetworkForm) -> Action:
     route, y, temperature = _Route(symbols), symbols.labels, symbols.temperature
     say = route.say
     # t is the auxiliary field of the labels, and j the source of test outputs.
-    t, j = MatrixSymbol("t", *y.shape), MatrixSymbol("j", symbols.test_features.shape[0], 1)
+    t = MatrixSymbol("t", *y.shape)
+    j = MatrixSymbol("j", symbols.test_features.shape[0], 1)
     route.section = "Gaussian equivalence"
     for layer, activation in enumerate(form.activations):
         _replace_nonlinear_units(route, layer, activation)
 
     route.section = "Labels"
-    residual, noise = MatrixSymbol("f", *y.shape) - y, Identity(y.shape[0]) / temperature
+    residual = MatrixSymbol("f", *y.shape) - y
+    noise = Identity(y.shape[0]) / temperature
     squares = Trace(residual.T * residual) / temperature  # Eq. (8)
     linear = 2 * I * Trace(t.T * residual)
     say("Hubbard-Stratonovich", squares, linear, Average(t, noise, of="after"), equations="37")
@@ -99,7 +101,8 @@ def _derive(form: NetworkForm) -> Action:
     # Features contain the variance of the embedding's weights and 1/N_0.
     route.section = "Embedding"
     inputs, paths = symbols.input_features, symbols.first.shape[0]
-    weights, blocks = MatrixSymbol("V_0", symbols.widths[0], inputs), MatrixSymbol("Z_0", inputs, paths)
+    weights = MatrixSymbol("V_0", symbols.widths[0], inputs)
+    blocks = MatrixSymbol("Z_0", inputs, paths)
     of_u, of_blocks, _ = _integrate_weights(route, 1, weights, blocks, Identity(inputs), inner, "70")
     _state_entropies(route, 1, of_u, inner)
     phi, phi_test = symbols.features, symbols.test_features
@@ -207,7 +210,8 @@ class _Route(Recorder):
 
     def state_induction(self, layer: int, readings: MatrixSymbol, value: MatrixExpr) -> MatrixSymbol:
         """State the form with which layer l begins, and return Lambda_l."""
-        width, inner = self.symbols.widths[layer], positive_definite(f"Lambda_{layer}", readings.shape[1])
+        width = self.symbols.widths[layer]
+        inner = positive_definite(f"Lambda_{layer}", readings.shape[1])
         before, after = (Trace(m * readings.T * readings) / width for m in (value, inner))
         self.values[inner] = value
         self.define("induction", normal(before), after, inner, value, equations="69")
@@ -240,8 +244,12 @@ def _replace_nonlinear_units(route: _Route, layer: int, activation: Activation) 
 def _integrate_readout(route: _Route, t: MatrixSymbol) -> MatrixSymbol:
     """Integrate out the readout weights, and return Lambda_L."""
     route.section, say, symbols = "Readout", route.say, route.symbols
-    tokens, depth, width = symbols.read_tokens, len(symbols.matrices), symbols.widths[-1]
-    units, variance, readings = expand(tokens * width), symbols.variances[-1], route.readings(depth)
+    tokens = symbols.read_tokens
+    depth = len(symbols.matrices)
+    width = symbols.widths[-1]
+    units = expand(tokens * width)
+    variance = symbols.variances[-1]
+    readings = route.readings(depth)
     weights = MatrixSymbol("A", symbols.outputs, units)
     # The tokens that are read, side by side.
     hidden = Stacked(MatrixSymbol(f"X_{depth}", width, expand(tokens * symbols.examples)), tokens)
@@ -250,14 +258,16 @@ def _integrate_readout(route: _Route, t: MatrixSymbol) -> MatrixSymbol:
     read = readings if tokens == 1 else MatrixSymbol(f"R_{depth}a", units, symbols.outputs)
     v, r = MatrixSymbol("v", units, 1), MatrixSymbol("r", units, 1)
 
-    before, after = 2 * I * Trace(t.T * output), 2 * I * Trace(weights * hidden * fields) / sqrt(units)
+    before = 2 * I * Trace(t.T * output)
+    after = 2 * I * Trace(weights * hidden * fields) / sqrt(units)
     coupling = say("blocks unstacked", before, after, Equal(), equations="4")
     after = 2 * I * Trace(weights * read) / sqrt(units)  # Eq. (43)
     named = route.define("named", coupling, after, read, hidden * fields, equations="43")
     one_row = 2 * I * Trace(v.T * r) / sqrt(units)
     averaged = variance * Trace(r.T * r) / units  # Eq. (44)
     total = variance * Trace(read.T * read) / units
-    law, rows = Average(v, variance * Identity(units)), ((v, weights), (r, read.T), symbols.outputs)
+    law = Average(v, variance * Identity(units))
+    rows = ((v, weights), (r, read.T), symbols.outputs)
     average_rows(route, named, (one_row, averaged, total), rows, law, ("43", "44", "45"))
     if tokens != 1:
         stacked = total.xreplace({read: sqrt(tokens) * Stacked(readings, tokens)})
@@ -281,7 +291,8 @@ def _integrate_layer(route: _Route, form: LayerForm, inner: MatrixSymbol) -> Mat
     # The readings are V Z + gain R, where R is read through the skip connection.
     blocks = MatrixSymbol(f"Z_{layer}", form.weights.shape[1], rows)
     skip = MatrixSymbol(f"R_{layer - 1}s", width, rows)
-    covariance, number = kronecker(form.covariance, Identity(width)), "46" if is_last else "57"
+    covariance = kronecker(form.covariance, Identity(width))
+    number = "46" if is_last else "57"
     of_u, of_blocks, of_skip = _integrate_weights(
         route, layer + 1, form.weights, blocks, covariance, inner, number, form.gain, skip
     )
@@ -311,22 +322,27 @@ def _integrate_weights(
     are N(0, C) with C = `covariance`. Return the terms of U alone, of Z, and of R.
     """
     say, (width, u, overlap) = route.say, route.names(number)
-    v, r = MatrixSymbol("v", weights.shape[1], 1), MatrixSymbol("r", expand(inner.shape[0]), 1)
+    v = MatrixSymbol("v", weights.shape[1], 1)
+    r = MatrixSymbol("r", expand(inner.shape[0]), 1)
     rows, whole, row = ((v, weights),), weights * blocks, blocks.T * v
     # The determinant lemma replaces C^-1 + Z M Z^T / N by M^-1 + Z^T C Z / N.
     precision = sum_of([inverse(covariance), blocks * inner * blocks.T / width])
     product = expand_products(blocks.T * covariance * blocks / width)
-    small, renewed = sum_of([inverse(inner), product]), sum_of([inverse(inner), overlap])
+    small = sum_of([inverse(inner), product])
+    renewed = sum_of([inverse(inner), overlap])
     of_row = of_small = of_readings = of_renewed = S.Zero
     if gain != 0:
-        rows, whole, row = (*rows, (r, readings)), whole + gain * readings, row + gain * r
+        rows = (*rows, (r, readings))
+        whole = whole + gain * readings
+        row = row + gain * r
         shift = blocks * inner * r / width
         of_row = gain**2 * (Trace(r.T * inner * r) / width - Trace(shift.T * inverse(precision) * shift))
         of_small = gain**2 * Trace(r.T * inverse(small) * r) / width
         of_readings, of_renewed = (
             gain**2 * Trace(inverse(matrix) * readings.T * readings) / width for matrix in (small, renewed)
         )
-    before, after = Trace(inner * whole.T * whole) / width, normal(Trace(row.T * inner * row) / width)
+    before = Trace(inner * whole.T * whole) / width
+    after = normal(Trace(row.T * inner * row) / width)
     one_row = say("one row at a time", before, after, SumOverRows(rows, width, "after"), equations=equation)
     after = normal(log_det(covariance) + log_det(precision) + of_row)
     averaged = say("Gaussian integral", one_row, after, Average(v, covariance))
@@ -355,7 +371,8 @@ def _state_entropies(route: _Route, number: int, terms: Expr, inner: MatrixSymbo
         (width, u, _), (_, outer, multiplier) = route.names(number), route.names(above)
         rows, rest = outer.shape[0], expand(u.shape[0] - outer.shape[0])
         block = principal_block(u, (rows, rest), 0) / form.gain**2
-        of_rest, covariance = principal_block(u, (rows, rest), 1), kronecker(form.covariance, outer)
+        of_rest = principal_block(u, (rows, rest), 1)
+        covariance = kronecker(form.covariance, outer)
         own = log_det(covariance) + log_det(outer) - log_det(u) + Trace(inverse(covariance) * of_rest)
         own = simplify_traces(width * (own + rows * log(form.gain**2) - rest))
         before, after = normal(entropy + waiting), own + _entropy(width, outer, inner)
@@ -368,7 +385,8 @@ def _state_entropies(route: _Route, number: int, terms: Expr, inner: MatrixSymbo
 
 def _eliminate_overlap(route: _Route, number: int, terms: Expr, inner: MatrixSymbol, **record) -> Expr:
     (width, u, overlap), value = route.names(number), route.values[inner]
-    entropy, solution = _entropy(width, u, inner), sum_of([inverse(u), -inverse(inner)])
+    entropy = _entropy(width, u, inner)
+    solution = sum_of([inverse(u), -inverse(inner)])
     route.eliminate(terms, entropy, overlap, solution, **record)
     return route.define("written out", entropy, simplify_traces(_entropy(width, u, value)), inner, value)
 
@@ -383,11 +401,13 @@ def _state_meaning(route: _Route, inner: MatrixExpr, weights: MatrixSymbol, bloc
     route.section, say, (width, u, overlap) = "Meaning of U", route.say, route.names(1)
     r, w = MatrixSymbol("r", u.shape[0], 1), MatrixSymbol("w", u.shape[0], 1)
     source = positive_definite("J", u.shape[0])
-    form, coupling = normal(Trace(r.T * inner * r) / width), 2 * I * Trace(w.T * r) / sqrt(width)
+    form = normal(Trace(r.T * inner * r) / width)
+    coupling = 2 * I * Trace(w.T * r) / sqrt(width)
     say("read backwards as weights", form, coupling, Average(w, inner, of="after"), equations="81")
     precision = sum_of([inverse(inner), source])
     of_unit = log_det(inner) + log_det(precision)
-    before, after = coupling + Trace(w.T * source * w), of_unit + Trace(r.T * inverse(precision) * r) / width
+    before = coupling + Trace(w.T * source * w)
+    after = of_unit + Trace(r.T * inverse(precision) * r) / width
     say("Gaussian integral", before, normal(after), Average(w, inner))
     # The derivative with respect to J gives the mean of w w^T.
     covariance = Identity(weights.shape[1])
@@ -433,5 +453,6 @@ def _with_richness(action: Action, form: NetworkForm) -> Action:
         leading = expand(wide - wide.subs(scale, 0))
         route.say("leading order", wide, leading, LeadingOrder(scale), assumptions=(fixed,))
         energy = power * misfit
-    derivation, predictor = Derivation(tuple(route.steps), action.derivation.sizes), Predictor(mean, covariance)
+    derivation = Derivation(tuple(route.steps), action.derivation.sizes)
+    predictor = Predictor(mean, covariance)
     return replace(action, symbols=symbols, energy=energy, predictor=predictor, derivation=derivation)

@@ -9,7 +9,7 @@ from ...checks import counted
 from ...derivation import Derivation, derivation_blocks, verification_blocks
 from ...symbolic import Block, Definition, Diagonal, Equation, Heading, Text, latex
 from ...symbolic.algebra import fold_asinh
-from ...symbolic.documents.document import Items
+from ...symbolic.documents.document import Folded, Items
 from ...symbolic.documents.rendering import fold
 from .symbols import size
 
@@ -32,7 +32,7 @@ def _title(action: Action) -> Iterator[Block]:
     yield Heading(f"Action of a network{width} of {layers if action.forms else 'no layers'}{units}", 1)
 
 
-def _formulas(action: Action) -> Iterator[Block]:
+def _summary(action: Action) -> Iterator[Block]:
     kinds = []
     for form in action.forms:
         kind = "dense" if form.block_heads is None else "attention"
@@ -42,6 +42,10 @@ def _formulas(action: Action) -> Iterator[Block]:
     yield Items(tuple(f"${latex(symbol)}$ is ${_sides(matrix.shape)}$" for matrix, symbol in written))
     for assumption in action.ansatz:
         yield Text(f"The action rests on {assumption}.")
+
+
+def _formulas(action: Action) -> Iterator[Block]:
+    yield from _summary(action)
     for heading, formulas in equations(action).items():
         yield Heading(heading)
         yield from formulas
@@ -73,6 +77,14 @@ def _checked_steps(derivation: Derivation) -> Iterator[Block]:
     verification = derivation.verify()
     yield from verification_blocks(verification)
     yield from derivation_blocks(derivation, verification=verification)
+
+
+def view(action: Action) -> Iterator[Block]:
+    """Yield the display of an action; terminals leave out formulas."""
+    yield from _title(action)
+    yield from _summary(action)
+    for heading, formulas in equations(action).items():
+        yield Folded(f"**{heading}**", tuple(formulas), is_open=heading == "Action")
 
 
 def equations(action: Action) -> Mapping[str, list[Equation]]:

@@ -51,7 +51,9 @@ def finite_width_prior(symbols: ActionSymbols, sizes: tuple[Mapping[Expr, int], 
     say = route.say
     for form, u, outer in zip(symbols.form.layers, symbols.overlaps, symbols.overlaps[1:], strict=False):
         # The characteristic function of the path weights w^(l), with the source G.
-        layer, width, next_width = form.symbols.index, form.symbols.width, form.symbols.next_width
+        layer = form.symbols.index
+        width = form.symbols.width
+        next_width = form.symbols.next_width
         route.section, size = f"Layer {layer}", outer.shape[0]
         above = MatrixSymbol(f"w_{layer + 1}", size, next_width)
         source = MatrixSymbol("G", expand(form.blocks * size), width)
@@ -67,9 +69,11 @@ def finite_width_prior(symbols: ActionSymbols, sizes: tuple[Mapping[Expr, int], 
         one_row = 2 * I * Trace(v.T * stacked * r) / sqrt(next_width)
         averaged = normal(Trace(r.T * of_sources * r) / next_width)
         total = normal(Trace(above * above.T * of_sources) / next_width)
-        rows, law = ((v, form.weights), (r, above.T), next_width), Average(v, covariance)
+        rows = ((v, form.weights), (r, above.T), next_width)
+        law = Average(v, covariance)
         total = average_rows(route, coupling, (one_row, averaged, total), rows, law)
-        after, defined = normal(Trace(outer * of_sources)), ((outer, above * above.T / next_width),)
+        after = normal(Trace(outer * of_sources))
+        defined = ((outer, above * above.T / next_width),)
         named = say("named", total, after, Equal(defined), definitions=defined, equations="13")
         inner = kronecker(form.covariance, outer)
         after = normal(Trace(inner * source * source.T))
@@ -77,10 +81,14 @@ def finite_width_prior(symbols: ActionSymbols, sizes: tuple[Mapping[Expr, int], 
         priors.append(_density(route, characteristic, inner, source, u, outer, form.has_skip))
 
     # The readout weights A have one Gaussian row per output.
-    route.section, u, width, variance = "Readout", symbols.overlaps[-1], symbols.widths[-1], symbols.variances[-1]
+    route.section = "Readout"
+    u = symbols.overlaps[-1]
+    width = symbols.widths[-1]
+    variance = symbols.variances[-1]
     weights, source = (MatrixSymbol(name, u.shape[0], width) for name in ("A", "G"))
     v, r = MatrixSymbol("v", width, 1), MatrixSymbol("r", width, 1)
-    rows, law = ((v, weights), (r, source), u.shape[0]), Average(v, variance * Identity(width))
+    rows = ((v, weights), (r, source), u.shape[0])
+    law = Average(v, variance * Identity(width))
     sides = 2 * I * Trace(v.T * r), variance * Trace(r.T * r), variance * Trace(source * source.T)
     characteristic = average_rows(route, 2 * I * Trace(source.T * weights), sides, rows, law)
     inner = variance * Identity(u.shape[0])
@@ -135,5 +143,6 @@ def _density(route, characteristic, inner, source, u, outer, has_skip) -> tuple[
     variables = (u,) if outer is None else (u, outer)
     exact = Add(*(term for term in Add.make_args(reduced) if term.has(*variables)))
     say("constants dropped", reduced, exact, EqualUpToConstant(variables))
-    leading, large = expand(exact - exact.subs(width, 0)), (f"width ${latex(width)}$ large",)
+    leading = expand(exact - exact.subs(width, 0))
+    large = (f"width ${latex(width)}$ large",)
     return exact, say("leading order", exact, leading, LeadingOrder(width), assumptions=large)

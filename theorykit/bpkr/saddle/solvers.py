@@ -25,8 +25,8 @@ from ..evaluation.problem import Problem
 
 # Sweeps before the first Newton step, which are combined, and after a failed one.
 _FIRST_SWEEPS, _SWEEPS = 4, 2
-# Initial fraction of the convex part of the data term that sweeps bound, alone
-# and before Newton's method: the fastest on many problems.
+# Initial fraction of the convex part of the data term that sweeps bound, alone and
+# before Newton's method.
 _SHARE, _NEWTON_SHARE = 0.25, 0.8
 # Newton's method is faster if a sweep changes all coordinates by less than this.
 _NEAR = 0.04
@@ -88,7 +88,8 @@ class _Sweeps(eqx.Module):
         def extended(rows, newest):
             return jnp.where(self.has_last, jnp.roll(rows, 1, axis=0).at[:1].set(newest), rows)
 
-        steps, turns = extended(self.steps, point - self.point), extended(self.turns, change - self.change)
+        steps = extended(self.steps, point - self.point)
+        turns = extended(self.turns, change - self.change)
         weights, *_ = jnp.linalg.lstsq(turns.T, change, rcond=1e-10)
         ahead = jnp.where(combines, point + change - weights @ (steps + turns), end)
         after = _Sweeps(share, steps, turns, point, change, jnp.array(True), ~accepted)

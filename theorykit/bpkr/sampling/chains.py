@@ -17,7 +17,7 @@ import numpy as np
 from jaxtyping import PRNGKeyArray
 
 from ..._jit import jit
-from ...checks import Count, Index, check_fields
+from ...checks import checked_whole_number
 from ...runs import Folder, bar, in_parallel, tree_dataset, tree_from
 
 # Steps per call of compiled code, between checkpoints.
@@ -31,12 +31,13 @@ _DRAW = "draw "
 class Schedule:
     """The length of a run: discarded (`warmup`) and recorded (`draws`) steps per chain."""
 
-    chains: Count
-    warmup: Index
-    draws: Count
+    chains: int
+    warmup: int
+    draws: int
 
     def __post_init__(self):
-        check_fields(self)
+        for name, least in (("chains", 1), ("warmup", 0), ("draws", 1)):
+            checked_whole_number(name, getattr(self, name), least=least)
 
 
 DEFAULT_SCHEDULES = {
@@ -55,10 +56,10 @@ def run_chains(
     n_jobs: int = 1,
     progress: bool = True,
 ) -> dict[str, np.ndarray]:
-    """Run chains of the sampler that `make` creates, from independent starts.
+    """Run chains of the sampler that `make` creates, and resume exactly from `folder`.
 
     Returns draws (chains, draws, ...) by name, and `warmup_seconds` and `seconds`,
-    summed over chains. A run resumes exactly from its `folder`, also to add draws.
+    summed over chains.
     """
     # Plain numbers, unlike typed keys, can be written to disk.
     keys = np.asarray(jax.random.key_data(jax.random.split(key, schedule.chains)))
@@ -86,7 +87,8 @@ def _run_batch(make, schedule, folder, shown, name, keys) -> dict[str, Any]:
     states, blocks = _start(sampler, jnp.asarray(keys)), []
     run = {"steps": 0, "warmup_seconds": 0.0, "seconds": 0.0}
     if (kept := folder.read(name)) is not None:
-        states, run = tree_from(kept, states), {each: kept[each].item() for each in run}
+        states = tree_from(kept, states)
+        run = {each: kept[each].item() for each in run}
         blocks = [{each: kept[each].values for each in kept if each.startswith(_DRAW)}]
 
     def drawn() -> dict[str, np.ndarray]:
@@ -126,7 +128,7 @@ def _start(sampler, keys):
 
 @jit
 def _advance(sampler, states, steps):
-    """Advance all chains by at most `_STEPS`. Return draws, padded with zeros."""
+    """Advance all chains by `steps`. Return draws, padded to `_STEPS`."""
 
     def chain(state):
         def step(i, carried):

@@ -5,14 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Literal, get_args
 
 import numpy as np
 import xarray as xr
 from jax import random
+from jaxtyping import PRNGKeyArray
 
 from ... import bpkr
-from ...checks import Key, checked_arguments, checked_choice, refuse_traced
+from ...checks import checked_choice, refuse_traced
 from ...runs import bar
 from ..data.classes import outputs_as_classes
 from ..evaluation.problem import as_problem
@@ -23,14 +25,13 @@ from .sample import Sampler, check_can_be_sampled, entry_estimates, of_posterior
 Approach = Literal["saddle", "one_over_n", "exact", "gibbs", "nuts", "infinite_width"]
 
 
-@checked_arguments
 def compare(
     problem: bpkr.Problem | bpkr.Architecture,
     data: bpkr.Data | None = None,
     *,
-    key: Key,
+    key: PRNGKeyArray,
     approaches: Sequence[Approach] = ("saddle", "one_over_n", "exact", "gibbs", "infinite_width"),
-    options: Mapping[Literal["saddle", "exact", "gibbs", "nuts"], Mapping[str, Any]] | None = None,
+    options: Mapping[str, Mapping[str, Any]] = MappingProxyType({}),
     folder: Path | str | None = None,
     n_jobs: int = 1,
     progress: bool = True,
@@ -49,16 +50,20 @@ def compare(
               with learned features, and variances to leading order.
         options: keywords of `sample` or `bpkr.solve` by approach, such as
             {"gibbs": {"schedule": Schedule(4, warmup=1000, draws=10_000)}}.
-        folder: samplers save draws in subfolders, and resume from them.
+        folder: samplers keep draws in subfolders, and resume from them.
 
     Returns:
-        A dataset along an axis `approach`: `U_l`, `u`; `mean` and `variance` of
-        test outputs, and with classes the `accuracy` of `mean`; `mixed`,
-        `diagnosis`, `seconds`. `U_l_error` and so on are Monte Carlo errors, zero
-        for theory. With the approach `exact` also `deviations`.
+        A dataset along `approach`: `U_l`, `u`; `mean` and `variance` of test outputs,
+        and with classes the `accuracy` of `mean`; `mixed`, `diagnosis`, `seconds`;
+        Monte Carlo errors such as `U_l_error`, zero for theory; with the approach
+        `exact` also `deviations`.
     """
     refuse_traced("compare", problem, data, key)
-    problem, options = as_problem(problem, data), options or {}
+    problem = as_problem(problem, data)
+    for approach in approaches:
+        checked_choice("approaches", approach, get_args(Approach))
+    for approach in options:
+        checked_choice("options", approach, ("saddle", *get_args(Sampler)))
     if not approaches or len(set(approaches)) < len(approaches):
         raise ValueError(f"approaches must be one or more, each once, got {approaches}")
     samplers = [approach for approach in approaches if approach in get_args(Sampler)]
@@ -87,9 +92,8 @@ def compare(
     return result.merge(deviations(result)) if "exact" in approaches else result
 
 
-@checked_arguments
 def deviations(result: xr.Dataset, reference: str = "exact") -> xr.Dataset:
-    """Return `U_l_deviation` and so on: differences from a reference, in standard errors.
+    """Return differences from a reference in standard errors, such as `U_l_deviation`.
 
     Args:
         result: from `compare`.
@@ -99,7 +103,7 @@ def deviations(result: xr.Dataset, reference: str = "exact") -> xr.Dataset:
     found, there = {}, result.sel(approach=reference)
     for name in (str(name) for name in result.data_vars if f"{name}_error" in result):
         error = np.hypot(result[f"{name}_error"], there[f"{name}_error"])
-        # The reference and entries that a skip connection fixes have no error.
+        # Entries that a skip connection fixes have no error.
         difference = result[name] - there[name]
         found[f"{name}_deviation"] = xr.where(difference == 0, 0.0, difference / error.where(error > 0))
     return xr.Dataset(found)
@@ -129,7 +133,9 @@ def _of_theory(approach, problem: bpkr.Problem, saddle) -> xr.Dataset:
                 prediction = replace(limit, variance=limit.variance / architecture.widths[0])
     point, mixed, diagnosis = bpkr.gp_limit(architecture), 1, ""
     if saddle is not None:
-        point, mixed, diagnosis = saddle.order_parameters, int(saddle.converged), saddle.diagnosis
+        point = saddle.order_parameters
+        mixed = int(saddle.converged)
+        diagnosis = saddle.diagnosis
     is_corrected = finite_width_law(architecture).is_regular
     if approach == "one_over_n" and is_corrected:
         corrected = bpkr.fluctuations(problem, point)
@@ -143,5 +149,7 @@ def _of_theory(approach, problem: bpkr.Problem, saddle) -> xr.Dataset:
     found = label(architecture, point, **numbers)
     found = found.merge({f"{name}_error": xr.zeros_like(value) for name, value in found.data_vars.items()})
     if approach == "one_over_n" and not is_corrected:
-        found, mixed, diagnosis = found * np.nan, 0, "a layer has fewer units than partial paths"
+        found = found * np.nan
+        mixed = 0
+        diagnosis = "a layer has fewer units than partial paths"
     return found.assign(mixed=mixed, diagnosis=diagnosis, seconds=0.0)

@@ -1,4 +1,4 @@
-"""Sample the posterior of order parameters or weights, and judge the draws with ArviZ."""
+"""Sample the posterior, and judge the draws with ArviZ."""
 
 from __future__ import annotations
 
@@ -6,14 +6,15 @@ import warnings
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Literal, get_args
 
 import numpy as np
 import xarray as xr
+from jaxtyping import PRNGKeyArray
 
 from ... import bpkr
 from ..._compat import Lazy, needed
-from ...checks import Key, checked_arguments, checked_number, counted, refuse_traced
+from ...checks import checked_choice, checked_instance, checked_number, counted, refuse_traced
 from ...runs import Folder
 from ..evaluation.problem import as_problem
 from ..network.network import checked_whole_widths, weight_shapes
@@ -32,28 +33,26 @@ ESS_PER_CHAIN = 100
 BFMI = 0.3
 # With fewer draws per chain, the diagnostics of ArviZ are NaN.
 _FEWEST_DRAWS = 4
-# Fewest parts that the jackknife leaves out in turn.
+# Fewest parts of the jackknife.
 _JACKKNIFE = 20
 # Increase it if draws change for the same arguments.
 _VERSION = 9
 _NAMES = {"exact": "NUTS on the order parameters", "gibbs": "block Gibbs on the weights", "nuts": "NUTS on the weights"}
 Sampler = Literal["exact", "gibbs", "nuts"]
-_Rate = Annotated[float, partial(checked_number, above=0.0, below=1.0)]
 
 
 class MixingWarning(UserWarning):
     """Warns of chains that did not mix, or are too short to judge."""
 
 
-@checked_arguments
 def sample(
     problem: bpkr.Problem | bpkr.Architecture,
     data: bpkr.Data | None = None,
     *,
     sampler: Sampler = "exact",
-    key: Key,
+    key: PRNGKeyArray,
     schedule: Schedule | None = None,
-    target_accept: _Rate = 0.8,
+    target_accept: float = 0.8,
     folder: Path | str | None = None,
     n_jobs: int = 1,
     progress: bool = True,
@@ -82,7 +81,7 @@ def sample(
         - `posterior` (chain, draw, ...): U_l and u; for test examples `mean` and
           `variance` given these, or `sampled_output` of the network.
         - `sample_stats` (chain, draw): such as `diverging`, `energy` and `n_steps`.
-        - `summary`: ArviZ's summary along `statistic`.
+        - `summary`: of ArviZ, along `statistic`.
         - attributes: `mixed` (0 or 1), `diagnosis`, `problem`, `sampler`, `seconds`.
 
     Raises:
@@ -95,9 +94,11 @@ def sample(
     needed("arviz_stats", "sampling")
     problem = as_problem(problem, data)
     check_can_be_sampled(sampler, problem.architecture)
+    checked_number("target_accept", target_accept, above=0.0, below=1.0)
     schedule = DEFAULT_SCHEDULES[sampler] if schedule is None else schedule
+    checked_instance("schedule", schedule, Schedule)
     numbers = {name: getattr(problem.data, name) for name in ("features", "labels", "test_features")}
-    # A run can be continued for more draws.
+    # The number of draws may grow.
     numbers |= {"chains": schedule.chains, "warmup": schedule.warmup, "key": key}
     numbers |= {"sampler": sampler, "target_accept": target_accept, "architecture": problem.architecture}
     kept = Folder.of(folder, "sampling", _VERSION, **numbers)
@@ -108,11 +109,12 @@ def sample(
     if sampler == "exact" and problem.ansatz:
         tree.attrs["ansatz"] = problem.ansatz
     if not tree.attrs["mixed"]:
-        warnings.warn(f"{_NAMES[sampler]}: {tree.attrs['diagnosis']}", MixingWarning, stacklevel=3)
+        warnings.warn(f"{_NAMES[sampler]}: {tree.attrs['diagnosis']}", MixingWarning, stacklevel=2)
     return tree
 
 
 def check_can_be_sampled(sampler: str, architecture: bpkr.Architecture) -> None:
+    checked_choice("sampler", sampler, get_args(Sampler))
     require_finite_widths(architecture, "sampling")
     is_cold = float(architecture.temperature) == 0
     if sampler == "exact":
@@ -177,7 +179,7 @@ def _complaints(tree: xr.DataTree) -> list[str]:
 
 
 def entry_estimates(tree: xr.DataTree) -> xr.Dataset:
-    """Return the posterior mean of every order parameter, with `U_l_error` and so on."""
+    """Return the posterior mean of every order parameter, with `_error`."""
     summary = tree["summary"].to_dataset()
     summary = summary[[name for name in summary.data_vars if name == "u" or name.startswith("U_")]]
     errors = summary.sel(statistic="mcse_mean", drop=True)
@@ -186,7 +188,7 @@ def entry_estimates(tree: xr.DataTree) -> xr.Dataset:
 
 
 def output_estimates(posterior: xr.Dataset) -> xr.Dataset:
-    """Return `mean` and `variance` of test outputs with errors, by the law of total variance."""
+    """Return `mean` and `variance` of test outputs, with errors."""
     means = posterior["mean" if "mean" in posterior else "sampled_output"]
     spread = (means - means.mean(("chain", "draw"))) ** 2 + posterior.get("variance", 0.0)
     series = xr.Dataset({"mean": means, "variance": spread})
@@ -195,9 +197,9 @@ def output_estimates(posterior: xr.Dataset) -> xr.Dataset:
 
 
 def of_posterior_mean(draws: np.ndarray, function) -> tuple[np.ndarray, np.ndarray]:
-    """Return `function` of the mean of draws (chains, draws, ...), and its standard error.
+    """Return `function` of the mean of draws (chains, draws, ...), and its error.
 
-    The jackknife leaves out contiguous parts, longer than the correlation time.
+    The jackknife leaves out parts longer than the correlation time.
     """
     chains, length, *axes = draws.shape
     count = min(-(-_JACKKNIFE // chains), length)
@@ -206,6 +208,6 @@ def of_posterior_mean(draws: np.ndarray, function) -> tuple[np.ndarray, np.ndarr
     parts = len(means)
     others = (means.sum(axis=0) - means) / (parts - 1)
     values = np.stack([np.asarray(function(mean)) for mean in others])
-    # The mean of equal values may differ from them by rounding.
+    # Equal values have no rounding error.
     error = np.sqrt((parts - 1) * np.var(values - values[0], axis=0))
     return np.asarray(function(draws.mean(axis=(0, 1)))), error
