@@ -138,7 +138,8 @@ def checked_order_parameters(
         if not is_traced(point):
             warn_of_failures(point, stacklevel=4)
         return given
-    sizes, depth = checked_architecture(architecture).overlap_sizes, architecture.depth
+    sizes = checked_architecture(architecture).overlap_sizes
+    depth = architecture.depth
     if len(point.matrices) != depth:
         raise ValueError(f"{name} must have {depth} matrices, one per layer, got {len(point.matrices)}")
     names = [*(f"{name}: U_{layer}" for layer in range(1, depth + 1)), f"{name}: u"]
@@ -200,7 +201,8 @@ def levels_of(architecture: Architecture, widths: tuple[float, ...] | None = Non
     levels = [Level(outer, int(min(outer, last)), 0)]
     for form, branches, width in reversed(list(layers)):
         rank = levels[-1].rank
-        rows, crossing = (branches - form.has_skip) * rank, form.has_skip * rank
+        rows = (branches - form.has_skip) * rank
+        crossing = form.has_skip * rank
         levels.append(Level(rows, int(min(rows, width - crossing)), crossing))
     return tuple(levels)
 
@@ -270,7 +272,8 @@ def from_order_parameters(architecture: Architecture, order_parameters: OrderPar
     outer = jnp.linalg.cholesky(readout)
     pieces = [entries_of_factor(outer / jnp.sqrt(architecture.prior_variances[-1]))]
     for form, matrix in zip(reversed(architecture.forms), reversed(matrices), strict=True):
-        factor, skip = jnp.linalg.cholesky(matrix), len(outer) if form.has_skip else 0
+        factor = jnp.linalg.cholesky(matrix)
+        skip = len(outer) if form.has_skip else 0
         whitening = jnp.kron(covariance_root(form, numbers), outer)
         white = solve_triangular(whitening, factor[skip:], lower=True)
         pieces += [entries_of_factor(white[:, skip:]), white[:, :skip].ravel()]

@@ -195,7 +195,8 @@ class Action(DisplayMixin):
         if not self.nested and set(others) == set(self.closed_forms):
             with suppress(solving.RuleError):
                 step = solving.riccati(gradient(Add(self.entropy, bound), u1), u1, section="Closed forms")
-                minima, steps = {u1: step.after, **self.closed_forms}, (step,)
+                minima = {u1: step.after, **self.closed_forms}
+                steps = (step,)
         return Majoriser(logdet_gradient, weight, bound, minima, steps)
 
     @cached_property
@@ -215,7 +216,8 @@ class Action(DisplayMixin):
         return tuple(expand(leading - entropy) for leading, entropy in pairs)
 
     def _with_number(self, expression: Expr) -> Expr:
-        matrix, readout = self.symbols.overlaps[-1], self.symbols.readout
+        matrix = self.symbols.overlaps[-1]
+        readout = self.symbols.readout
         return expression if readout == matrix else as_number(expression, matrix, readout)
 
     @property

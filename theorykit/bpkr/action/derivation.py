@@ -79,7 +79,9 @@ def _derive(form: NetworkForm) -> Action:
         standard = replace(form, has_richness=False, is_infinite=False)
         return _with_richness(_derive(standard), form)
     symbols = ActionSymbols(form)
-    route, y, temperature = _Route(symbols), symbols.labels, symbols.temperature
+    route = _Route(symbols)
+    y = symbols.labels
+    temperature = symbols.temperature
     say = route.say
     # t is the auxiliary field of the labels, and j the source of test outputs.
     t = MatrixSymbol("t", *y.shape)
@@ -100,7 +102,8 @@ def _derive(form: NetworkForm) -> Action:
 
     # Features contain the variance of the embedding's weights and 1/N_0.
     route.section = "Embedding"
-    inputs, paths = symbols.input_features, symbols.first.shape[0]
+    inputs = symbols.input_features
+    paths = symbols.first.shape[0]
     weights = MatrixSymbol("V_0", symbols.widths[0], inputs)
     blocks = MatrixSymbol("Z_0", inputs, paths)
     of_u, of_blocks, _ = _integrate_weights(route, 1, weights, blocks, Identity(inputs), inner, "70")
@@ -108,7 +111,8 @@ def _derive(form: NetworkForm) -> Action:
     phi, phi_test = symbols.features, symbols.test_features
     metric = kronecker(symbols.first, Identity(inputs))
     kernel = phi * metric * phi.T  # Eq. (10)
-    between, of_test = phi_test * metric * phi.T, phi_test * metric * phi_test.T
+    between = phi_test * metric * phi.T
+    of_test = phi_test * metric * phi_test.T
     read = phi.T * t + phi_test.T * j
     side_by_side = of_blocks.xreplace({blocks: SideBySide(read, paths)})
     after = normal(Trace(read.T * metric * read))
@@ -132,7 +136,9 @@ def _derive(form: NetworkForm) -> Action:
     say("source differentiated twice", of_source, covariance, claim, equations="30")
     _state_meaning(route, inner, weights, blocks)
 
-    route.section, route.equations, entropies = "Entropies", "32", []
+    route.section = "Entropies"
+    route.equations = "32"
+    entropies = []
     for _, entropy in sorted(route.entropies.items()):
         variables = tuple(u for u in symbols.overlaps if entropy.has(u))
         kept = Add(*(term for term in Add.make_args(entropy) if term.has(*variables)))
@@ -140,7 +146,8 @@ def _derive(form: NetworkForm) -> Action:
     last, readout = symbols.overlaps[-1], symbols.readout
     if readout != last:
         for i, entropy in enumerate(entropies):
-            after, value = as_number(entropy, last, readout), readout * Identity(1)
+            after = as_number(entropy, last, readout)
+            value = readout * Identity(1)
             entropies[i] = route.define("1 x 1 matrix as a number", entropy, after, last, value)
     nested = {symbols.written[u]: route.nested[u] for u in symbols.nested}
     return Action(
@@ -201,7 +208,8 @@ class _Route(Recorder):
         return self.say(rule, before, after, Equal(defined), definitions=defined, **record)
 
     def eliminate(self, before, after, symbol: MatrixSymbol, solution: MatrixExpr, **record) -> Expr:
-        claim, defined = Stationary(symbol, solution), ((symbol, solution),)
+        claim = Stationary(symbol, solution)
+        defined = ((symbol, solution),)
         return self.say("eliminated at its saddle point", before, after, claim, definitions=defined, **record)
 
     def readings(self, layer: int) -> MatrixSymbol:
@@ -224,7 +232,9 @@ def _replace_nonlinear_units(route: _Route, layer: int, activation: Activation) 
     Source: Pacelli et al., arXiv 2209.04882.
     """
     # tr(M R^T R)/N of the tokens that are read, R = phi(V X) G.
-    symbols, width, tokens = route.symbols, route.symbols.widths[layer], size("D")
+    symbols = route.symbols
+    width = route.symbols.widths[layer]
+    tokens = size("D")
     weights = MatrixSymbol(f"V_{layer}", width, symbols.input_features)
     inputs = MatrixSymbol(f"x_{layer}", symbols.input_features, tokens)
     units = entrywise(lambda unit: activation.function.xreplace({UNIT: unit}), weights * inputs)
@@ -236,14 +246,17 @@ def _replace_nonlinear_units(route: _Route, layer: int, activation: Activation) 
     reading = MatrixSymbol("G", tokens, symbols.first.shape[0])
     reads = units * reading, linear * SquareRoot(kernel) * reading
     before, after = (Trace(inner * read.T * read) / width for read in reads)
-    claim, defined = SameMoments(weights, linear, kernel, value), ((kernel, value),)
+    claim = SameMoments(weights, linear, kernel, value)
+    defined = ((kernel, value),)
     text = _EQUIVALENCE.format(width=latex(width))
     route.say("Gaussian equivalence", before, after, claim, definitions=defined, assumptions=(text,))
 
 
 def _integrate_readout(route: _Route, t: MatrixSymbol) -> MatrixSymbol:
     """Integrate out the readout weights, and return Lambda_L."""
-    route.section, say, symbols = "Readout", route.say, route.symbols
+    route.section = "Readout"
+    say = route.say
+    symbols = route.symbols
     tokens = symbols.read_tokens
     depth = len(symbols.matrices)
     width = symbols.widths[-1]
@@ -256,7 +269,8 @@ def _integrate_readout(route: _Route, t: MatrixSymbol) -> MatrixSymbol:
     output = Stacked(weights * hidden, symbols.examples) / sqrt(units)  # Eq. (4)
     fields = Stacked(t.T, symbols.examples)
     read = readings if tokens == 1 else MatrixSymbol(f"R_{depth}a", units, symbols.outputs)
-    v, r = MatrixSymbol("v", units, 1), MatrixSymbol("r", units, 1)
+    v = MatrixSymbol("v", units, 1)
+    r = MatrixSymbol("r", units, 1)
 
     before = 2 * I * Trace(t.T * output)
     after = 2 * I * Trace(weights * hidden * fields) / sqrt(units)
@@ -277,11 +291,15 @@ def _integrate_readout(route: _Route, t: MatrixSymbol) -> MatrixSymbol:
 
 def _integrate_layer(route: _Route, form: LayerForm, inner: MatrixSymbol) -> MatrixSymbol:
     """Integrate out the weights of layer l, introduce U_{l+1}, and return Lambda_{l-1}."""
-    layer, width, say = form.symbols.index, form.symbols.width, route.say
-    route.section, is_last = f"Layer {layer}", layer == len(route.symbols.matrices)
+    layer = form.symbols.index
+    width = form.symbols.width
+    say = route.say
+    route.section = f"Layer {layer}"
+    is_last = layer == len(route.symbols.matrices)
     _, u, overlap = route.names(layer + 1)
     rows = u.shape[0]
-    q, hidden = MatrixSymbol(f"q_{layer}", TOKENS, rows), form.symbols.hidden
+    q = MatrixSymbol(f"q_{layer}", TOKENS, rows)
+    hidden = form.symbols.hidden
     # Eq. (7)
     along_paths = form.weights * Stacked(hidden * form.block_reading(q), form.blocks) / sqrt(width)
     if form.has_skip:
@@ -324,7 +342,9 @@ def _integrate_weights(
     say, (width, u, overlap) = route.say, route.names(number)
     v = MatrixSymbol("v", weights.shape[1], 1)
     r = MatrixSymbol("r", expand(inner.shape[0]), 1)
-    rows, whole, row = ((v, weights),), weights * blocks, blocks.T * v
+    rows = ((v, weights),)
+    whole = weights * blocks
+    row = blocks.T * v
     # The determinant lemma replaces C^-1 + Z M Z^T / N by M^-1 + Z^T C Z / N.
     precision = sum_of([inverse(covariance), blocks * inner * blocks.T / width])
     product = expand_products(blocks.T * covariance * blocks / width)
@@ -369,16 +389,21 @@ def _state_entropies(route: _Route, number: int, terms: Expr, inner: MatrixSymbo
     while route.waiting:
         above, waiting, inner, form = route.waiting.pop()
         (width, u, _), (_, outer, multiplier) = route.names(number), route.names(above)
-        rows, rest = outer.shape[0], expand(u.shape[0] - outer.shape[0])
+        rows = outer.shape[0]
+        rest = expand(u.shape[0] - outer.shape[0])
         block = principal_block(u, (rows, rest), 0) / form.gain**2
         of_rest = principal_block(u, (rows, rest), 1)
         covariance = kronecker(form.covariance, outer)
         own = log_det(covariance) + log_det(outer) - log_det(u) + Trace(inverse(covariance) * of_rest)
         own = simplify_traces(width * (own + rows * log(form.gain**2) - rest))
-        before, after = normal(entropy + waiting), own + _entropy(width, outer, inner)
-        claim, defined = Stationary(outer, block, multiplier), ((outer, block),)
+        before = normal(entropy + waiting)
+        after = own + _entropy(width, outer, inner)
+        claim = Stationary(outer, block, multiplier)
+        defined = ((outer, block),)
         route.say("Lagrange multiplier", before, after, claim, definitions=defined)
-        route.nested[outer], route.entropies[number], number = block, own, above
+        route.nested[outer] = block
+        route.entropies[number] = own
+        number = above
         entropy = _eliminate_overlap(route, number, waiting, inner)
     route.entropies[number] = entropy
 
@@ -399,7 +424,8 @@ def _entropy(width: Expr, u: MatrixSymbol, mean: MatrixExpr) -> Expr:
 def _state_meaning(route: _Route, inner: MatrixExpr, weights: MatrixSymbol, blocks: MatrixSymbol) -> None:
     """Result 2: a source J on path weights w shows that U_1 is their mean overlap."""
     route.section, say, (width, u, overlap) = "Meaning of U", route.say, route.names(1)
-    r, w = MatrixSymbol("r", u.shape[0], 1), MatrixSymbol("w", u.shape[0], 1)
+    r = MatrixSymbol("r", u.shape[0], 1)
+    w = MatrixSymbol("w", u.shape[0], 1)
     source = positive_definite("J", u.shape[0])
     form = normal(Trace(r.T * inner * r) / width)
     coupling = 2 * I * Trace(w.T * r) / sqrt(width)
@@ -430,7 +456,8 @@ def _with_richness(action: Action, form: NetworkForm) -> Action:
     Pehlevan, arXiv 2502.07998; the form for attention paths is ours.
     """
     symbols = ActionSymbols(form)
-    power, variables = symbols.power, (*symbols.free, symbols.features, symbols.labels)
+    power = symbols.power
+    variables = (*symbols.free, symbols.features, symbols.labels)
     # Quantities of the network in terms of U' and of the given numbers.
     scaled = {each: each / power for each in (*symbols.free, symbols.variances[-1], symbols.temperature)}
     route = Recorder(list(action.derivation.steps), "Mean-field parameterisation")

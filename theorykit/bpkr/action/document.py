@@ -26,7 +26,8 @@ def blocks(action: Action, *parts: str) -> Iterator[Block]:
 
 
 def _title(action: Action) -> Iterator[Block]:
-    form, layers = action.symbols.form, counted(len(action.forms), "layer")
+    form = action.symbols.form
+    layers = counted(len(action.forms), "layer")
     width = " of infinite width" if form.is_infinite else ""
     units = ", in the mean-field parameterisation" if form.has_richness else ""
     yield Heading(f"Action of a network{width} of {layers if action.forms else 'no layers'}{units}", 1)
@@ -95,7 +96,8 @@ def equations(action: Action) -> Mapping[str, list[Equation]]:
 
     *layers, of_readout = action.entropies
     entropies = {"S_{a}": of_readout, **{f"S_{{{layer}}}": entropy for layer, entropy in enumerate(layers, 1)}}
-    slopes, solved = action.named_slopes.items(), action.closed_forms.items()
+    slopes = action.named_slopes.items()
+    solved = action.closed_forms.items()
     parts = {
         "Action": [
             Equation("S", " + ".join([*entropies, "E"]), source="32"),

@@ -59,7 +59,8 @@ def finite_width_prior(symbols: ActionSymbols, sizes: tuple[Mapping[Expr, int], 
         source = MatrixSymbol("G", expand(form.blocks * size), width)
         stacked = Stacked(source.T, form.blocks)
         weights = Stacked(above * form.weights, form.blocks) / sqrt(next_width)  # Eq. (6)
-        v, r = MatrixSymbol("v", form.weights.shape[1], 1), MatrixSymbol("r", size, 1)
+        v = MatrixSymbol("v", form.weights.shape[1], 1)
+        r = MatrixSymbol("r", size, 1)
         covariance = kronecker(form.covariance, Identity(width))
         of_sources = expand_products(stacked.T * covariance * stacked)
 
@@ -86,7 +87,8 @@ def finite_width_prior(symbols: ActionSymbols, sizes: tuple[Mapping[Expr, int], 
     width = symbols.widths[-1]
     variance = symbols.variances[-1]
     weights, source = (MatrixSymbol(name, u.shape[0], width) for name in ("A", "G"))
-    v, r = MatrixSymbol("v", width, 1), MatrixSymbol("r", width, 1)
+    v = MatrixSymbol("v", width, 1)
+    r = MatrixSymbol("r", width, 1)
     rows = ((v, weights), (r, source), u.shape[0])
     law = Average(v, variance * Identity(width))
     sides = 2 * I * Trace(v.T * r), variance * Trace(r.T * r), variance * Trace(source * source.T)

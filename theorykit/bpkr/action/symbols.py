@@ -52,7 +52,8 @@ class ActionSymbols:
         self.written = dict(zip(self.overlaps, self.order_parameters, strict=True))
         self.free = tuple(self.written[u] for u in self.overlaps if u not in self.nested)
 
-        self.input_features, self.examples = size("N_0"), size("P")
+        self.input_features = size("N_0")
+        self.examples = size("P")
         columns = expand(rows[0] * self.input_features)
         self.features = MatrixSymbol("Phi", self.examples * self.outputs, columns)
         self.test_features = MatrixSymbol("Phi_test", size("P_test") * self.outputs, columns)

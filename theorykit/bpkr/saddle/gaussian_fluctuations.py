@@ -174,8 +174,10 @@ def corrected_evidence(problem: Problem, order_parameters: OrderParameters) -> F
 
 @jit_and_keep
 def _fluctuations(problem: Problem, order_parameters, test_features) -> Fluctuations:
-    architecture, at = problem.architecture, problem.coordinates(order_parameters)
-    is_infinite, has_tests = architecture.is_infinite, test_features is not None
+    architecture = problem.architecture
+    at = problem.coordinates(order_parameters)
+    is_infinite = architecture.is_infinite
+    has_tests = test_features is not None
 
     def described(theta):
         point = problem.order_parameters(theta)

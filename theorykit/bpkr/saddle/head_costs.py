@@ -146,7 +146,8 @@ def _expected(problem: Problem, point) -> tuple[str, np.ndarray]:
     """Return accuracies, or minus squared errors, that a posterior network has on average."""
     if problem.data.test_labels is None:
         return "", np.zeros(0)
-    prediction, labels = predict(problem, point), np.asarray(problem.data.test_labels)
+    prediction = predict(problem, point)
+    labels = np.asarray(problem.data.test_labels)
     variance = np.asarray(prediction.variance) * (not problem.architecture.has_sharp_outputs)
     classes, truth = outputs_as_classes(labels)
     if classes is not None:

@@ -89,7 +89,8 @@ class Saddle(DisplayMixin, AbstractOutcome):
             yield Text(ansatz)
 
     def describe(self) -> str:
-        norm, tolerance = float(self.gradient_norm), float(self.stats["tolerance"])
+        norm = float(self.gradient_norm)
+        tolerance = float(self.stats["tolerance"])
         steps, codes = counted(int(self.stats["steps"]), "step"), optx.RESULTS
         curvature = f"smallest eigenvalue of the Hessian {float(self.min_hessian_eigenvalue):.3g} per width"
         if self.converged:

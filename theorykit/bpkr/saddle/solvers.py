@@ -67,7 +67,9 @@ class _Sweeps(eqx.Module):
 
     @classmethod
     def start(cls, share: float, memory: int, size: int) -> _Sweeps:
-        rows, last, no = jnp.zeros((memory, size)), jnp.zeros(size), jnp.array(False)
+        rows = jnp.zeros((memory, size))
+        last = jnp.zeros(size)
+        no = jnp.array(False)
         # Without memory, bound the whole convex part, so that the action never rises.
         return cls(jnp.array(share if memory else 1.0), rows, rows, last, last, no, no)
 

@@ -75,10 +75,9 @@ def run_chains(
             report.update()
     runs = [runs[task] for task in range(len(batches))]
     found = {name: sum(run[name] for run in runs) for name in ("warmup_seconds", "seconds")}
-    for name in runs[0]:
-        if name.startswith(_DRAW):
-            draws = np.concatenate([run[name] for run in runs])
-            found[name.removeprefix(_DRAW)] = draws[:, : schedule.draws]
+    for name in (name for name in runs[0] if name.startswith(_DRAW)):
+        draws = np.concatenate([run[name] for run in runs])
+        found[name.removeprefix(_DRAW)] = draws[:, : schedule.draws]
     return found
 
 
@@ -97,14 +96,17 @@ def _run_batch(make, schedule, folder, shown, name, keys) -> dict[str, Any]:
         return blocks[0]
 
     def checkpoint() -> None:
-        draws = {each: ([f"{each}.{axis}" for axis in range(rows.ndim)], rows) for each, rows in drawn().items()}
-        folder.write(name, tree_dataset(states).assign(**run, **draws))
+        kept = tree_dataset(states).assign(run)
+        for each, rows in drawn().items():
+            kept[each] = [f"{each}.{axis}" for axis in range(rows.ndim)], rows
+        folder.write(name, kept)
 
     saved, checkpointed = run["steps"], time.monotonic()
     try:
         with bar(name, total, "step", shown=shown, done=min(run["steps"], total)) as report:
             while run["steps"] < total:
-                is_warmup, begun = run["steps"] < schedule.warmup, time.monotonic()
+                is_warmup = run["steps"] < schedule.warmup
+                begun = time.monotonic()
                 count = min(_STEPS, (schedule.warmup if is_warmup else total) - run["steps"])
                 states, rows = jax.block_until_ready(_advance(sampler, states, jnp.array(count)))
                 run["warmup_seconds" if is_warmup else "seconds"] += time.monotonic() - begun

@@ -37,7 +37,11 @@ _FEWEST_DRAWS = 4
 _JACKKNIFE = 20
 # Increase it if draws change for the same arguments.
 _VERSION = 9
-_NAMES = {"exact": "NUTS on the order parameters", "gibbs": "block Gibbs on the weights", "nuts": "NUTS on the weights"}
+_NAMES = {
+    "exact": "NUTS on the order parameters",
+    "gibbs": "block Gibbs on the weights",
+    "nuts": "NUTS on the weights",
+}
 Sampler = Literal["exact", "gibbs", "nuts"]
 
 
@@ -141,11 +145,13 @@ def sampler_of(sampler: str, problem: bpkr.Problem, warmup: int, target_accept: 
 
 
 def label_draws(architecture: bpkr.Architecture, drawn: Mapping[str, np.ndarray]) -> xr.DataTree:
-    known = ("u", "mean", "variance", "sampled_output", *(f"U_{layer}" for layer in range(1, architecture.depth + 1)))
+    layers = range(1, architecture.depth + 1)
+    known = {"u", "mean", "variance", "sampled_output", *(f"U_{layer}" for layer in layers)}
     seconds = {name: float(drawn[name]) for name in ("seconds", "warmup_seconds")}
-    axes = {axis: ((axis,), np.arange(size)) for axis, size in zip(("chain", "draw"), drawn["u"].shape, strict=False)}
+    chains, draws = drawn["u"].shape[:2]
+    axes = {"chain": ("chain", np.arange(chains)), "draw": ("draw", np.arange(draws))}
     posterior = {name: values for name, values in drawn.items() if name in known}
-    stats = {name: (tuple(axes), drawn[name]) for name in drawn if name not in (*known, *seconds)}
+    stats = {name: (tuple(axes), drawn[name]) for name in drawn if name not in {*known, *seconds}}
     posterior = label(architecture, None, along=tuple(axes), **axes, **posterior)
     with np.errstate(invalid="ignore", divide="ignore"):  # R-hat of a constant is NaN.
         summary = arviz_stats.summary(posterior, fmt="xarray", round_to="none").rename(summary="statistic")

@@ -63,8 +63,8 @@ def label(
             dims = (*along, *own.get(name, ("test_example", "output")))[: np.ndim(value)]
         numbers[name] = dims, np.asarray(value)
     found = xr.Dataset(numbers)
-    named = [layer for layer in layers if f"U_{layer}" in found]
-    return found.assign_coords({axis: path_names(architecture, layer) for layer in named for axis in axes(layer)})
+    names = {axis: path_names(architecture, layer) for layer in layers for axis in axes(layer)}
+    return found.assign_coords({axis: names[axis] for axis in names if axis in found.dims})
 
 
 def axes(layer: int) -> tuple[str, str]:
@@ -101,12 +101,13 @@ def label_solution(problem: bpkr.Problem, saddle: bpkr.Saddle | None, **numbers:
     if data.test_features is not None:
         prediction = bpkr.predict(problem, point)
         numbers["mean"] = prediction.mean
-        numbers["variance_times_width" if architecture.has_sharp_outputs else "variance"] = prediction.variance
+        unit = "_times_width" if architecture.has_sharp_outputs else ""
+        numbers[f"variance{unit}"] = prediction.variance
         if data.test_labels is not None:
-            scores = score_prediction(prediction, np.asarray(data.test_labels), float(architecture.label_noise))
+            noise = float(architecture.label_noise)
+            numbers |= score_prediction(prediction, np.asarray(data.test_labels), noise)
             if architecture.is_infinite:
-                scores = {name: each for name, each in scores.items() if "log_loss" not in name}
-            numbers |= scores
+                numbers = {name: each for name, each in numbers.items() if "log_loss" not in name}
     return label(architecture, point, **numbers)
 
 
@@ -118,28 +119,32 @@ def score_prediction(prediction: bpkr.Prediction, labels: np.ndarray, noise: flo
     if classes is None:
         explained = r_squared(mean, labels)
         return found | ({"test_r_squared": explained} if np.isfinite(explained) else {})
-    scores = classes.score(np.array(classes.names)[truth], mean, prediction.variance, noise=noise)._asdict()
+    given = np.array(classes.names)[truth]
+    scores = classes.score(given, mean, prediction.variance, noise=noise)._asdict()
     found |= {f"test_{name}": value for name, value in scores.items()}
-    names = list((prediction.classes or classes).names)
     both = ("class", "predicted_class")
-    return {**found, "test_confusion": (both, scores["confusion"]), **{axis: ((axis,), names) for axis in both}}
+    names = list((prediction.classes or classes).names)
+    found |= {axis: ((axis,), names) for axis in both}
+    return {**found, "test_confusion": (both, scores["confusion"])}
 
 
 def add_errors_of_examples(result: xr.Dataset) -> xr.Dataset:
     """Add errors of means over seeds due to their shared test examples."""
+    result = result.copy()
     if "mean" not in result or "test_label" not in result:
         return result
     mean, labels = result["mean"], result["test_label"]
-    has_several = "output" in mean.dims
-    losses = (mean - labels) ** 2
-    scores = {"test_error": losses.mean("output") if has_several else losses}
+    losses, hits = (mean - labels) ** 2, np.sign(mean) == labels
+    if "output" in mean.dims:
+        losses = losses.mean("output")
+        hits = mean.fillna(0).argmax("output") == labels.argmax("output")
+    scores = {"test_error": losses}
     if "test_accuracy" in result:
-        hits = np.sign(mean) == labels
-        hits = mean.fillna(0).argmax("output") == labels.argmax("output") if has_several else hits
-        scores["test_accuracy"] = hits.where(scores["test_error"].notnull())
+        scores["test_accuracy"] = hits.where(losses.notnull())
     root = mean.sizes["test_example"] ** 0.5
-    errors = {name: score.mean("seed").std("test_example") / root for name, score in scores.items()}
-    return result.assign({f"{name}{OF_EXAMPLES}": error for name, error in errors.items()})
+    for name, score in scores.items():
+        result[f"{name}{OF_EXAMPLES}"] = score.mean("seed").std("test_example") / root
+    return result
 
 
 def order_parameters_of(architecture: bpkr.Architecture, solution: xr.Dataset) -> bpkr.OrderParameters:
@@ -150,10 +155,10 @@ def order_parameters_of(architecture: bpkr.Architecture, solution: xr.Dataset) -
         matrix = solution.get(f"U_{layer}", xr.DataArray())
         if matrix.dims != axes(layer):
             raise ValueError(f"U_{layer} must have the axes {axes(layer)}, got {matrix.dims}; select one point")
+        paths = path_names(architecture, layer)
         there = solution[f"path_{layer}"].values.tolist()
-        expected = path_names(architecture, layer)
-        if there != expected:
-            raise ValueError(f"U_{layer} is between the paths {there}, not {expected} as in the architecture")
+        if there != paths:
+            raise ValueError(f"U_{layer} is between the paths {there}, not {paths}")
         matrices.append(matrix.values)
     return checked_order_parameters(architecture, bpkr.OrderParameters(matrices, solution["u"].values))
 

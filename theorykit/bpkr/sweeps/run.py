@@ -106,7 +106,8 @@ def sweep(
         architecture, data = architecture_and_data(problem, data)
         sets = {None: data}
     elif isinstance(problem, bpkr.Architecture) and callable(data):
-        architecture, sets = problem, {seed: data(seed) for seed in axes["seed"]}
+        architecture = problem
+        sets = {seed: data(seed) for seed in axes["seed"]}
     else:
         raise TypeError("seeds need an architecture, and data that is a function of a seed")
     for each in axes["width"]:
