@@ -153,7 +153,7 @@ def checked_order_parameters(
             size = sizes[i + 1]
             difference = jnp.max(jnp.abs(overlaps[i][:size, :size] - expected))
             is_block = on_host(difference <= _CONSISTENCY * jnp.max(jnp.abs(expected)))
-            message = f"{names[i]} must begin with U_{i + 2} times the squared gain of the skip connection"
+            message = f"{names[i]} must begin with U_{i + 2} times the squared gain of the skip"
             overlaps[i] = require(overlaps[i], [Requirement(message, is_block)])
     return from_overlaps(overlaps)
 
@@ -220,7 +220,7 @@ def _parts(levels: Iterable[Level], coordinates: Coordinates, step: Coordinates 
     """Return pairs (B, R), from the readout, at `coordinates` or after a `step`."""
     if step is not None:
         pairs = zip(_parts(levels, coordinates), _parts(levels, step), strict=True)
-        return [(blocks @ turn, crossing + blocks @ shift) for (blocks, crossing), (turn, shift) in pairs]
+        return [(b @ turn, r + b @ shift) for (b, r), (turn, shift) in pairs]
     parts = []
     for level in levels:
         below = (level.rows - level.columns) * level.columns
@@ -255,7 +255,8 @@ def factors_at(architecture: Architecture, coordinates: Coordinates, step: Coord
 def moved(architecture: Architecture, coordinates: Coordinates, step: Coordinates) -> Coordinates:
     """Return the coordinates after a step, with T and r in the places of B and R."""
     parts = _parts(levels_of(architecture), coordinates, step)
-    return jnp.concatenate([piece for blocks, r in parts for piece in (entries_of_factor(blocks), r.ravel())])
+    pieces = [piece for b, r in parts for piece in (entries_of_factor(b), r.ravel())]
+    return jnp.concatenate(pieces)
 
 
 def of_factors(factors: Iterable[Matrix]) -> OrderParameters:
@@ -284,7 +285,8 @@ def from_order_parameters(architecture: Architecture, order_parameters: OrderPar
 def log_volume(architecture: Architecture, coordinates: Coordinates) -> Number:
     """Return log |dU/dtheta| of the free entries up to a constant."""
     parts, total = _parts(levels_of(architecture), coordinates), jnp.zeros(())
-    for (blocks, crossing), factor in zip(parts, reversed(_factors_of(architecture, parts)), strict=True):
+    factors = reversed(_factors_of(architecture, parts))
+    for (blocks, crossing), factor in zip(parts, factors, strict=True):
         rows, nested = crossing.shape
         of_factor = jnp.log(jnp.diagonal(factor))
         of_blocks = jnp.log(jnp.diagonal(blocks))
@@ -311,7 +313,8 @@ def log_volume_of_steps(architecture: Architecture, coordinates: Coordinates) ->
 def gradient_length(architecture: Architecture, factors: Sequence[Matrix], gradient: OrderParameters) -> Number:
     """Return the length |C^T (dS/dU) C| of a gradient, over all U = C C^T."""
     square, inherited = jnp.zeros(()), jnp.zeros(())
-    for level, factor, slope in zip(reversed(levels_of(architecture)), factors, to_overlaps(gradient), strict=True):
+    levels = reversed(levels_of(architecture))
+    for level, factor, slope in zip(levels, factors, to_overlaps(gradient), strict=True):
         whitened = factor.T @ slope @ factor + inherited
         inherited = whitened[: level.crossing, : level.crossing] if level.crossing else jnp.zeros(())
         square += jnp.sum((whitened * level.own) ** 2)
@@ -321,7 +324,8 @@ def gradient_length(architecture: Architecture, factors: Sequence[Matrix], gradi
 def metric(architecture: Architecture, factors: Sequence[Matrix], changes: Sequence[Array]) -> Matrix:
     """Return the inner products of `changes` of the `factors`, stacked along axis 0."""
     products = jnp.zeros(())
-    for level, factor, change in zip(reversed(levels_of(architecture)), factors, changes, strict=True):
+    levels = reversed(levels_of(architecture))
+    for level, factor, change in zip(levels, factors, changes, strict=True):
         # C^-1 A for every change A, side by side.
         size = len(factor)
         side_by_side = change.swapaxes(0, 1).reshape(size, -1)
@@ -335,7 +339,8 @@ def metric(architecture: Architecture, factors: Sequence[Matrix], changes: Seque
 def displaced(architecture: Architecture, order_parameters: OrderParameters, tangent: Tangent) -> OrderParameters:
     """Return C_l (I + dW_l) C_l^T; `tangent` holds the orthonormal components of all dW_l."""
     found, inner = [], None
-    for level, point in zip(levels_of(architecture), reversed(to_overlaps(order_parameters)), strict=True):
+    points = reversed(to_overlaps(order_parameters))
+    for level, point in zip(levels_of(architecture), points, strict=True):
         rows, columns = np.nonzero(np.triu(level.own))
         components, tangent = jnp.split(jnp.asarray(tangent), [len(rows)])
         weight = np.where(rows == columns, 0.5, 0.5**0.5)
@@ -439,7 +444,7 @@ def finite_width_law(architecture: Architecture) -> FiniteWidthLaw:
     check_fits(architecture, "one set of coordinates", law.dimension)
     for level, width in zip(law.levels, reversed(widths), strict=True):
         if level.columns < level.rows and not width.is_integer():
-            raise ValueError(f"widths below the number of partial paths must be whole numbers, got {width}")
+            raise ValueError(f"widths below the number of paths must be whole numbers, got {width}")
     return law
 
 

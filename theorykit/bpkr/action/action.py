@@ -132,10 +132,10 @@ class Action(DisplayMixin):
     @cached_property
     def of_free_order_parameters(self) -> saddle.Action:
         """`total` for `theorykit.saddle`."""
-        domains = {symbol: PositiveDefinite() if symbol.is_Matrix else Positive() for symbol in self.symbols.free}
-        data = self.symbols.features, self.symbols.labels
-        parameters = self.symbols.completed((*self.symbols.numbers, *data))
-        return saddle.Action(self.total, domains, parameters, self.symbols.widths[-1], self.derivation)
+        symbols = self.symbols
+        domains = {u: PositiveDefinite() if u.is_Matrix else Positive() for u in symbols.free}
+        parameters = symbols.completed((*symbols.numbers, symbols.features, symbols.labels))
+        return saddle.Action(self.total, domains, parameters, symbols.widths[-1], self.derivation)
 
     def substitute_nested(self, expression: Expr) -> Expr:
         """Replace every nested order parameter by the block that it is."""
@@ -146,20 +146,20 @@ class Action(DisplayMixin):
     @cached_property
     def saddle_point_equations(self) -> Mapping[Expr, Expr]:
         """The gradient of S with respect to each free order parameter."""
-        return Slopes({symbol: self.substitute_nested(slope) for symbol, slope in self.named_slopes.items()})
+        return Slopes({u: self.substitute_nested(slope) for u, slope in self.named_slopes.items()})
 
     @cached_property
     def named_slopes(self) -> Mapping[Expr, Expr]:
         """`saddle_point_equations` with the names of nested order parameters."""
         total = Add(*self.entropies, self.energy)
-        slopes = {symbol: gradient(total, symbol) for symbol in self.symbols.order_parameters}
+        slopes = {u: gradient(total, u) for u in self.symbols.order_parameters}
         # Chain rule, from the innermost block.
         for inner, block in reversed(self.nested.items()):
             slope = slopes.pop(inner)
             (container,) = slopes.keys() & block.free_symbols
             if inner.is_Matrix:
-                held = positive_definite("X", slope.shape[0])
-                slopes[container] += gradient(trace(held * block), container).xreplace({held: slope})
+                x = positive_definite("X", slope.shape[0])
+                slopes[container] += gradient(trace(x * block), container).xreplace({x: slope})
             else:
                 slopes[container] += slope * gradient(block, container)
         return Slopes(slopes)

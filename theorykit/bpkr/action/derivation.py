@@ -53,10 +53,9 @@ from .symbols import ActionSymbols, size
 _LARGE = "width ${width}$ large, the number of partial paths finite, examples proportional to the width"
 _EQUIVALENCE = (
     "an ansatz, not an identity: given the weights above, readings of the ${width}$ nonlinear hidden units are "
-    "Gaussian, for a number of examples proportional to the width. At a fixed number it is no more accurate than "
-    "infinite width"
+    "Gaussian, for examples proportional to the width"
 )
-_COLD = "the likelihood $\\exp(-{power} |f - y|^2 / (2 T))$, which sharpens with the width: a cold posterior"
+_COLD = "the likelihood $\\exp(-{power} |f - y|^2 / (2 T))$, a cold posterior"
 
 
 def derive(architecture: Architecture) -> Action:
@@ -214,7 +213,8 @@ class _Route(Recorder):
 
     def readings(self, layer: int) -> MatrixSymbol:
         """Return R_l (N_{l+1} x n_{l+1})."""
-        return MatrixSymbol(f"R_{layer}", self.symbols.widths[layer], self.symbols.overlaps[layer].shape[0])
+        columns = self.symbols.overlaps[layer].shape[0]
+        return MatrixSymbol(f"R_{layer}", self.symbols.widths[layer], columns)
 
     def state_induction(self, layer: int, readings: MatrixSymbol, value: MatrixExpr) -> MatrixSymbol:
         """State the form with which layer l begins, and return Lambda_l."""
@@ -359,7 +359,7 @@ def _integrate_weights(
         of_row = gain**2 * (Trace(r.T * inner * r) / width - Trace(shift.T * inverse(precision) * shift))
         of_small = gain**2 * Trace(r.T * inverse(small) * r) / width
         of_readings, of_renewed = (
-            gain**2 * Trace(inverse(matrix) * readings.T * readings) / width for matrix in (small, renewed)
+            gain**2 * Trace(inverse(m) * readings.T * readings) / width for m in (small, renewed)
         )
     before = Trace(inner * whole.T * whole) / width
     after = normal(Trace(row.T * inner * row) / width)
@@ -466,7 +466,8 @@ def _with_richness(action: Action, form: NetworkForm) -> Action:
     assumptions = (_COLD.format(power=latex(power)),)
 
     def rescale(before: Expr, after: Expr, claim) -> Expr:
-        return route.say("order parameters rescaled", before.xreplace(scaled), after, claim, assumptions=assumptions)
+        before = before.xreplace(scaled)
+        return route.say("order parameters rescaled", before, after, claim, assumptions=assumptions)
 
     mean, covariance = action.predictor
     rescale(action.total, action.entropy + energy, EqualUpToConstant(variables))

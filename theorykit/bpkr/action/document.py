@@ -95,7 +95,8 @@ def equations(action: Action) -> Mapping[str, list[Equation]]:
         return Equation(name, latex(fold(value, {kernel: action.kernel})), source=source)
 
     *layers, of_readout = action.entropies
-    entropies = {"S_{a}": of_readout, **{f"S_{{{layer}}}": entropy for layer, entropy in enumerate(layers, 1)}}
+    entropies = {"S_{a}": of_readout}
+    entropies |= {f"S_{{{i}}}": entropy for i, entropy in enumerate(layers, 1)}
     slopes = action.named_slopes.items()
     solved = action.closed_forms.items()
     parts = {
@@ -106,10 +107,8 @@ def equations(action: Action) -> Mapping[str, list[Equation]]:
             *(Equation(latex(block), latex(value)) for block, value in action.nested.items()),
             Equation("K", latex(action.kernel), source="10"),
         ],
-        "Saddle point": [
-            equation(rf"0 = \frac{{\partial S}}{{\partial {latex(symbol)}}}", slope) for symbol, slope in slopes
-        ],
-        "Closed forms": [equation(latex(symbol), fold_asinh(solution)) for symbol, solution in reversed(solved)],
+        "Saddle point": [equation(rf"0 = \frac{{\partial S}}{{\partial {latex(u)}}}", slope) for u, slope in slopes],
+        "Closed forms": [equation(latex(u), fold_asinh(solution)) for u, solution in reversed(solved)],
         "Predictor": [
             equation(r"\langle f \rangle", action.predictor.mean, "9, 29"),
             equation(r"\operatorname{var} f", Diagonal(action.predictor.covariance), "30"),

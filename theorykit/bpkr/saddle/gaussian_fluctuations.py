@@ -133,7 +133,8 @@ def fluctuations(
     if not is_traced(found) and jnp.isnan(found.log_evidence) and jnp.all(jnp.isfinite(point.first)):
         raise ValueError("order_parameters are not a minimum: the Hessian is not positive definite")
     named = {"ansatz": problem.ansatz, "classes": data.classes}
-    return replace(problem.finite(found), prediction=found.prediction and replace(found.prediction, **named))
+    prediction = found.prediction and replace(found.prediction, **named)
+    return replace(problem.finite(found), prediction=prediction)
 
 
 def prior_corrections(bound: BoundAction, order_parameters: OrderParameters) -> Float[Array, ""]:

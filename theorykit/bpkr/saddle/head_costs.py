@@ -52,11 +52,12 @@ class HeadCosts(DisplayMixin):
     infinite_width_scores: PerHead
 
     def _view(self):
-        heads = [Head(layer, i + 1) for layer, each in enumerate(self.scores, 1) for i in range(len(each))]
-        columns = {"log evidence lost": self.log_evidence}
+        layers = enumerate(self.scores, 1)
+        heads = [Head(layer, i + 1) for layer, each in layers for i in range(len(each))]
+        columns = {"log evidence lost": self.log_evidence, "score": self.scores}
         if self.measure:
-            columns |= {f"cost in {self.measure}": self.prediction, "± standard error": self.prediction_error}
-        columns |= {"score": self.scores, "score of the Gaussian process": self.infinite_width_scores}
+            columns[f"cost in {self.measure}"] = self.prediction
+            columns["± standard error"] = self.prediction_error
         values = np.stack([np.concatenate(each) for each in columns.values()], axis=1)
         order = np.argsort(values[:, 0])
         rows = [(verbatim(heads[i]), *(f"{value:.3g}" for value in values[i])) for i in order]
@@ -112,7 +113,8 @@ def head_costs(problem: Problem, saddle: Saddle, *, progress: bool = True, **opt
             rows.append(row)
             report.update(1)
     if failed:
-        warnings.warn(f"{len(failed)} of {len(stays)} solves failed: {'; '.join(failed)}", ConvergenceWarning, 3)
+        said = f"{len(failed)} of {len(stays)} solves failed: {'; '.join(failed)}"
+        warnings.warn(said, ConvergenceWarning, stacklevel=3)
     layers = np.split(np.array(rows), np.cumsum(architecture.heads)[:-1])
     evidence, evidence_error, *prediction = (tuple(layer[:, i] for layer in layers) for i in range(4))
     scores = (head_scores(architecture, each) for each in (point, gp_limit(architecture)))

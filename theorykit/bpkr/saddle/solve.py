@@ -40,8 +40,8 @@ _MOST_STEPS = 150
 _ROUGH_STEPS, _ROUGH = 60, 1e-3
 # Retries form the Hessian up to this number of coordinates.
 _NEWTON_SIZE = 500
-# Peak memory of a solve in arrays of the size of U_1, and of the kernel, measured.
-_ORDER_PARAMETER_COPIES, _KERNEL_COPIES = 120, 16
+# Peak memory of a solve in copies of U_1 and of the kernel, measured.
+_COPIES, _KERNELS = 120, 16
 # Evaluations that polish the end of a solver without a certificate.
 _POLISHING = 6
 # Minima with coordinates closer than this are the same.
@@ -164,7 +164,7 @@ def solve(
         if is_traced(problem, start):
             saddle = _attempt(problem.canonical, start, solver, tolerance, max_steps)
         else:
-            numbers = _ORDER_PARAMETER_COPIES * architecture.overlap_sizes[0] ** 2 + _KERNEL_COPIES * rows**2
+            numbers = _COPIES * architecture.overlap_sizes[0] ** 2 + _KERNELS * rows**2
             check_fits(architecture, f"solving with a kernel of {rows:,} rows", numbers)
             saddle = _solved(problem.canonical, start, solver, tolerance, max_steps)
             problem.finite((saddle.action, saddle.gradient_norm))
@@ -173,7 +173,8 @@ def solve(
 
 def _solved(problem: Problem, start: Coordinates, solver, tolerance, max_steps) -> Saddle:
     """Solve, and retry the default solver from other starting points."""
-    first = _attempt(problem, start, solver, tolerance, min(max_steps, _MOST_STEPS if solver is None else max_steps))
+    most = max_steps if solver is not None else min(max_steps, _MOST_STEPS)
+    first = _attempt(problem, start, solver, tolerance, most)
     if solver is not None or first.converged:
         return first
     # Solves that only give starting points are no attempts.
@@ -215,7 +216,9 @@ def _solved(problem: Problem, start: Coordinates, solver, tolerance, max_steps) 
     result = best.result
     if not best.converged and np.isfinite(best.gradient_norm):
         # That of the best attempt may refer to its own budget.
-        result = codes.nonlinear_max_steps_reached if steps_left() <= 0 else codes.nonlinear_divergence
+        result = codes.nonlinear_divergence
+        if steps_left() <= 0:
+            result = codes.nonlinear_max_steps_reached
     counts = ("steps", "evaluations", "curvatures")
     stats = {**best.stats, **{name: sum(each.stats[name] for each in solves) for name in counts}}
     return replace(best, stats={**stats, "attempts": jnp.array(len(attempts))}, result=result)
@@ -228,7 +231,8 @@ def _rank(saddle: Saddle) -> tuple[bool, float]:
 def _attempt(problem: Problem, start: Coordinates, solver, tolerance, max_steps) -> Saddle:
     if solver is None:
         if problem.forms_curvature:
-            solver = _newton(float(tolerance) * (_FINER if problem.architecture.is_infinite else 1.0))
+            finer = _FINER if problem.architecture.is_infinite else 1.0
+            solver = _newton(float(tolerance) * finer)
         elif problem.has_sweeps:
             solver = AcceleratedSweeps(atol=tolerance)
         else:
@@ -270,6 +274,7 @@ def _minimise(problem: Problem, start: Coordinates, solver, tolerance, steps) ->
     entropy, energy = with_derivative_of(parts, Problem.parts, there)
     # A stationary action needs no solve with the Hessian.
     action = stationary_value(sum(parts), Problem.action, problem, coordinates)
+    of_prior = problem.bound.entropy(gp_limit(architecture))
     ratios = jnp.asarray(architecture.widths) / jnp.asarray(architecture.overlap_sizes)
     stats = {name: end.get(name, jnp.array(0)) for name in ("evaluations", "curvatures")}
     stats |= {"steps": found.stats["num_steps"], "attempts": jnp.array(1), "content": stopped}
@@ -279,7 +284,7 @@ def _minimise(problem: Problem, start: Coordinates, solver, tolerance, steps) ->
         action=action,
         entropy=entropy,
         energy=energy,
-        log_evidence=(problem.bound.entropy(gp_limit(architecture)) - action) / 2 + problem.energy.label_constant,
+        log_evidence=(of_prior - action) / 2 + problem.energy.label_constant,
         gradient_norm=point.gradient_norm,
         min_hessian_eigenvalue=curvature,
         action_error=sum(fixed.rounding(point).values()),

@@ -111,8 +111,8 @@ class Newton(minimisers.Newton):
         state = super().start(problem, coordinates, progress)
         if not problem.has_sweeps:
             return state
-        sweeps = jnp.array(_FIRST_SWEEPS), _Sweeps.start(_NEWTON_SHARE, _FIRST_SWEEPS, len(coordinates))
-        return replace(state, sweeping=jnp.array(True), sweeps=sweeps)
+        sweeps = _Sweeps.start(_NEWTON_SHARE, _FIRST_SWEEPS, len(coordinates))
+        return replace(state, sweeping=jnp.array(True), sweeps=(jnp.array(_FIRST_SWEEPS), sweeps))
 
     def swept(self, problem, here, accepted, state):
         if not problem.has_sweeps:
@@ -169,7 +169,8 @@ def least_curvature(problem: Problem, point: Point) -> Float[Array, ""]:
     start = jax.random.normal(jax.random.key(0), (size,), dtype=jnp.float64)
     functions = action, problem.model_on_tangent(point)
     products = [jax.linearize(jax.grad(function), jnp.zeros(size))[1] for function in functions]
-    return smallest_eigenvalue(*products, start, products=_PRODUCTS, tolerance=_TOLERANCE).value / problem.scale
+    found = smallest_eigenvalue(*products, start, products=_PRODUCTS, tolerance=_TOLERANCE)
+    return found.value / problem.scale
 
 
 class Eigenvalue(NamedTuple):
@@ -223,7 +224,8 @@ def smallest_eigenvalue(
         # Unused rows get an eigenvalue larger than all others.
         used = jnp.arange(products) <= taken
         beyond = 2 * jnp.sum(jnp.abs(projected)) + 1
-        projected = jnp.where(used[:, None] & used, (projected + projected.T) / 2, beyond * jnp.eye(products))
+        symmetric = (projected + projected.T) / 2
+        projected = jnp.where(used[:, None] & used, symmetric, beyond * jnp.eye(products))
         values, vectors = jnp.linalg.eigh(projected)
         residual = vectors[:, 0] @ images - values[0] * (vectors[:, 0] @ basis)
         # A model such as the identity leaves the start unchanged.
@@ -245,5 +247,5 @@ def _unit(vector: Vector) -> Vector:
 
 
 def _beyond(basis: Float[Array, "k size"], vector: Vector) -> Vector:
-    """Return the part of a vector orthogonal to the rows of `basis`, which are orthonormal or zero."""
+    """Return the part orthogonal to the rows of `basis`, which are orthonormal or zero."""
     return vector - (basis @ vector) @ basis

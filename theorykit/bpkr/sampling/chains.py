@@ -91,9 +91,9 @@ def _run_batch(make, schedule, folder, shown, name, keys) -> dict[str, Any]:
         blocks = [{each: kept[each].values for each in kept if each.startswith(_DRAW)}]
 
     def drawn() -> dict[str, np.ndarray]:
-        names = blocks[0] if blocks else ()
-        blocks[:] = [{each: np.concatenate([block[each] for block in blocks], axis=1) for each in names}]
-        return blocks[0]
+        if len(blocks) > 1:
+            blocks[:] = [jax.tree.map(lambda *rows: np.concatenate(rows, axis=1), *blocks)]
+        return blocks[0] if blocks else {}
 
     def checkpoint() -> None:
         kept = tree_dataset(states).assign(run)

@@ -142,12 +142,16 @@ def _of_theory(approach, problem: bpkr.Problem, saddle) -> xr.Dataset:
         point, prediction = corrected.mean, corrected.prediction
     elif data.test_features is not None and prediction is None:
         prediction = bpkr.predict(problem, point)
-    numbers = {} if prediction is None else {"mean": prediction.mean, "variance": prediction.variance}
+    numbers = {}
     classes, truth = outputs_as_classes(data.test_labels)
-    if prediction is not None and classes is not None:
-        numbers["accuracy"] = float(np.mean(classes.nearest(np.asarray(prediction.mean)) == truth))
+    if prediction is not None:
+        numbers = {"mean": prediction.mean, "variance": prediction.variance}
+        if classes is not None:
+            hits = classes.nearest(np.asarray(prediction.mean)) == truth
+            numbers["accuracy"] = float(np.mean(hits))
     found = label(architecture, point, **numbers)
-    found = found.merge({f"{name}_error": xr.zeros_like(value) for name, value in found.data_vars.items()})
+    errors = {f"{name}_error": xr.zeros_like(found[name]) for name in found.data_vars}
+    found = found.merge(errors)
     if approach == "one_over_n" and not is_corrected:
         found = found * np.nan
         mixed = 0

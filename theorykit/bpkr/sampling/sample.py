@@ -101,10 +101,12 @@ def sample(
     checked_number("target_accept", target_accept, above=0.0, below=1.0)
     schedule = DEFAULT_SCHEDULES[sampler] if schedule is None else schedule
     checked_instance("schedule", schedule, Schedule)
-    numbers = {name: getattr(problem.data, name) for name in ("features", "labels", "test_features")}
+    names = ("features", "labels", "test_features")
+    numbers = {name: getattr(problem.data, name) for name in names}
     # The number of draws may grow.
     numbers |= {"chains": schedule.chains, "warmup": schedule.warmup, "key": key}
-    numbers |= {"sampler": sampler, "target_accept": target_accept, "architecture": problem.architecture}
+    numbers |= {"sampler": sampler, "target_accept": target_accept}
+    numbers["architecture"] = problem.architecture
     kept = Folder.of(folder, "sampling", _VERSION, **numbers)
     make = partial(sampler_of, sampler, problem, schedule.warmup, target_accept)
     drawn = run_chains(make, schedule, key=key, folder=kept, n_jobs=n_jobs, progress=progress)
@@ -165,8 +167,9 @@ def label_draws(architecture: bpkr.Architecture, drawn: Mapping[str, np.ndarray]
 def _complaints(tree: xr.DataTree) -> list[str]:
     chains, draws = (tree["posterior"].sizes[axis] for axis in ("chain", "draw"))
     if draws < _FEWEST_DRAWS:
-        return [f"{counted(draws, 'draw')} per chain, but diagnostics need at least {_FEWEST_DRAWS}"]
-    summary, stats = tree["summary"].to_dataset(), tree["sample_stats"]
+        return [f"{counted(draws, 'draw')} per chain, but diagnostics need {_FEWEST_DRAWS}"]
+    summary = tree["summary"].to_dataset()
+    stats = tree["sample_stats"]
     if not summary.sel(statistic="sd").max().to_array().max() > 0:
         return ["all draws are equal"]
     found = ["a single chain cannot show whether chains agree"] if chains == 1 else []
@@ -176,7 +179,8 @@ def _complaints(tree: xr.DataTree) -> list[str]:
     for statistic in ("ess_bulk", "ess_tail"):
         size = summary.sel(statistic=statistic).min().to_array()
         if size.min() < ESS_PER_CHAIN * chains:
-            found.append(f"{statistic} of {size.idxmin().item()} is {size.min():.0f}, below {ESS_PER_CHAIN} per chain")
+            least = f"{statistic} of {size.idxmin().item()} is {size.min():.0f}"
+            found.append(f"{least}, below {ESS_PER_CHAIN} per chain")
     if "diverging" in stats and (diverging := int(stats["diverging"].sum())):
         found.append(f"{diverging} of {chains * draws} transitions diverged")
     if "energy" in stats and (lowest := float(arviz_stats.bfmi(tree)["energy"].min())) < BFMI:

@@ -133,7 +133,8 @@ def sweep(
         if len(known) < len(chain):
             seed = chain[0].seed
             tasks.append((architecture, sets[seed], options, folders[seed], chain, known))
-    with bar("saddle points", len(chains) * len(falling), "point", shown=progress, done=len(points)) as report:
+    total = len(chains) * len(falling)
+    with bar("saddle points", total, "point", shown=progress, done=len(points)) as report:
         for _, solved in in_parallel(_solve_chain, tasks, n_jobs):
             points |= solved
             report.update(len(solved))
@@ -215,11 +216,14 @@ def _solve_point(like, data, options, place: Place, nearby: Place | None, neighb
             found[_COLD] = bpkr.solve(problem, initial=None, **options)
         start = min(found, key=lambda each: (not found[each].converged, float(found[each].gradient_norm)))
         saddle, seconds = found[start], time.perf_counter() - began
-        numbers = {"start": start, "message": "" if saddle.converged else saddle.diagnosis, "seconds": seconds}
+        message = "" if saddle.converged else saddle.diagnosis
+        numbers = {"start": start, "message": message, "seconds": seconds}
         if not architecture.is_infinite:
             holds = saddle.converged and problem.forms_curvature and saddle.stats["units_per_path"] >= 1
-            evidence = corrected_evidence(problem.canonical, saddle.order_parameters) if holds else math.nan
-            numbers["log_evidence_corrected"] = float(evidence)
+            evidence = math.nan
+            if holds:
+                evidence = float(corrected_evidence(problem.canonical, saddle.order_parameters))
+            numbers["log_evidence_corrected"] = evidence
         return label_solution(problem, saddle, **numbers)
     except (ValueError, RuntimeError) as failure:
         record = {"converged": False, "result": "failed", "start": "", "message": str(failure)}
@@ -235,7 +239,8 @@ def _combined(axes, points: Mapping[Place, xr.Dataset]) -> xr.Dataset:
     rules = {"data_vars": "all", "coords": "minimal", "compat": "override", "combine_attrs": "override"}
     result = xr.concat(points.values(), "point", join="outer", **rules)
     index = pd.MultiIndex.from_frame(table[list(axes)])
-    result = result.assign_coords(xr.Coordinates.from_pandas_multiindex(index, "point")).unstack("point")
+    points = xr.Coordinates.from_pandas_multiindex(index, "point")
+    result = result.assign_coords(points).unstack("point")
     names = {axis: np.array(values) for axis, values in axes.items()}
     return result.sel(names).assign_coords(names).transpose(*axes, ...)
 
