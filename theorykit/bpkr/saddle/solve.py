@@ -177,40 +177,39 @@ def _solved(problem: Problem, start: Coordinates, solver, tolerance, max_steps) 
     first = _attempt(problem, start, solver, tolerance, most)
     if solver is not None or first.converged:
         return first
-    # Solves that only give starting points are no attempts.
-    solves, attempts, codes = [first], [first], optx.RESULTS
     newton = Newton(atol=tolerance) if len(start) <= _NEWTON_SIZE else None
+    # Solves that only give starting points are no attempts.
+    solves, attempts, best, codes = [first], 1, first, optx.RESULTS
 
     def steps_left() -> int:
         return max_steps - sum(int(each.stats["steps"]) for each in solves)
 
-    def solve_from(begin, most, problem=problem, solver=newton, tolerance=tolerance) -> Saddle:
-        solves.append(_attempt(problem, begin, solver, tolerance, min(most, steps_left())))
-        return solves[-1]
-
-    def end_point(saddle: Saddle, otherwise: Coordinates) -> Coordinates:
+    def end_of(saddle: Saddle, otherwise: Coordinates) -> Coordinates:
         end = problem.coordinates(saddle.order_parameters)
         return end if bool(jnp.all(jnp.isfinite(end))) else otherwise
 
     def rough_end(problem: Problem, begin: Coordinates) -> Coordinates:
-        if steps_left() <= 0:
+        left = steps_left()
+        if left <= 0:
             return begin
-        return end_point(solve_from(begin, _ROUGH_STEPS, problem, None, _ROUGH), begin)
+        solves.append(_attempt(problem, begin, None, _ROUGH, min(_ROUGH_STEPS, left)))
+        return end_of(solves[-1], begin)
 
     def starts() -> Iterator[tuple[Coordinates, int]]:
         if first.result != codes.nonlinear_max_steps_reached:
             # Rounding stopped the first solve, probably close to the minimum.
-            yield end_point(first, start), _MOST_STEPS
+            yield end_of(first, start), _MOST_STEPS
         for begin in problem.strategies(rough_end, start):
             yield begin, _MOST_STEPS
-        yield end_point(best, start), max_steps
+        yield end_of(best, start), max_steps
 
-    best = first
     for begin, most in starts():
-        if steps_left() <= 0:
+        left = steps_left()
+        if left <= 0:
             break
-        attempts.append(solve_from(begin, most))
-        best = min(best, attempts[-1], key=_rank)
+        solves.append(_attempt(problem, begin, newton, tolerance, min(most, left)))
+        attempts += 1
+        best = min(best, solves[-1], key=_rank)
         if best.converged:
             break
     result = best.result
@@ -221,7 +220,7 @@ def _solved(problem: Problem, start: Coordinates, solver, tolerance, max_steps) 
             result = codes.nonlinear_max_steps_reached
     counts = ("steps", "evaluations", "curvatures")
     stats = {**best.stats, **{name: sum(each.stats[name] for each in solves) for name in counts}}
-    return replace(best, stats={**stats, "attempts": jnp.array(len(attempts))}, result=result)
+    return replace(best, stats={**stats, "attempts": jnp.array(attempts)}, result=result)
 
 
 def _rank(saddle: Saddle) -> tuple[bool, float]:
