@@ -11,7 +11,7 @@ INSTALLED := .venv/.installed
 demo: $(INSTALLED)  ## Derive the action, solve it at every width, draw Fig. 2; results are in demo/
 	@echo "Deriving the action and solving it for 15 data sets; bars show the progress."
 	$(BIN)/theorykit derive --layers 2 2 --steps --output demo/action.md --overwrite
-	$(BIN)/python examples/papers/fig2_hidden_markov.py --output demo --overwrite
+	$(BIN)/python examples/papers/fig2_hidden_markov.py --output demo
 
 test: $(INSTALLED)  ## Run all tests except the slow ones
 	@echo "Running all tests except the slow ones, on every core: four to fifteen minutes on two cores."

@@ -1,6 +1,11 @@
-"""Make the problems of the benchmarks from a seed: hidden Markov chains, and random features of one-shot size."""
+"""Data of the benchmarks, and a program in a fresh process."""
 
+import json
+import os
+import statistics
+import subprocess
 import sys
+import time
 from pathlib import Path
 
 import jax
@@ -8,26 +13,58 @@ import jax.numpy as jnp
 
 from theorykit import bpkr
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "examples"))
-
-from papers.tasks import hidden_markov
-
-ONE_SHOT_FEATURES = 192
+EXAMPLES = Path(__file__).parents[1] / "examples"
+sys.path.insert(0, str(EXAMPLES))
 
 
-def hidden_markov_chains(examples: int = 100, seed: int = 0):
+def hidden_markov_chains(examples: int = 100):
     """Return path features (examples, 4, 231) and labels of the paper's first task."""
-    task = hidden_markov.HiddenMarkovTask()
-    data_key, heads_key = jax.random.split(jax.random.key(seed))
-    sample = hidden_markov.sample_examples(task, examples, key=data_key)
-    attention = bpkr.attention(sample.inputs, key_query=hidden_markov.good_and_random_heads(task, key=heads_key))
-    any_numbers = bpkr.Architecture((2, 2), 1.0, temperature=1.0)
-    return bpkr.path_features(sample.inputs, attention, any_numbers, "last"), sample.labels
+    from papers.tasks import HiddenMarkovTask
+
+    task, (data_key, heads_key) = HiddenMarkovTask(), jax.random.split(jax.random.key(0))
+    sample = task(examples, key=data_key)
+    attention = bpkr.attention(sample.inputs, key_query=task.heads(key=heads_key))
+    architecture = bpkr.Architecture((2, 2), 1.0, temperature=1.0)
+    features = bpkr.path_features(sample.inputs, attention, architecture, "last")
+    return features, sample.labels
 
 
-def random_features(examples: int = 600, paths: int = 16, features: int = ONE_SHOT_FEATURES, seed: int = 0):
-    """Return Gaussian path features with expected squared norm one, and random labels +-1; one-shot size by default."""
-    features_key, labels_key = jax.random.split(jax.random.key(seed))
+def random_features(examples: int = 600, paths: int = 16, features: int = 192):
+    """Return normal path features of expected squared norm one, and random labels."""
+    features_key, labels_key = jax.random.split(jax.random.key(0))
     shape = (examples, paths, features)
-    values = jax.random.normal(features_key, shape, dtype=jnp.float64) / jnp.sqrt(paths * features)
-    return values, jax.random.rademacher(labels_key, (examples,), dtype=jnp.float64)
+    values = jax.random.normal(features_key, shape) / jnp.sqrt(paths * features)
+    return values, jax.random.rademacher(labels_key, (examples,), dtype=float)
+
+
+def seconds(call, repeats: int = 5) -> float:
+    """Return the median wall-clock time of a call, compilation excluded."""
+    jax.block_until_ready(call())
+    times = []
+    for _ in range(repeats):
+        start = time.perf_counter()
+        jax.block_until_ready(call())
+        times.append(time.perf_counter() - start)
+    return statistics.median(times)
+
+
+def fresh(program: str, cache: str, **environment: str) -> dict:
+    """Run a program in a fresh process, and return the JSON that it prints.
+
+    `cache` is the folder of compiled code, or "off".
+    """
+    known = {name: value for name, value in os.environ.items() if not name.startswith(("JAX_", "THEORYKIT_"))}
+    path = os.pathsep.join([os.environ.get("PYTHONPATH", ""), str(EXAMPLES)])
+    known |= {"THEORYKIT_CACHE": cache, "PYTHONPATH": path, **environment}
+    command = [sys.executable, "-c", program]
+    ended = subprocess.run(command, env=known, check=True, stdout=subprocess.PIPE)
+    return json.loads(ended.stdout)
+
+
+def medians(runs: list[dict]) -> dict:
+    """Return median seconds of parts, each a pair of wall-clock and processor time."""
+    names = ("seconds", "processor_seconds")
+    return {
+        part: {name: statistics.median(run[part][i] for run in runs) for i, name in enumerate(names)}
+        for part in runs[0]
+    }

@@ -1,33 +1,32 @@
-"""Solve replica actions over grids of parameters with the certified solver and with a damped fixed-point iteration.
+"""Solve replica actions on grids with the certified solver and with damped iteration.
 
-    python benchmarks/replicas.py [--output FOLDER] [--only NAME ...] [--repeats 3]
+    python benchmarks/replicas.py [--only NAME ...] [--repeats 3]
 
-Each action is solved at 256 parameters, some close to a transition or at small ridge. Both methods solve the grid in
-one batch: the solver compiled, the iteration in vectorised NumPy and compiled by JAX. If the action has averages, the
-iteration in NumPy also runs with more quadrature nodes, since its usual rule is too coarse at some points. No usual
-number of nodes suffices if the averaged function has kinks. The iteration then also runs with a rule that is split at
-the kinks and has as few nodes as give correct results. All times are medians over fresh processes without a cache. The
-first call includes compilation; the second does not. An answer counts as
+Each action has 256 parameters, some close to a transition or at small ridge, and a
+method solves them in one batch: ours compiled, the iteration in vectorised NumPy and
+compiled by JAX. If the action has averages, the iteration also runs with 256 quadrature
+nodes, and with kinks, with a rule that is split there. An answer counts as
 
-- missed if it has not converged. The iteration, with damping 0.5, has converged if a step is below 1e-10 within 10,000
-  steps.
-- silently wrong if it has converged, but its error exceeds both 1e-6 of the true value and 1e-9.
+- missed if it has not converged: the iteration, with damping 0.5, needs a step below
+  1e-10 within 10,000 steps.
+- silently wrong if it has converged, but its error exceeds 1e-6 of the true value and
+  1e-9. The true value is a closed form, or a root by Brent's method with adaptive
+  quadrature, of lowest free energy.
 
-The true value is a closed form, or a root of the saddle-point equation by Brent's method with adaptive quadrature. If
-there are several roots, it is the root of lowest free energy. Writes replicas.json into FOLDER (benchmarks/results by
-default).
+Times are medians over fresh processes without a cache; only the first call compiles.
+Actions that are not run again keep their results in results/replicas.json.
 """
 
 import argparse
 import json
-import multiprocessing
 import os
 import statistics
 import time
 import warnings
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
-from functools import cache
+from functools import cache, partial
+from multiprocessing import get_context
 from pathlib import Path
 from types import ModuleType
 from typing import NamedTuple
@@ -35,6 +34,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from problems import medians
 from scipy.integrate import quad
 from scipy.optimize import brentq, root
 from scipy.special import erfc, log_ndtr, roots_hermitenorm
@@ -47,12 +47,12 @@ from theorykit.theories import empirical_risk
 
 DAMPING, SETTLED, MOST = 0.5, 1e-10, 10_000
 RELATIVE, ABSOLUTE = 1e-6, 1e-9
-# Quadrature nodes of the iteration, as usual, as many as reduce its errors, and per piece of a rule split at kinks.
+# Quadrature nodes of the iteration, and per piece of a rule split at kinks
 FEW, MANY, PER_PIECE = 64, 256, 8
 
 
 class Rule:
-    """The quadrature rule of the iteration: nodes and weights of averages over a standard normal variable."""
+    """A rule for averages over a standard normal variable."""
 
     def __init__(self, nodes: int):
         self.nodes, weights = roots_hermitenorm(nodes)
@@ -70,10 +70,10 @@ alpha, beta, ridge, noise = symbols("alpha beta lambda_ sigma2", positive=True)
 class Problem(NamedTuple):
     """An action and a grid of its parameters.
 
-    `iterate` is the fixed-point map from the literature. It takes arrays by name, order parameters and then parameters,
-    the module of their functions, NumPy or jax.numpy, and the quadrature rule.
-    `truth` returns the true value of `order_parameter` at one point of the grid.
-    `iterate_split` is `iterate` with a quadrature rule that is split at kinks, if there are any.
+    - `iterate`: the fixed-point map from the literature, of order parameters and
+      parameters by name, NumPy or jax.numpy, and a quadrature rule.
+    - `truth`: the true value of `order_parameter` at one point of the grid.
+    - `iterate_split`: `iterate` with a rule that is split at kinks, if there are any.
     """
 
     action: Action
@@ -319,17 +319,16 @@ PROBLEMS = {
 }
 
 
-def damped(problem: Problem, at: dict, grid: dict, xp: ModuleType, rule: Rule) -> tuple[dict, np.ndarray]:
-    """Return the order parameters after one damped step, and the largest change at every point of the grid."""
+def damped(problem: Problem, at: dict, grid: dict, xp: ModuleType, rule: Rule) -> tuple:
+    """Take one damped step; return the order parameters, and the largest changes."""
     ahead = problem.iterate(at, grid, xp, rule)
     moved = {name: (1 - DAMPING) * at[name] + DAMPING * ahead[name] for name in at}
     return moved, xp.max(xp.array([xp.abs(moved[name] - at[name]) for name in at]), axis=0)
 
 
 def by_numpy(problem: Problem, nodes: int = FEW) -> tuple[np.ndarray, np.ndarray]:
-    """Iterate with damping; return the order parameter over the grid, and where it has converged."""
-    rule = Rule(nodes)
-    size = len(next(iter(problem.grid.values())))
+    """Return the order parameter over the grid, and where it has converged."""
+    rule, size = Rule(nodes), len(next(iter(problem.grid.values())))
     at = {name: np.full(size, value) for name, value in problem.start.items()}
     with np.errstate(all="ignore"):
         for _ in range(MOST):
@@ -339,56 +338,57 @@ def by_numpy(problem: Problem, nodes: int = FEW) -> tuple[np.ndarray, np.ndarray
     return at[problem.order_parameter], change <= SETTLED
 
 
-def by_jax(problem: Problem) -> Callable[[], tuple[np.ndarray, np.ndarray]]:
-    """Return the iteration of `by_numpy`, compiled by JAX."""
+def by_jax(problem: Problem) -> Callable:
+    """Return `by_numpy`, compiled by JAX."""
     rule = Rule(FEW)
 
     @jax.jit
     def solve(grid):
+        def goes_on(state):
+            return jnp.any(state[1] > SETTLED) & (state[2] < MOST)
+
+        def step(state):
+            return *damped(problem, state[0], grid, jnp, rule), state[2] + 1
+
         size = len(next(iter(grid.values())))
         at = {name: jnp.full(size, value) for name, value in problem.start.items()}
-        at, change, _ = jax.lax.while_loop(
-            lambda state: jnp.any(state[1] > SETTLED) & (state[2] < MOST),
-            lambda state: (*damped(problem, state[0], grid, jnp, rule), state[2] + 1),
-            (at, jnp.full(size, jnp.inf), 0),
-        )
+        start = at, jnp.full(size, jnp.inf), 0
+        at, change, _ = jax.lax.while_loop(goes_on, step, start)
         return at[problem.order_parameter], change <= SETTLED
 
     return lambda: tuple(map(np.asarray, solve(problem.grid)))
 
 
-def certified(problem: Problem) -> Callable[[], tuple[np.ndarray, np.ndarray]]:
-    """Return a solver of the grid by theorykit, compiled once; it returns what `by_numpy` does."""
+def certified(problem: Problem) -> Callable:
+    """Return a solver of the grid by theorykit, compiled once."""
+    method = partial(stationary, index=problem.index) if problem.index else minimise
 
     @jax.jit
-    def solve(grid):
-        def one(values):
-            call = {"initial": problem.start}
-            found = (
-                stationary(problem.action, values, index=problem.index, **call)
-                if problem.index
-                else minimise(problem.action, values, **call)
-            )
-            return found[problem.order_parameter], found.converged
+    @jax.vmap
+    def solve(values):
+        found = method(problem.action, values, initial=problem.start)
+        return found[problem.order_parameter], found.converged
 
-        return jax.vmap(one)(grid)
-
-    return lambda: tuple(map(np.asarray, jax.block_until_ready(solve(problem.grid))))
+    return lambda: tuple(map(np.asarray, solve(problem.grid)))
 
 
 def measure(name: str) -> dict:
-    """Return the values of every method, where they converged, and wall-clock and processor seconds of both calls."""
+    """Return values, where they converged, and seconds of both calls, by method."""
     theorykit.enable_float64()
     os.environ["THEORYKIT_CACHE"] = "off"
     warnings.simplefilter("ignore")
-    problem = PROBLEMS[name]()
-    jnp.zeros(3).block_until_ready()
-    found = {}
-    methods = {"certified": certified(problem), "NumPy": lambda: by_numpy(problem), "JAX": by_jax(problem)}
+    problem, found = PROBLEMS[name](), {}
+    jnp.zeros(3).block_until_ready()  # starts threads
+    methods = {
+        "certified": certified(problem),
+        "NumPy": partial(by_numpy, problem),
+        "JAX": by_jax(problem),
+    }
     if problem.action.has_averages:
-        methods[f"NumPy, {MANY} nodes"] = lambda: by_numpy(problem, MANY)
+        methods[f"NumPy, {MANY} nodes"] = partial(by_numpy, problem, MANY)
     if problem.iterate_split:
-        methods["NumPy, split at kinks"] = lambda: by_numpy(problem._replace(iterate=problem.iterate_split))
+        split = problem._replace(iterate=problem.iterate_split)
+        methods["NumPy, split at kinks"] = partial(by_numpy, split)
     for who, work in methods.items():
         times = []
         for _ in range(4):
@@ -396,18 +396,19 @@ def measure(name: str) -> dict:
             values, converged = work()
             times.append((time.perf_counter() - begun, time.process_time() - busy))
         again = [statistics.median(column) for column in zip(*times[1:], strict=True)]
-        found[who] = {"values": values, "converged": converged, "first": times[0], "again": again}
+        calls = {"first": times[0], "again": again}
+        found[who] = {"values": values, "converged": converged, "calls": calls}
     return found
 
 
 def row(name: str, repeats: int) -> dict:
-    problem = PROBLEMS[name]()
-    points = [dict(zip(problem.grid, values, strict=True)) for values in zip(*problem.grid.values(), strict=True)]
+    problem, runs = PROBLEMS[name](), []
+    columns = zip(*problem.grid.values(), strict=True)
+    points = [dict(zip(problem.grid, values, strict=True)) for values in columns]
     truth = np.array([problem.truth(**point) for point in points])
-    runs = []
     for _ in range(repeats):
-        with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as fresh:
-            runs.append(fresh.submit(measure, name).result())
+        with ProcessPoolExecutor(1, get_context("spawn")) as process:
+            runs.append(process.submit(measure, name).result())
     result = {"points": len(points)}
     for who, of in runs[0].items():
         off, converged = np.abs(of["values"] - truth), of["converged"]
@@ -416,30 +417,26 @@ def row(name: str, repeats: int) -> dict:
             "missed": int(np.sum(~converged)),
             "silently wrong": int(np.sum(wrong)),
             "largest error": float(np.max(off[converged])),
+            **medians([run[who]["calls"] for run in runs]),
         }
-        for call in ("first", "again"):
-            times = zip(*(run[who][call] for run in runs), strict=True)
-            result[who][call] = dict(zip(("seconds", "processor_seconds"), map(statistics.median, times), strict=True))
-        for at in np.flatnonzero(~converged | wrong if who == "certified" else [])[:5]:
-            print("  missed or wrong", points[at], "truth", truth[at], "found", of["values"][at])
     return result
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--output", type=Path, default=Path(__file__).parent / "results")
-    parser.add_argument("--only", nargs="+", choices=tuple(PROBLEMS), default=tuple(PROBLEMS))
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--only", nargs="+", choices=PROBLEMS, default=list(PROBLEMS))
     parser.add_argument("--repeats", type=int, default=3)
+    results = Path(__file__).parent / "results" / "replicas.json"
+    parser.add_argument("--json", type=Path, default=results)
     options = parser.parse_args()
-    options.output.mkdir(parents=True, exist_ok=True)
     theorykit.enable_float64()
-    path = options.output / "replicas.json"
-    results = json.loads(path.read_text()) if path.exists() else {}
+    path = options.json
+    found = json.loads(path.read_text()) if path.exists() else {}
     for name in options.only:
-        results[name] = row(name, options.repeats)
-        for who, found in results[name].items():
-            print(name, who, found, flush=True)
-        path.write_text(json.dumps(results, indent=1) + "\n")
+        found[name] = row(name, options.repeats)
+        for who, each in found[name].items():
+            print(name, who, each, flush=True)
+        path.write_text(json.dumps(found, indent=1) + "\n")
 
 
 if __name__ == "__main__":

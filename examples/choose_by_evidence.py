@@ -18,7 +18,7 @@ import matplotlib.pyplot as plt
 import optimistix as optx
 
 import theorykit
-from papers.tasks import hidden_markov
+from papers.tasks import HiddenMarkovTask
 from theorykit import bpkr
 from theorykit.plots.style import save, use_style
 
@@ -34,11 +34,11 @@ WIDTHS = (10, 100, 1000)
 # labels.
 
 # %%
-task = hidden_markov.HiddenMarkovTask()
+task = HiddenMarkovTask()
 training_key, test_key, heads_key, flips_key = jax.random.split(jax.random.key(0), 4)
-training = hidden_markov.sample_examples(task, 100, key=training_key)
-test = hidden_markov.sample_examples(task, 1000, key=test_key)
-key_query = hidden_markov.good_and_random_heads(task, key=heads_key)
+training = task(100, key=training_key)
+test = task(1000, key=test_key)
+key_query = task.heads(key=heads_key)
 
 
 def features(inputs: jax.Array) -> jax.Array:

@@ -17,7 +17,7 @@ import jax.numpy as jnp
 import matplotlib.pyplot as plt
 
 import theorykit
-from papers.tasks import hidden_markov
+from papers.tasks import HiddenMarkovTask
 from theorykit import bpkr
 from theorykit.plots.style import DIVERGING, save, use_style
 
@@ -29,11 +29,11 @@ theorykit.enable_float64()
 # We draw 100 training sequences and 500 test sequences. In each layer the first head is good and the second is random.
 
 # %%
-task = hidden_markov.HiddenMarkovTask()
+task = HiddenMarkovTask()
 training_key, test_key, heads_key = jax.random.split(jax.random.key(1), 3)
-training = hidden_markov.sample_examples(task, 100, key=training_key)
-test = hidden_markov.sample_examples(task, 500, key=test_key)
-key_query = hidden_markov.good_and_random_heads(task, key=heads_key)
+training = task(100, key=training_key)
+test = task(500, key=test_key)
+key_query = task.heads(key=heads_key)
 
 # %% [markdown]
 # ## From attention to path features

@@ -18,7 +18,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 
 import theorykit
-from papers.tasks import hidden_markov
+from papers.tasks import HiddenMarkovTask
 from theorykit import bpkr
 from theorykit.bpkr import sweeps
 from theorykit.plots.style import save, use_style
@@ -36,11 +36,11 @@ TEMPERATURE = 0.1
 # two are harmful.
 
 # %%
-task = hidden_markov.HiddenMarkovTask()
+task = HiddenMarkovTask()
 training_key, test_key, heads_key = jax.random.split(jax.random.key(1), 3)
-training = hidden_markov.sample_examples(task, 100, key=training_key)
-test = hidden_markov.sample_examples(task, 1000, key=test_key)
-key_query = hidden_markov.good_and_random_heads(task, key=heads_key)
+training = task(100, key=training_key)
+test = task(1000, key=test_key)
+key_query = task.heads(key=heads_key)
 arch = bpkr.Architecture(layers=(2, 2), widths=math.inf, temperature=TEMPERATURE, richness=1.0)
 
 

@@ -22,14 +22,15 @@ import numpy as np
 import xarray as xr
 
 import theorykit
-from theorykit import bpkr, checkpoints, plots
+from theorykit import bpkr, plots
 from theorykit.bpkr import sweeps
 from theorykit.plots.style import LIMITS, THEORY, save, use_style
 
 theorykit.enable_float64()
 
 FOLDER = Path(__file__).with_name("vit_digits")
-LAYERS = 2
+PARTS, HEADS = ("training", "test"), ("query", "key", "query_bias", "key_bias")
+LAYERS, EPSILON = 2, 1e-12  # of the layer norm
 WIDTHS = (3, 10, 100, math.inf)
 TEMPERATURES = (0.01, 0.1)
 
@@ -42,16 +43,34 @@ TEMPERATURES = (0.01, 0.1)
 #     hidden = torch.stack(output.hidden_states[:-1], dim=1)       # (digits, layers, tokens, features)
 #     maps = torch.stack(output.attentions, dim=1)                 # (digits, layers, heads, queries, keys)
 #
-# In this example the axes keys and queries of the maps are exchanged. You can store the maps, or the hidden states and
-# the checkpoint, from which the same maps can be computed. The maps of 400 digits would take three times the space of
-# the hidden states. We therefore stored only the maps of four digits, to check that they agree.
+# The maps of 400 digits would take three times the space of the hidden states. We therefore stored the hidden states,
+# and the queries, keys and layer norms from which `bpkr.attention` computes the same maps. We also stored the maps of
+# four digits, to check that they agree. They have the axes (queries, keys), here exchanged.
 
 # %%
 recorded = np.load(FOLDER / "recorded.npz")
-hidden = {part: recorded[f"{part}_hidden"].astype(float) for part in ("training", "test")}  # stored as float16
-heads = [checkpoints.read_heads(FOLDER / "model.safetensors", layer=layer) for layer in range(LAYERS)]
-maps = {part: [heads[layer].attention(hidden[part][:, layer]) for layer in range(LAYERS)] for part in hidden}
-inputs = {part: heads[0].normalise(hidden[part][:, 0]) for part in hidden}  # inputs of the first layer
+heads = [{name: recorded[name][layer] for name in HEADS} for layer in range(LAYERS)]
+
+
+def entering(part: str, layer: int) -> np.ndarray:
+    """The inputs of a layer's attention: hidden states after the layer norm."""
+    hidden = recorded[f"{part}_hidden"][:, layer].astype(float)  # stored as float16
+    centred = hidden - hidden.mean(axis=-1, keepdims=True)
+    normalised = centred / np.sqrt(centred.var(axis=-1, keepdims=True) + EPSILON)
+    return normalised * recorded["norm_weight"][layer] + recorded["norm_bias"][layer]
+
+
+def maps_of(heads: list[dict[str, np.ndarray]]) -> dict[str, list[jnp.ndarray]]:
+    """The maps of all layers by part, if every layer acts on its recorded hidden states."""
+    maps = {}
+    for part in PARTS:
+        layers = ({name: [array] for name, array in layer.items()} for layer in heads)
+        maps[part] = [bpkr.attention(entering(part, i), **layer)[0] for i, layer in enumerate(layers)]
+    return maps
+
+
+maps = maps_of(heads)
+inputs = {part: entering(part, 0) for part in PARTS}  # inputs of the first layer
 shown = np.swapaxes(recorded["test_maps"], -1, -2)
 for layer in range(LAYERS):
     difference = np.abs(maps["test"][layer][: len(shown)] - shown[:, layer]).max()
@@ -62,7 +81,7 @@ def parity(digits: np.ndarray) -> np.ndarray:
     return np.where(digits % 2, "odd", "even")
 
 
-labels = {part: parity(recorded[f"{part}_labels"]) for part in hidden}
+labels = {part: parity(recorded[f"{part}_labels"]) for part in PARTS}
 own = float(np.mean(parity(recorded["test_predictions"]) == labels["test"]))
 print(f"the transformer says whether a test digit is even or odd with accuracy {own:.3f}")
 
@@ -75,23 +94,18 @@ print(f"the transformer says whether a test digit is even or odd with accuracy {
 
 
 # %%
-def shuffled_maps(rng: np.random.Generator) -> dict[str, list[jnp.ndarray]]:
-    made = {part: [] for part in hidden}
-    for layer, its_heads in enumerate(heads):
-        shuffled = {
-            name: [rng.permutation(np.ravel(getattr(its_heads, name))).reshape(getattr(its_heads, name).shape)]
-            for name in ("query", "key", "query_bias", "key_bias")
-        }
-        for part in hidden:
-            made[part] += bpkr.attention(its_heads.normalise(hidden[part][:, layer]), **shuffled)
-    return made
+def shuffled(heads: list[dict[str, np.ndarray]], rng: np.random.Generator) -> list[dict[str, np.ndarray]]:
+    return [
+        {name: rng.permutation(np.ravel(array)).reshape(array.shape) for name, array in layer.items()}
+        for layer in heads
+    ]
 
 
-tokens = hidden["test"].shape[2]
+tokens = inputs["test"].shape[1]
 attention = {
     "recorded maps": maps,
-    "random heads": shuffled_maps(np.random.default_rng(0)),
-    "uniform attention": {part: [jnp.full((1, tokens, tokens), 1 / tokens)] * LAYERS for part in hidden},
+    "random heads": maps_of(shuffled(heads, np.random.default_rng(0))),
+    "uniform attention": {part: [jnp.full((1, tokens, tokens), 1 / tokens)] * LAYERS for part in PARTS},
 }
 
 
@@ -147,7 +161,7 @@ for kind, result in chosen.items():
 # %%
 def alone(path: str) -> float:
     first, second = (int(head) - 1 for head in path)
-    single = {part: [maps[part][0][:, [first]], maps[part][1][:, [second]]] for part in hidden}
+    single = {part: [maps[part][0][:, [first]], maps[part][1][:, [second]]] for part in PARTS}
     architecture = architecture_of(single)
     data = even_or_odd(single, architecture)
     prediction = bpkr.predict(bpkr.Problem(architecture, data), bpkr.gp_limit(architecture))

@@ -2,10 +2,9 @@
 
 First checks that the wheel has exactly the files of theorykit that git tracks, and that its description does not link
 to files of the repository. Then installs the wheel with the extra `all`, and nothing else, in each environment. The
-README's session and its example with a transformer's checkpoint run there, outside the repository.
+README's session and its first example run there, outside the repository.
 
-Run this in the root of the repository, with a Python that can run the tests, because it writes the files that the
-README reads.
+Run this in the root of the repository, with a Python that can run the tests.
 """
 
 import argparse
@@ -21,7 +20,7 @@ from email.parser import HeaderParser
 from pathlib import Path
 
 from release.checks import ROOT
-from tests.readme import FROM_CHECKPOINT, README, write_files
+from tests.test_readme import FROM_SEQUENCES, README
 
 LOCAL_LINK = re.compile(r"\]\((?!https?:|mailto:|#)[^)]*\)")
 # Variables of the calling environment that the tested environment must not see.
@@ -57,11 +56,10 @@ def try_in(python: str, wheel: Path, folder: Path) -> str:
     there = environment / "bin" / "python"
     run([there, "-m", "pip", "install", "--quiet", f"{wheel}[cluster,plots,sampling,testing]"], folder)
     run([there, "-m", "pip", "check"], folder)
-    write_files(work)
-    (work / "lines.py").write_text(FROM_CHECKPOINT)
+    (work / "lines.py").write_text(FROM_SEQUENCES)
     shutil.copy(README, work)
     run([there, "lines.py"], work)
-    if not (work / "heads.png").exists():
+    if not (work / "accuracy.png").exists():
         raise RuntimeError(f"{python}: the README's example drew no figure")
     run([there, "-m", "doctest", README.name], work)
     version = run([environment / "bin" / "theorykit", "--version"], work)

@@ -57,8 +57,8 @@ def test_names_of_symbols_are_verbatim():
     assert r"\text{x**2 \$ `y` **}" in saddle.render_latex(action) and "x**2 $ `y` **" in repr(action)
     with jax.enable_x64(True):
         solution = saddle.minimise(action, {h: 0.5}, initial={x: 0.1})
-    assert "x**2 $ `y` **" in repr(solution) and "h_*a* = 0.5" in repr(solution)
-    assert verbatim("h_*a* = 0.5") in solution._repr_markdown_()
+    assert "x**2 $ `y` **" in repr(solution) and "h_*a*" in repr(solution)
+    assert verbatim("h_*a*") in solution._repr_markdown_()
 
 
 @pytest.mark.parametrize("name", ["_x", "^x", "x_", "_", "x'", "mu_{n-2}", "{a", "a}b", "50%", "a b", "\\", r"\phi"])

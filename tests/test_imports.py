@@ -21,7 +21,7 @@ ORDER = (
     ("saddle",),
     ("bpkr", "dmft"),
     ("theories",),
-    ("plots", "checkpoints"),
+    ("plots",),
     ("testing",),
     ("cli",),
     ("__main__",),

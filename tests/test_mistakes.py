@@ -1,18 +1,15 @@
 """Common mistakes of users: every error names the argument, and the value or its shape."""
 
 import re
-import sys
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-import xarray as xr
 from sympy import Identity, MatrixSymbol, OneMatrix, Symbol, Trace, cosh, exp, log, sqrt, symbols, tanh, zeta
 
-from tests.cli.terminal import CONFIG
-from theorykit import bpkr, cli, dmft, dynamics, plots, saddle
+from theorykit import bpkr, dmft, dynamics, plots, saddle
 from theorykit.bpkr import AbstractLayer, Attention, Skip, sweeps
 from theorykit.symbolic import gaussian_average, log_det, numeric_function, positive_definite
 from theorykit.theories import in_context, learned_attention
@@ -334,83 +331,3 @@ def test_existing_files_are_kept(tmp_path):
     path.write_text("mine")
     raises(lambda: sweep(width=(10,), temperature=(1.0,), folder=path), "mine")
     assert path.read_text() == "mine"
-
-
-# The command line.
-# Each row replaces a part of the configuration.
-CONFIGURATIONS = {
-    "a misspelt key": ("temperature", "temprature", "temprature"),
-    "an unknown option of a layer": ("[2, 1]", '[2, {kind = "dense", skipp = 0.7}]', "skipp"),
-    "an unknown kind of layer": ("[2, 1]", '[2, {kind = "atention", heads = 1}]', "atention"),
-    "a number as text": ("0.2", '"0.2"', "temperature", "0.2"),
-    "a negative temperature": ("0.2", "-1.0", "temperature", "-1.0"),
-    "too few widths": ("[20, 15, 10]", "[20, 15]", "widths", "2"),
-    "a width of zero": ("[20, 15, 10]", "[20, 15, 0]", "widths[2]", "0"),
-    "layers without brackets": ("[2, 1]", "2", "layers", "2"),
-    "layers of other heads": ("[2, 1]", "[2, 3]", "3", "1"),
-    "an unknown readout": ('"mean"', '"middle"', "readout", "middle"),
-    "an array that is not there": ('"y"', '"z"', "'z'", "data.npz"),
-    "a file that is not there": ("data.npz", "nowhere.npz", "nowhere.npz"),
-    "a file of another format": ("data.npz", "mine.toml", "mine.toml"),
-    "no inputs": ('inputs = "x"', "", "inputs"),
-    "one class as labels": ('readout = "mean"', 'readout = "mean"\nclasses = true', "y", "1.0"),
-    "broken TOML": ("[data]", "[data", "line 7"),
-    "an output that is an input": ("[data]", '[output]\nfile = "mine.toml"\n[data]', "mine.toml"),
-}
-COMMANDS = {
-    "a misspelt command": (["slove", "mine.toml"], 2, "slove"),
-    "a misspelt option": (["solve", "mine.toml", "--overwirte"], 2, "overwirte"),
-    "no configuration": (["solve"], 2, "PATH"),
-    "a configuration that is not there": (["solve", "nowhere.toml"], 1, "nowhere.toml"),
-    "a sweep without a grid": (["sweep", "mine.toml"], 1, "sweep"),
-    "an existing result": (["solve", "mine.toml"], 1, "mine.nc", "overwrite"),
-    "an unknown format": (["derive", "--layers", "2", "--format", "pdf"], 2, "pdf"),
-    "an output of another format": (["derive", "--layers", "2", "--output", "a.txt"], 1, "a.txt"),
-}
-
-
-@pytest.fixture
-def command(tmp_path, monkeypatch, capsys):
-    """Run the command in a folder with data, and return its exit code and message."""
-    arrays = {"x": RNG.normal(size=(14, 4, 5)), "y": np.ones(14), "y_test": np.ones(6)}
-    arrays |= {"x_test": arrays["x"][:6], "W1": np.ones((2, 5, 5)), "W2": np.ones((1, 5, 5))}
-    np.savez(tmp_path / "data.npz", **arrays)
-    (tmp_path / "mine.toml").write_text(CONFIG)
-    monkeypatch.chdir(tmp_path)
-    for name in ("solve", "derive"):
-        monkeypatch.setattr(bpkr, name, lambda *_, **__: pytest.fail("the command computed something"))
-
-    def run(*arguments):
-        monkeypatch.setattr(sys, "argv", ["theorykit", *arguments])
-        with pytest.raises(SystemExit) as leaving:
-            cli.main()
-        code = leaving.value.code
-        message = capsys.readouterr().err
-        return (1, message + code) if isinstance(code, str) else (code, message)
-
-    return run
-
-
-@pytest.mark.parametrize("mistake", CONFIGURATIONS)
-def test_errors_name_the_key_of_a_configuration(mistake, command, tmp_path):
-    old, new, *words = CONFIGURATIONS[mistake]
-    (tmp_path / "mine.toml").write_text(CONFIG.replace(old, new, 1))
-    code, message = command("solve", "mine.toml")
-    assert code == 1 and not [word for word in words if word not in message], message
-    assert not (tmp_path / "mine.nc").exists()
-
-
-@pytest.mark.parametrize("mistake", COMMANDS)
-def test_errors_name_the_mistake_in_a_command(mistake, command, tmp_path):
-    arguments, expected, *words = COMMANDS[mistake]
-    if mistake == "an existing result":
-        xr.Dataset({"precious": 1.0}).to_netcdf(tmp_path / "mine.nc", engine="h5netcdf")
-    code, message = command(*arguments)
-    assert code == expected and not [word for word in words if word not in message], message
-
-
-def test_damaged_data_are_named(command, tmp_path):
-    whole = (tmp_path / "data.npz").read_bytes()
-    (tmp_path / "data.npz").write_bytes(whole[:-100])
-    code, message = command("solve", "mine.toml")
-    assert code == 1 and "data.npz" in message and "Traceback" not in message

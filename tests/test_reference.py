@@ -73,5 +73,5 @@ def test_the_reference_lists_every_public_name_once():
     names = listed()
     assert [name for name, times in names.items() if times > 1] == []
     expected = set().union(*(public(path, name) for name, path in faces().items()))
-    assert len(expected) > 200
+    assert len(expected) > 100
     assert set(names) == expected

@@ -4,7 +4,6 @@
 
 `theorykit.bpkr` is the theory of attention paths. `theorykit.dmft` is the theory of self-attention dynamics, which is
 an iterated map. Both use the expression compiler in `theorykit.symbolic` and `theorykit.codegen`.
-`theorykit.checkpoints` reads the attention heads of trained transformers.
 """
 
 import lazy_loader

@@ -44,7 +44,7 @@ _ROWS = 12
 def summary(result: Any) -> View:
     """Summarise a result in a short table for the terminal or a notebook.
 
-    The commands `theorykit solve`, `sweep` and `compare` print the same tables.
+    The commands `theorykit solve` and `sweep` print the same tables.
 
     Args:
         result: a dataset returned by `sweeps.label`, `sweeps.sweep`, `bpkr.sampling.compare`, `curve.trace`,
@@ -133,11 +133,9 @@ def _solution(result: xr.Dataset) -> Iterator[Block]:
 
 
 def _beside(result: xr.Dataset, name: str, form: str, unit: str) -> str:
-    """Format a number with its error or unit, followed by the number at infinite width, if any."""
+    """Format a number with its error or unit."""
     error = f" +- {result[f'{name}_error'].item():.4f}" if f"{name}_error" in result else unit
-    limit = f"infinite_width_{name}"
-    beside = f"   infinitely wide: {result[limit].item():{form}}" if limit in result else ""
-    return f"{result[name].item():{form}}{error}{beside}"
+    return f"{result[name].item():{form}}{error}"
 
 
 # ---- a sweep

@@ -2,8 +2,8 @@
 
     python examples/papers/self_attention_figures.py --output demo
 
-The published network has three patterns and a context of four tokens. Its map settles at beta = 3; all orbits start
-from there. Writes four figures, and every number in them as netCDF. A stopped run resumes.
+The published network has three patterns and a context of four tokens. Its map settles
+at beta = 3; all orbits start from there. A stopped run resumes.
 """
 
 import argparse
@@ -18,24 +18,24 @@ from matplotlib.patches import Patch
 
 import theorykit
 from theorykit import dmft, dynamics
-from theorykit.plots.panels import draw_marks
+from theorykit.plots import draw_orbits
 from theorykit.plots.style import LIMITS, THEORY, use_style
 
 parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-parser.add_argument("--output", type=Path, default=Path("self-attention"), help="folder of the results")
-parser.add_argument("--transient", type=int, default=100_000, help="tokens discarded before each orbit")
-parser.add_argument("--recorded", type=int, default=40_000, help="tokens recorded of each orbit")
-parser.add_argument(
-    "--values", type=int, nargs=3, default=[701, 4001, 61], help="of beta, in the zoom, of a phase axis"
-)
+parser.add_argument("--output", type=Path, default=Path("self-attention"))
+parser.add_argument("--transient", type=int, default=100_000, help="tokens before")
+parser.add_argument("--recorded", type=int, default=40_000, help="tokens of an orbit")
+counts = {"default": [701, 4001, 61], "help": "of beta, in the zoom, of a phase axis"}
+parser.add_argument("--values", type=int, nargs=3, **counts)
 options = parser.parse_args()
 theorykit.enable_float64()
 
 CONTEXT, EPSILON, SCALE, SHOWN = 4, 0.02, 100.0, 120
 BETAS = (1.255, 1.26451, 1.266, 1.27, 1.28, 1.4)
-# lambda_1 by another program, over 75,000 tokens. At 1.26451 and 1.27 attractors coexist, and rounding selects one.
+# lambda_1 by another program, over 75,000 tokens. At 1.26451 and 1.27 attractors
+# coexist, and rounding selects one.
 REFERENCE = (-1e-5, -0.005, 0.078, -0.048, 0.146, 0.074)
-# Levels of the published count of distinct values, and the largest counts of periodic and quasi-periodic orbits.
+# The published rule counts levels: the most of periodic and quasi-periodic orbits
 LEVELS, PERIODIC, QUASI_PERIODIC = np.linspace(-1, 1, 5001), 80, 625
 COLORS = {
     "periodic": THEORY,
@@ -45,13 +45,15 @@ COLORS = {
     "hyperchaotic": LIMITS[1],
     "undecided": "#c4c4c4",
 }
+BY_REGIME = {"cmap": ListedColormap(COLORS.values()), "vmin": -0.5, "vmax": 5.5}
 weights = dmft.published_weights()
 network = dmft.self_attention_limit(weights, CONTEXT)
 
 
 def parameters(beta, attention=2.2) -> dmft.Parameters:
     """Return parameters at inverse temperatures of the output and of the attention."""
-    return dmft.Parameters(beta, dmft.attention_gain(attention, SCALE, network.patterns), EPSILON)
+    gain = dmft.attention_gain(attention, SCALE, network.patterns)
+    return dmft.Parameters(beta, gain, EPSILON)
 
 
 prompted = dmft.start(network, parameters(3.0), dmft.pattern_prompt(weights), "window")
@@ -69,17 +71,17 @@ def overlap(state, at):
 
 def orbits(name: str, at: dmft.Parameters, exponents: int, **asked) -> xr.Dataset:
     """Compute the orbits at these parameters from the common window."""
+    window = settled.window, settled.position
     return dynamics.orbits(
         network,
         at,
-        lambda parameters: dmft.state_from_window(network, parameters, settled.window, settled.position),
+        lambda parameters: dmft.state_from_window(network, parameters, *window),
         transient=options.transient,
         recorded=options.recorded,
         observe=overlap,
         exponents=exponents,
         coordinates=lambda state: state.attention,
         folder=options.output / "partial" / name,
-        label=name,
         **asked,
     )
 
@@ -96,14 +98,15 @@ results = {
 }
 for name in ("diagram", "zoom", "phases"):
     results[name]["visited"].encoding = {"zlib": True}  # bytes, nearly all of them zero
-xr.DataTree.from_dict(results).to_netcdf(options.output / "self-attention.nc", engine="h5netcdf")
+xr.DataTree.from_dict(results).to_netcdf(options.output / "self-attention.nc")
 for orbit, (beta, reference) in enumerate(zip(BETAS, REFERENCE, strict=True)):
     found = results["trajectories"].isel(orbit=orbit)
-    value, error = (float(found[each][0]) for each in ("exponent", "exponent_error"))
-    print(f"{beta:<8} lambda_1 = {value:8.5f} +- {error:.5f}, reference {reference:8.5f}, {found['regime'].item()}")
+    value, error = float(found["exponent"][0]), float(found["exponent_error"][0])
+    measured = f"{value:8.5f} +- {error:.5f}, reference {reference:8.5f}"
+    print(f"{beta:<8} lambda_1 = {measured}, {found['regime'].item()}")
 for name in ("diagram", "zoom", "phases"):
-    names, counts = np.unique(results[name]["regime"], return_counts=True)
-    print(f"{name}: {', '.join(f'{count} {regime}' for regime, count in zip(names, counts, strict=True))}")
+    regimes, counts = np.unique(results[name]["regime"], return_counts=True)
+    print(name, *(f"{each} {regime}" for each, regime in zip(counts, regimes, strict=True)))
 
 
 # %% Draw trajectories
@@ -112,23 +115,27 @@ for name in ("diagram", "zoom", "phases"):
 def words(axes: plt.Axes, found: xr.Dataset, values: np.ndarray) -> None:
     """Describe the orbit."""
     axes.axis("off")
-    lines = [
-        rf"$\lambda_{n} = {float(found['exponent'][n - 1]):.4f} \pm {float(found['exponent_error'][n - 1]):.4f}$"
-        for n in (1, 2)
-    ]
-    text = "\n".join([rf"$\beta = {float(found['beta']):g}$", found["regime"].item(), *lines])
-    axes.text(0, 1, text, va="top", transform=axes.transAxes, color=COLORS[found["regime"].item()], in_layout=False)
+    regime = found["regime"].item()
+    lines = [rf"$\beta = {float(found['beta']):g}$", regime]
+    for i in (0, 1):
+        value, error = float(found["exponent"][i]), float(found["exponent_error"][i])
+        lines.append(rf"$\lambda_{i + 1} = {value:.4f} \pm {error:.4f}$")
+    place = {"va": "top", "transform": axes.transAxes, "in_layout": False}
+    axes.text(0, 1, "\n".join(lines), color=COLORS[regime], **place)
 
 
 def time_series(axes: plt.Axes, found: xr.Dataset, values: np.ndarray) -> None:
-    for number, color in enumerate((THEORY, *LIMITS[:2])):
-        axes.plot(values[:SHOWN, number], color=color, linewidth=0.8, label=f"$m^o_{number + 1}$")
+    for i, color in enumerate((THEORY, *LIMITS[:2])):
+        label = f"$m^o_{i + 1}$"
+        axes.plot(values[:SHOWN, i], color=color, linewidth=0.8, label=label)
 
 
 def plane(axes: plt.Axes, found: xr.Dataset, values: np.ndarray) -> None:
     """Draw all tokens pale, and tokens at one position dark."""
-    for tokens, color, label in ((values, "#c9d3e3", "every token"), (values[::CONTEXT], THEORY, "once a context")):
-        axes.scatter(*tokens[:8192, :2].T, s=0.7, color=color, linewidths=0, rasterized=True, label=label)
+    kinds = ((1, "#c9d3e3", "every token"), (CONTEXT, THEORY, "once a context"))
+    for each, color, label in kinds:
+        points = values[::each][:8192, :2].T
+        axes.scatter(*points, s=0.7, color=color, linewidths=0, label=label)
 
 
 def amplitude(axes: plt.Axes, found: xr.Dataset, values: np.ndarray) -> None:
@@ -178,34 +185,38 @@ def regime_legend(figure: plt.Figure, names: np.ndarray) -> None:
 
 def draw_diagram(name: str) -> None:
     """Draw visited overlaps, their section, exponents and regimes over beta."""
-    found = results[name].swap_dims(orbit="beta")
+    found = results[name]
     beta, regimes = found["beta"].values, found["regime"].values
-    figure, (top, middle, bottom, strip) = plt.subplots(
-        4, 1, figsize=(10, 7.6), sharex=True, height_ratios=(2.2, 1.8, 1.5, 0.12)
-    )
+    shape = {"figsize": (10, 7.6), "height_ratios": (2.2, 1.8, 1.5, 0.12)}
+    figure, panels = plt.subplots(4, 1, sharex=True, **shape)
+    top, middle, bottom, strip = panels
     visited = found["visited"]
-    draw_marks(top, visited.isel(component=0))
+    draw_orbits(found, top, over="beta")
     # Periodic orbits may not cross the section.
-    draw_marks(middle, visited.isel(component=-1).where(found["regime"] != "periodic", visited.isel(component=0)))
-    top.set(title="overlaps that orbits visit; triangles: orbits in trajectories.png", ylabel="overlap $m^o_1$")
-    middle.set(title="where $m^o_2$ is zero, and all of periodic orbits", ylabel="overlap $m^o_1$")
-    above = {"clip_on": False, "transform": top.get_xaxis_transform(), "color": "black", "markersize": 4}
-    for value in BETAS:
-        if beta[0] <= value <= beta[-1]:
-            top.plot(value, 1, "v", **above)
-    for number, color in reversed(list(enumerate((THEORY, *LIMITS[:2])))):
-        values, errors = found["exponent"].values[:, number], found["exponent_error"].values[:, number]
-        known = np.isfinite(values)
-        label = rf"$\lambda_{number + 1}$, standard error"
-        look = {"fmt": ".", "markersize": 1.6, "elinewidth": 0.4, "color": color, "label": label}
-        bottom.errorbar(beta[known], values[known], errors[known], **look)
-    finite = found["exponent"].values[np.isfinite(found["exponent"].values)]
+    first, section = visited.isel(component=[0]), visited.isel(component=[-1])
+    section = section.where(found["regime"] != "periodic", first.values)
+    shown = found[["regime"]].assign(visited=section)
+    draw_orbits(shown, middle, over="beta")
+    title = "overlaps that orbits visit; triangles: orbits in trajectories.png"
+    top.set(title=title, xlabel="", ylabel="overlap $m^o_1$")
+    title = "where $m^o_2$ is zero, and all of periodic orbits"
+    middle.set(title=title, xlabel="", ylabel="overlap $m^o_1$")
+    inside = [value for value in BETAS if beta[0] <= value <= beta[-1]]
+    look = {"clip_on": False, "color": "black", "markersize": 4}
+    top.plot(inside, [1] * len(inside), "v", transform=top.get_xaxis_transform(), **look)
+    values, errors = found["exponent"].values, found["exponent_error"].values
+    for i, color in ((2, LIMITS[1]), (1, LIMITS[0]), (0, THEORY)):
+        known = np.isfinite(values[:, i])
+        look = {"fmt": ".", "markersize": 1.6, "elinewidth": 0.4, "color": color}
+        label = rf"$\lambda_{i + 1}$, standard error"
+        bottom.errorbar(beta[known], values[known, i], errors[known, i], label=label, **look)
+    finite = values[np.isfinite(values)]
     bottom.axhline(0, color="0.5", linewidth=0.6)
-    bottom.set(ylim=(np.quantile(finite, 0.01), 1.1 * finite.max()), ylabel=r"$\lambda$ per token")
-    bottom.set_title("Lyapunov exponents")
+    limits = np.quantile(finite, 0.01), 1.1 * finite.max()
+    bottom.set(title="Lyapunov exponents", ylim=limits, ylabel=r"$\lambda$ per token")
     bottom.legend(ncols=3, markerscale=5)
     codes = [list(COLORS).index(each) for each in regimes]
-    strip.pcolormesh(beta, [0, 1], [codes, codes], cmap=ListedColormap(COLORS.values()), vmin=-0.5, vmax=5.5)
+    strip.pcolormesh(beta, [0, 1], [codes, codes], **BY_REGIME)
     strip.set(yticks=[], xlabel=r"inverse temperature of the output, $\beta$")
     regime_legend(figure, regimes)
     figure.savefig(options.output / f"{name}.png")
@@ -217,19 +228,21 @@ with use_style():
         draw_diagram(name)
     phases = results["phases"]
     levels = phases["visited"].isel(component=0).sum("level").values.reshape(side, side)
-    by_levels = np.select([levels <= PERIODIC, levels <= QUASI_PERIODIC], ["periodic", "quasi-periodic"], "chaotic")
+    limits = [levels <= PERIODIC, levels <= QUASI_PERIODIC]
+    by_levels = np.select(limits, ["periodic", "quasi-periodic"], "chaotic")
     by_exponents = phases["regime"].values.reshape(side, side)
-    kinds = [np.char.replace(np.char.replace(each, " (double)", ""), "hyper", "") for each in (by_exponents, by_levels)]
-    differs = (kinds[0] != kinds[1])[by_exponents != "undecided"].mean()
+    plain = np.char.replace(np.char.replace(by_exponents, " (double)", ""), "hyper", "")
+    differs = (plain != by_levels)[by_exponents != "undecided"].mean()
     figure, panels = plt.subplots(1, 3, figsize=(15, 4.4), sharex=True, sharey=True)
     gamma = dmft.attention_gain(axis, SCALE, network.patterns)
-    titles = ("regime by Lyapunov exponents", f"by the levels visited, as published: other at {differs:.0%}")
+    published = f"by the levels visited, as published: other at {differs:.0%}"
+    titles = ("regime by Lyapunov exponents", published)
     for axes, regimes, title in zip(panels, (by_exponents, by_levels), titles, strict=False):
         codes = np.vectorize(list(COLORS).index)(regimes)
-        colors = ListedColormap(COLORS.values())
-        axes.pcolormesh(axis, gamma, codes, cmap=colors, vmin=-0.5, vmax=5.5, shading="nearest")
+        axes.pcolormesh(axis, gamma, codes, shading="nearest", **BY_REGIME)
         axes.set_title(title)
-    image = panels[2].pcolormesh(axis, gamma, levels, norm=LogNorm(1, 5001), shading="nearest")
+    look = {"norm": LogNorm(1, 5001), "shading": "nearest"}
+    image = panels[2].pcolormesh(axis, gamma, levels, **look)
     panels[2].set_title("levels visited, of 5001")
     figure.colorbar(image, ax=panels[2])
     for axes in panels:

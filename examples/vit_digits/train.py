@@ -1,14 +1,14 @@
 """Train a small vision transformer on scikit-learn's handwritten digits, and record a forward pass.
 
-    pip install torch transformers safetensors scikit-learn
+    pip install torch transformers scikit-learn
     python train.py
 
-Takes half a minute on one core, and writes to its own folder:
+Takes half a minute on one core, and writes recorded.npz to its own folder:
 
-- config.json, model.safetensors: the transformer, as transformers saves it;
-- recorded.npz, in float16: hidden states that enter each layer (digits, layers, tokens, features), of 200 digits from
-  the training set ("training") and 200 unseen ones ("test"); `labels` and the transformer's `predictions`; and the
-  attention maps of the first test digits (digits, layers, heads, queries, keys).
+- hidden states that enter each layer (digits, layers, tokens, features), in float16, of 200 digits from the training
+  set ("training") and 200 unseen ones ("test"), with `labels` and the transformer's `predictions`;
+- the attention maps of the first test digits (digits, layers, heads, queries, keys), in float16;
+- queries, keys and their biases, (layers, heads, G, features) and (layers, heads, G), and the layer norms before them.
 """
 
 import math
@@ -70,6 +70,21 @@ def record(model: ViTForImageClassification, images: torch.Tensor) -> tuple[np.n
     return hidden.numpy(), maps.numpy(), output.logits.argmax(dim=1).numpy()
 
 
+def heads(model: ViTForImageClassification) -> dict[str, np.ndarray]:
+    """Return the queries, keys and layer norms of all layers."""
+    arrays = {name: array.numpy() for name, array in model.state_dict().items()}
+    count, found = model.config.num_attention_heads, {}
+    for name in ("query", "key"):
+        weights, biases = (stacked(arrays, f".{name[0]}_proj.{kind}") for kind in ("weight", "bias"))
+        found[name] = weights.reshape(len(weights), count, -1, weights.shape[2])
+        found[f"{name}_bias"] = biases.reshape(len(biases), count, -1)
+    return found | {f"norm_{kind}": stacked(arrays, f"layernorm_before.{kind}") for kind in ("weight", "bias")}
+
+
+def stacked(arrays: dict[str, np.ndarray], ending: str) -> np.ndarray:
+    return np.stack([array for name, array in arrays.items() if name.endswith(ending)])
+
+
 def main() -> None:
     torch.manual_seed(0)
     torch.set_num_threads(1)
@@ -84,8 +99,7 @@ def main() -> None:
         recorded[f"{name}_labels"] = classes[:RECORDED].numpy().astype(np.int8)
         recorded[f"{name}_predictions"] = predictions[:RECORDED].astype(np.int8)
     recorded["test_maps"] = maps[:MAPS].astype(np.float16)
-    model.save_pretrained(HERE)
-    np.savez_compressed(HERE / "recorded.npz", **recorded)
+    np.savez_compressed(HERE / "recorded.npz", **recorded, **heads(model))
 
 
 if __name__ == "__main__":

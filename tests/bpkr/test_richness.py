@@ -22,7 +22,6 @@ from theorykit.bpkr.action.document import USUAL, blocks
 from theorykit.bpkr.features.implicit import ImplicitFeatures
 from theorykit.bpkr.order_parameters import gp_coordinates
 from theorykit.bpkr.specification.activations import IDENTITY
-from theorykit.cli import derive
 from theorykit.derivation import derivation_blocks
 from theorykit.symbolic import as_markdown
 from theorykit.testing import strategies
@@ -403,7 +402,7 @@ def test_a_sweep_over_the_richness_shows_itself_and_is_drawn(tmp_path):
     assert axes.get_xlabel() == r"richness $\gamma_0$"
     _, (line, *_) = axes.get_legend_handles_labels(), axes.get_lines()
     assert_close(line.get_ydata()[1:], swept()["test_accuracy"].values[0, 0, 1:], 1e-12)
-    assert plots.sweep.draw(swept(), tmp_path / "sweep.png").stat().st_size > 10_000
+    assert plots.style.save(plots.sweep.figure(swept()), tmp_path / "sweep.png").stat().st_size > 10_000
     with pytest.raises(ValueError, match="no axis richness"):
         plots.draw_over_richness(swept().sel(richness=1.0))
 
@@ -414,7 +413,7 @@ def test_a_sweep_of_infinite_width_alone_has_its_evidence_per_width(richness, tm
     grid = {"width": [math.inf], "temperature": [0.1], "richness": richness}
     found = sweeps.sweep(problem.architecture, problem.data, progress=False, **grid)
     assert "log evidence per width" in str(theorykit.summary(found)) and "nan" not in str(theorykit.summary(found))
-    assert plots.sweep.draw(found, tmp_path / "sweep.png").stat().st_size > 10_000
+    assert plots.style.save(plots.sweep.figure(found), tmp_path / "sweep.png").stat().st_size > 10_000
     if richness:
         with pytest.raises(ValueError, match="use draw_over_richness"):
             plots.draw_scores_over_width(found)
@@ -456,15 +455,12 @@ def test_models_choose_the_richness():
 
 
 def test_documents_name_the_parameterisation():
-    for is_infinite in (False, True):
-        structure = derive.Structure(("2",), richness=True, infinite_width=is_infinite)
-        action = bpkr.derive(structure.architecture())
+    for width in (1, math.inf):
+        action = bpkr.derive(bpkr.Architecture((2,), width, temperature=1.0, richness=1.0))
         written = as_markdown(blocks(action, *USUAL))
         assert "mean-field" in written
-        assert ("of infinite width" in written) == is_infinite
+        assert ("of infinite width" in written) == (width == math.inf)
         assert r"$\exp(-N_{1} \gamma_{0}^{2} |f - y|^2" in as_markdown(derivation_blocks(action.derivation))
-    with pytest.raises(ValueError, match="--infinite-width needs --richness"):
-        derive.Structure(("2",), infinite_width=True).architecture()
 
 
 @pytest.mark.slow

@@ -106,7 +106,7 @@ def test_a_start_on_a_saddle_is_told_from_a_minimum():
     ("expression", "message"),
     [
         (m + beta, "falls without bound"),
-        (exp(-m) + beta, "so is the curvature"),
+        (exp(-m) + beta, "degenerate"),
         (m**3 / 3 + m + beta, "falls without bound"),
     ],
 )
@@ -255,11 +255,11 @@ def test_the_error_of_s_covers_that_of_its_averages(strength):
 
 
 @pytest.mark.slow
-def test_an_average_that_is_infinite_is_named():
+def test_an_average_that_is_infinite_is_told():
     z = symbols("z")
     tail = Action(m**2 * gaussian_average(exp(beta * z**2) / (1 + z**2), z) + (m - 1) ** 2, {m: Real()}, [beta])
     assert minimise(tail, {beta: 0.1}, initial={m: 1.0}).converged
-    with pytest.warns(ConvergenceWarning, match=r"average of .* is infinite there, or cannot be resolved"):
+    with pytest.warns(ConvergenceWarning, match="quadrature may move the point"):
         assert not minimise(tail, {beta: 0.6}, initial={m: 1.0}).converged
 
 

@@ -129,19 +129,6 @@ def test_a_continuous_transition_turns_into_one_of_first_order_at_the_tricritica
 
 
 @pytest.mark.slow
-def test_a_boundary_is_listed_once_and_reaches_the_tricritical_point():
-    """a m^2 / 2 + b m^4 / 4 + m^6 / 6: spinodals at a = 0 and at 4 a = b^2, coexistence at 16 a = 3 b^2."""
-    landau = Action(a * m**2 / 2 + b * m**4 / 4 + m**6 / 6, {m: Real()}, [a, b])
-    diagram = phase_diagram(landau, {a: (-1, 1), b: (-2, 1)}, scans=2)
-    kinds = ["coexistence", "continuous transition", "spinodal", "spinodal"]
-    assert kinds_of(lines_of(diagram)) == kinds
-    for line in lines_of(diagram):
-        assert line.sizes["point"] < 200 and ended(diagram, line).count("the tricritical point") == 1
-    line = by_kind(diagram)["coexistence"]
-    assert_close(line["a"], 3 * line["b"] ** 2 / 16, 1e-10)
-
-
-@pytest.mark.slow
 def test_solutions_of_the_entropic_form_coexist_on_one_line_up_to_the_edge_of_the_ranges():
     """The actions of one branch, found twice, cross nowhere; next to an edge of a domain a line goes on."""
     curie_weiss = Action(-(m**2) / 2 - h * m - T * ENTROPY, {m: Between(-1, 1)}, [h, T])

@@ -5,7 +5,6 @@ import numpy as np
 import pytest
 from sympy import Symbol, cosh, diff, exp, log, symbols
 
-import theorykit
 from theorykit import curve
 from theorykit.codegen import interpret
 from theorykit.saddle import Action, Positive, Real, StationaryPoints, follow, minimise, near, stationary
@@ -85,15 +84,6 @@ def test_another_branch_of_the_same_action_compiles_nothing(hysteresis, caplog):
         jax.jit(lambda: 0.0)()
     assert branch.sizes != hysteresis.sizes
     assert [each for each in caplog.messages if "XLA compilation" in each]
-
-
-def test_a_pitchfork_is_told_from_a_fold():
-    values = {beta: 0.8, h: 0.0}
-    solution = minimise(CURIE_WEISS, values, initial={m: 0.3})
-    branch = follow(CURIE_WEISS, values, solution, beta, (0.7, 1.3), largest_step=0.1)
-    event = events(branch).squeeze("point")
-    assert event["event"] == "branch point"
-    assert_close(event["beta"], 1.0, 1e-12)
 
 
 def test_a_branch_that_starts_or_ends_on_an_event_reports_it():
@@ -186,9 +176,3 @@ def test_other_nodes_are_the_same_action_and_quadrature_is_stated_at_every_point
     assert np.all(branch.quadrature_error < 1e-9)
     few = follow(GLASS.with_nodes(6), values, start, h, (0.0, 0.1), direction=-1)
     assert_close(few["q"][-1], branch["q"][-1], 1e-8)
-
-
-def test_a_branch_shows_its_events(hysteresis):
-    lines = repr(theorykit.summary(hysteresis)).splitlines()
-    assert lines[0].startswith(f"Curve of {hysteresis.sizes['point']} points for h from -0.4")
-    assert [line.split()[0] for line in lines[2:4]] == ["fold", "fold"]

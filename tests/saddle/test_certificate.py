@@ -11,7 +11,7 @@ from tests.marks import slow
 from theorykit import bpkr
 from theorykit.bpkr.order_parameters import dimension, displaced, from_order_parameters
 from theorykit.bpkr.saddle.solvers import least_curvature, smallest_eigenvalue
-from theorykit.saddle.solvers.quadratic_model import QuadraticModel
+from theorykit.saddle.problem import QuadraticModel
 
 from ..bpkr.cases import (
     ALL_SKIPS,

@@ -170,21 +170,3 @@ def test_steps_follow_those_of_the_action():
     second = first.eliminate(m_hat)
     assert second.derivation.steps[0] == first.derivation.steps[0] and len(second.derivation.steps) == 2
     assert gradient(second.expression, m).has(m) and second == RIDGE.action.eliminate(q_hat, V_hat, m_hat)
-
-
-@pytest.mark.slow
-def test_many_eigenvalues_are_stored_as_the_extreme_ones():
-    """Of 55 coordinates 48 are stored: the Hessian of tr(X A X) / 2 has the eigenvalues (a_i + a_j) / 2."""
-    slopes, matrix = np.arange(10) - 3.2, symmetric("X", 10)
-    weights = symmetric("W", 10)
-    found = saddle.stationary(
-        Action(Trace(matrix * weights * matrix) / 2, {matrix: Symmetric()}, [weights]),
-        {weights: np.diag(slopes)},
-        index=int(np.sum((slopes[:, None] + slopes)[np.tril_indices(10)] < 0)),
-        initial={matrix: np.full((10, 10), 0.01)},
-    )
-    every = np.sort((slopes[:, None] + slopes)[np.tril_indices(10)] / 2)
-    kept = np.asarray(found.hessian_eigenvalues)
-    assert found.converged and len(kept) == 48 and found.index == np.sum(every < 0)
-    assert abs(kept[0] - every[0]) < 1e-12 and abs(kept[-1] - every[-1]) < 1e-12
-    assert abs(np.min(np.abs(kept)) - np.min(np.abs(every))) < 1e-12 and np.all(np.diff(kept) >= -1e-12)

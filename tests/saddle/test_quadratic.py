@@ -12,8 +12,7 @@ from theorykit.bpkr.order_parameters import (
     moved,
     to_order_parameters,
 )
-from theorykit.saddle.problem import Expansion
-from theorykit.saddle.solvers.quadratic_model import QuadraticModel
+from theorykit.saddle.problem import Expansion, QuadraticModel
 
 from ..bpkr.cases import ALL_SKIPS, SEEDS, SKIP_FIRST, TWO_LAYERS, TWO_OUTPUTS, assert_close
 from ..marks import slow
@@ -50,7 +49,8 @@ def a_model(seed: int) -> tuple[QuadraticModel, np.ndarray, np.ndarray, np.ndarr
 def test_the_step_is_the_least_point_of_the_model_within_the_radius(seed, exponent):
     model, gradient, hessian, metric = a_model(seed)
     radius = 10.0**exponent
-    step, length, lowered = (np.asarray(value) for value in model.least_within(jnp.asarray(radius)))
+    along = model.towards(0, jnp.asarray(radius))
+    step, length, lowered = map(np.asarray, (model.directions @ along, jnp.linalg.norm(along), model.decrease(along)))
     assert_close(np.sqrt(step @ metric @ step), length, 1e-9)
     assert length <= radius * (1 + 1e-9)
     assert_close(-(gradient @ step + step @ hessian @ step / 2), lowered, 1e-8)

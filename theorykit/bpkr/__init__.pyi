@@ -15,7 +15,7 @@ from .evaluation.values import (
 )
 from .features.kernels import features_of_kernels
 from .model import Model
-from .network.attention import AttentionWarning, Heads, Readout, attention, path_features
+from .network.attention import Heads, Readout, attention, path_features
 from .network.network import (
     Head,
     Network,
@@ -40,7 +40,6 @@ __all__ = [
     "Action",
     "Architecture",
     "Attention",
-    "AttentionWarning",
     "Classes",
     "ConvergenceWarning",
     "Data",

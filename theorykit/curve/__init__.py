@@ -3,7 +3,7 @@
 System -> trace -> xarray.Dataset of points and events -> refine an event for other values
 """
 
-import lazy_loader
+from .system import BRANCH_POINT, FOLD, System, refine
+from .tracing import trace
 
-# Names in __init__.pyi are imported lazily, on first use.
-__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
+__all__ = ["BRANCH_POINT", "FOLD", "System", "refine", "trace"]

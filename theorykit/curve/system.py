@@ -1,4 +1,4 @@
-"""Systems of n equations in n + 1 unknowns, and Newton's method for them."""
+"""Systems of n equations in n + 1 unknowns, and Newton's method for points of their curves and for events."""
 
 import abc
 from collections.abc import Mapping
@@ -8,14 +8,20 @@ from typing import ClassVar, NamedTuple
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Bool, Float
+import numpy as np
+import optimistix as optx
+import xarray as xr
+from jaxtyping import Array, Float
 
 from .._jit import jit
 
 Unknowns = Float[Array, " unknowns"]
+FOLD, BRANCH_POINT, SINGULAR = "fold", "branch point", "singular"
 
 # Corrections end when the last one is shorter than this, in units, or after this many.
 _CONVERGED, _CORRECTIONS = 1e-11, 12
+# Largest relative length of a further step at an event.
+_NEAR = 1e-9
 
 
 class System(eqx.Module):
@@ -24,90 +30,78 @@ class System(eqx.Module):
     A subclass states `residual`. It is a PyTree: keep arrays in its fields.
     """
 
+    # Names of the first axes of arrays in `seen`.
     axes: ClassVar[Mapping[str, tuple[str, ...]]] = {}
-    """Names of the axes of arrays in `seen`."""
-    singular: ClassVar[tuple[str, ...]] = ()
-    """Names of tests that change their sign where the equations are singular, and where the curve ends."""
+    # Names of tests that end the curve where its equations are singular, so that they may jump.
+    poles: ClassVar[tuple[str, ...]] = ()
+    # Whether the curve may go on while the parameter is constant. Otherwise, another unknown goes to infinity.
     can_stand: ClassVar[bool] = False
-    """Whether the curve may go on while the parameter is constant. Otherwise, another unknown goes to infinity."""
+    # Names of all unknowns, or of the parameter alone.
+    names: ClassVar[tuple[str, ...]] = ("parameter",)
+    # Whether the equations are few operations on numbers, which compile faster with few optimisations.
+    of_numbers: ClassVar[bool] = False
 
     @abc.abstractmethod
     def residual(self, u: Unknowns) -> Float[Array, " equations"]:
         """Return the left sides of the equations, which are zero on the curve."""
 
     def tests(self, u: Unknowns, tangent: Unknowns) -> Mapping[str, Array]:
-        """Return numbers or arrays by name. An event is a sign change of an entry.
+        """Return numbers or sorted arrays by name. An event is a sign change of an entry.
 
         Entries of "singular" vanish if and only if the derivatives of the residual in all unknowns but the parameter
-        are singular. Without them, folds and branch points are no events. Entries of one name are in a continuous
-        order, such as sorted.
+        are singular. Without them, folds and branch points are no events.
         """
         sign, size = jnp.linalg.slogdet(jax.jacfwd(self.residual)(u)[:, :-1])
-        return {"singular": sign * jnp.exp(size / (len(u) - 1))}
+        return {SINGULAR: sign * jnp.exp(size / (len(u) - 1))}
 
     def seen(self, u: Unknowns) -> Mapping[str, Array]:
         """Return what is recorded at every point, by name."""
         return {"parameter": u[-1]}
 
     def units(self, u: Unknowns) -> Unknowns:
-        """Return units of all unknowns near `u`, in which steps along the curve are measured."""
+        """Return constant units of the unknowns, in which steps along the curve are measured."""
         return jnp.ones_like(u)
 
     def framed(self, u: Unknowns) -> "System":
-        """Return the same equations with auxiliary vectors that suit the curve near `u`."""
+        """Return the same equations with units and auxiliary vectors that suit the curve near `u`."""
         return self
 
     def ends(self, kind: str, u: Unknowns) -> str:
         """Return why the curve ends at an event, or nothing if it continues."""
         return ""
 
-    @property
-    def names(self) -> tuple[str, ...]:
-        """Names of all unknowns, for messages. The last one is used alone if no others are given."""
-        return ("parameter",)
-
-    @property
-    def of_numbers(self) -> bool:
-        """Whether the equations are few operations on numbers, which compile faster with few optimisations."""
-        return False
-
 
 class Place(NamedTuple):
-    """Point of a curve.
-
-    - `tangent`: direction of the curve, of length one in `units`.
-    - `slope` (equations, unknowns): derivatives of the residual, in units.
-    - `last`, `led`: lengths of the last and of all corrections, in units.
-    - `tests`: values of the test functions by name, with the slope of the parameter as "fold".
-    """
+    """Point of a curve, with the lengths of the last and of all corrections to it, and the values of all tests."""
 
     u: Unknowns
     units: Unknowns
     tangent: Unknowns
-    slope: Float[Array, "equations unknowns"]
     last: Float[Array, ""]
     led: Float[Array, ""]
     tests: Mapping[str, Array]
 
-    def is_near(self, length: float) -> bool:
+    def is_near(self, length: float = np.inf) -> bool:
         """Return whether corrections converged, and stayed short compared to a step of this length."""
         return bool(self.last <= 1e-6 and self.led <= 0.3 * length)
 
 
 @partial(jit, of_numbers=lambda system, *others: system.of_numbers)
-def corrected(system: System, guess: Unknowns, across: Unknowns, units: Unknowns) -> Place:
-    """Solve near `guess` by Newton's method, with corrections orthogonal to `across`, all in `units`."""
+def corrected(system: System, guess: Unknowns, across: Unknowns | None = None) -> Place:
+    """Solve near `guess` by Newton's method, with corrections orthogonal to `across`, or of least length."""
+    units = system.units(guess)
 
     def slope(u):
         return jax.jacfwd(system.residual)(u) * units
 
+    across = jnp.linalg.svd(slope(guess))[2][-1] if across is None else across
+
     def correct(state):
         u, _, led, count = state
         here = system.residual(u)
-        matrix = jnp.concatenate([slope(u), across[None]])
-        change = jnp.linalg.solve(matrix, jnp.append(-here, 0.0))
+        change = jnp.linalg.solve(jnp.concatenate([slope(u), across[None]]), jnp.append(-here, 0.0))
         # The matrix is singular where branches cross. A point that solves the equations is kept.
-        change = jnp.where(_are_finite(change) & jnp.any(here != 0), change, 0.0)
+        change = jnp.where(jnp.isfinite(change).all() & jnp.any(here != 0), change, 0.0)
         length = jnp.linalg.norm(change)
         return u + change * units, length, led + length, count + 1
 
@@ -116,12 +110,19 @@ def corrected(system: System, guess: Unknowns, across: Unknowns, units: Unknowns
 
     start = jnp.asarray(guess), jnp.array(1.0), jnp.array(0.0), jnp.array(0)
     u, last, led, _ = jax.lax.while_loop(goes_on, correct, start)
-    last = jnp.where(_are_finite(system.residual(u)), last, jnp.inf)
-    tangent = tangent_of(slope(u), across)
+    last = jnp.where(jnp.isfinite(system.residual(u)).all(), last, jnp.inf)
+    tangent = _tangent_of(slope(u), across)
     tests = dict(system.tests(u, tangent * units))
-    if "singular" in tests:
-        tests["fold"] = tangent[-1]
-    return Place(u, units, tangent, slope(u), last, led, tests)
+    if SINGULAR in tests:
+        tests[FOLD] = tangent[-1]
+    return Place(u, units, tangent, last, led, tests)
+
+
+def _tangent_of(slope: Float[Array, "equations unknowns"], across: Unknowns) -> Unknowns:
+    """Return the null vector of `slope`, of length one and with a positive product with `across`."""
+    matrix = jnp.concatenate([slope, across[None]])
+    tangent = jnp.linalg.solve(matrix, jnp.zeros_like(across).at[-1].set(1.0))
+    return jnp.where(jnp.isfinite(tangent).all(), tangent / jnp.linalg.norm(tangent), across)
 
 
 @jit
@@ -136,12 +137,97 @@ def seen_at(system: System, u: Unknowns) -> Mapping[str, Array]:
     return system.seen(u)
 
 
-def tangent_of(slope: Float[Array, "equations unknowns"], across: Unknowns) -> Unknowns:
-    """Return the null vector of `slope`, of length one and with a positive product with `across`."""
-    matrix = jnp.concatenate([slope, across[None]])
-    tangent = jnp.linalg.solve(matrix, jnp.zeros_like(across).at[-1].set(1.0))
-    return jnp.where(_are_finite(tangent), tangent / jnp.linalg.norm(tangent), across)
+def null_vectors(matrix: Float[Array, "rows columns"]) -> tuple[Array, Array]:
+    """Return the left null vector, and all right null vectors as rows, of a matrix that loses one rank."""
+    left, _, right = jnp.linalg.svd(matrix)
+    return left[:, -1], right[len(matrix) - 1 :]
 
 
-def _are_finite(values: Array) -> Bool[Array, ""]:
-    return jnp.all(jnp.isfinite(values))
+def lost_rank(matrix: Float[Array, "rows columns"], left: Array, right: Float[Array, "null columns"]) -> Array:
+    """Return numbers that vanish if and only if a matrix loses one rank.
+
+    They are the last rows of the inverse of [[A, w], [v, 0]], with w and v close to the null vectors of A (W. Govaerts,
+    Numerical Methods for Bifurcations of Dynamical Equilibria, 2000).
+    """
+    matrix = bordered(matrix, left, right)
+    return jnp.linalg.solve(matrix, jnp.eye(len(matrix))[:, -len(right) :])[-1]
+
+
+def bordered(matrix: Float[Array, "rows columns"], left: Array, right: Float[Array, "null columns"]) -> Array:
+    return jnp.block([[matrix, left[:, None]], [right, jnp.zeros((len(right), 1))]])
+
+
+def refine(system: System, event: xr.Dataset) -> dict[str, Array]:
+    """Find an event again in a system with other values, also in `jax.jit`, `jax.grad` and `jax.vmap`.
+
+    Args:
+        system: The system of the trace, with other arrays. Newton's method starts at the event.
+        event: One event of a trace: a dataset without the axis `point`.
+
+    Returns:
+        What the system records at a point (`System.seen`), by name. NaN if no event is near.
+
+    Raises:
+        ValueError: If `event` is not one event.
+
+    Example:
+        >>> import jax
+        >>> import jax.numpy as jnp
+        >>> import theorykit
+        >>> from theorykit import curve
+        >>> theorykit.enable_float64()
+        >>> class Landau(curve.System):
+        ...     a: jax.Array
+        ...
+        ...     def residual(self, u):
+        ...         m, h = u
+        ...         return jnp.array([m**3 - self.a * m - h])
+        >>> line = curve.trace(Landau(jnp.array(1.0)), [1.2, 0.528], (-0.5, 0.6), direction=-1)
+        >>> first = line.isel(point=line["event"] == "fold").isel(point=0)
+        >>> fold = lambda a: curve.refine(Landau(a), first)["parameter"]  # -2 (a / 3)**1.5
+        >>> print(fold(1.0).round(4), jax.grad(fold)(1.0).round(4))
+        -0.3849 -0.5774
+    """
+    if event["event"].ndim or not event["event"].item():
+        raise ValueError("event must be one event of a trace, such as trace.isel(point=trace['event'] != '')[...]")
+    return dict(system.seen(refined(system, event["event"].item(), np.asarray(event["unknowns"]))))
+
+
+@partial(jit, of_numbers=lambda system, *others: system.of_numbers)
+def refined(system: System, kind: str, start: Unknowns) -> Unknowns:
+    """Solve the equations of an event of a kind by Newton's method.
+
+    The equations have a slack e as another unknown, with G the residual, J its derivatives and w a vector:
+
+        fold            G = 0, e = 0, J without the last column is singular
+        branch point    G + e w = 0, the rank of J drops
+        other kinds     G = 0, e = 0, a test function vanishes
+    """
+    start = jnp.asarray(start)
+    arrays, others = eqx.partition(system, eqx.is_array)
+    fixed = eqx.combine(jax.lax.stop_gradient(arrays), others)
+    slope = jax.jacfwd(fixed.residual)(start)
+    left, right = null_vectors(slope[:, :-1] if kind == FOLD else slope)
+    along = null_vectors(slope)[1][-1]
+
+    def tests(system, u):
+        tangent = _tangent_of(jax.jacfwd(system.residual)(u), along)
+        return jnp.ravel(system.tests(u, tangent)[kind])
+
+    entry = None if kind in (FOLD, BRANCH_POINT) else jnp.argmin(jnp.abs(tests(fixed, start)))
+
+    def equations(at, system):
+        u, slack = at[:-1], at[-1]
+        if entry is None:
+            matrix = jax.jacfwd(system.residual)(u)[:, : right.shape[1]]
+            conditions = lost_rank(matrix, left, right)
+        else:
+            conditions = tests(system, u)[entry][None]
+        return jnp.hstack([system.residual(u) + slack * left, conditions, slack])[: len(at)]
+
+    solver = optx.Newton(1e-14, 1e-14)
+    at = optx.root_find(equations, solver, jnp.append(start, 0.0), system, max_steps=20, throw=False).value
+    step = jnp.linalg.solve(jax.jacfwd(equations)(at, fixed), equations(at, fixed))
+    # Branches that nearly meet have a slack.
+    is_event = jnp.all(jnp.abs(step) <= _NEAR * (1 + jnp.abs(at))) & (jnp.abs(at[-1]) <= _NEAR * jnp.linalg.norm(slope))
+    return at[:-1] * jnp.where(is_event, 1.0, jnp.nan)

@@ -1,198 +1,122 @@
-"""Single panels for your own figures. Each function draws one labelled result into given axes, or new axes."""
+"""Draw landscapes and phase diagrams of actions, and orbits of maps."""
 
-from __future__ import annotations
+import itertools
+from collections.abc import Mapping
+from typing import Any
 
-import math
-from collections.abc import Sequence
-
-import matplotlib.pyplot as plt
 import numpy as np
 import xarray as xr
-from jax.typing import ArrayLike
-from matplotlib import font_manager
-from matplotlib.artist import Artist
 from matplotlib.axes import Axes
-from matplotlib.colors import LinearSegmentedColormap
-from matplotlib.container import BarContainer
+from sympy import Expr, Symbol
 
-from ..bpkr import HeadCosts
-from ..checks import checked_arguments, checked_array, checked_choice, checked_whole_number, counted
-from .results import draws_results
-from .style import DIVERGING, LIMITS, THEORY, _new_axes
+from ..checks import by_name
+from ..saddle import Action
+from ..symbolic import latex
+from .style import ABOVE, LIMITS, THEORY, _new_axes, _shades
 
-# Largest deviation of parameters from even spacing, relative to their range.
-_UNEVEN = 1e-6
-# Largest number of horizontal labels that fit next to each other.
-_UPRIGHT = 8
-# Line spacing relative to the font size.
-_LINE = 1.3
-# Smallest legible font size in points.
-_SMALLEST = 5.0
-# Largest number of columns and rows of pixels in an orbit diagram.
-_PIXELS = (1600, 420)
-# Ink of a pixel with few marks, which must be visible.
-_LEAST_INK = 0.5
-_INK = LinearSegmentedColormap.from_list("ink", ["white", "#7c9fd4", THEORY])
+_LINES = {
+    "coexistence": {"color": THEORY, "linestyle": "-"},
+    "coexistence, metastable": {"color": THEORY, "linestyle": ":"},
+    "coexistence, unknown": {"color": THEORY, "linestyle": "-."},
+    "continuous transition": {"color": LIMITS[2], "linestyle": "-"},
+    "spinodal": {"color": LIMITS[0], "linestyle": "--"},
+    "critical point": {"color": "black", "marker": "o", "linestyle": ""},
+    "triple point": {"color": "black", "marker": "^", "linestyle": ""},
+    "tricritical point": {"color": "black", "marker": "D", "linestyle": ""},
+}
 
 
-@draws_results
-def draw_order_parameters(solution: xr.Dataset, axes: Axes | None = None, *, layer: int = 1) -> Axes:
-    """Draw U_l of one solution as a matrix over pairs of partial paths.
-
-    With several outputs, "21:2" is path 21 to output 2.
+def draw_landscape(action: Action, values: Mapping[Expr | str, Any], axes: Axes | None = None) -> Axes:
+    """Draw the action S as curves against one order parameter, or as contours in two.
 
     Args:
-        solution: a dataset from `bpkr.sweeps.label`.
-        axes: where to draw. The default is new axes.
-        layer: the layer l, from 1.
+        action: the action.
+        values: all order parameters and parameters, by symbol or name. One or two order
+            parameters have a range (low, high). With one range, one parameter may be a
+            list, with one curve per entry.
+        axes: where to draw, by default new axes.
     """
+    given = by_name("values", values)
+    several = [name for name, value in given.items() if np.ndim(value) == 1]
+    order_parameters = {str(symbol) for symbol in action.order_parameters}
+    ranges = [name for name in several if name in order_parameters]
+    lists = [name for name in several if name not in order_parameters]
+    if len(ranges) not in (1, 2) or len(several) > 2:
+        raise ValueError(f"values must have a range for one or two order parameters, got several for {several}")
     axes = _new_axes(axes)
-    name = f"U_{checked_whole_number('layer', layer, least=1)}"
-    matrix = solution[name]
-    if matrix.ndim != 2:
-        raise ValueError(f"{name} has several points, along {', '.join(map(str, matrix.dims[:-2]))}: select one")
-    labels = [str(path) for path in solution[f"path_{layer}"].values]
-    most = float(np.abs(matrix).max())
-    image = axes.imshow(matrix, cmap=DIVERGING, vmin=-most, vmax=most)
-    axes.figure.colorbar(image, ax=axes, label=f"$U_{{{layer}}}$")
-    axes.set(xlabel="path", ylabel="path")
-    # Shrink labels if there are many, and leave some out if there are too many.
-    points = min(axes.get_window_extent().size) * 72 / axes.figure.dpi / max(1, len(labels))
-    usual = font_manager.FontProperties(size=plt.rcParams["xtick.labelsize"]).get_size_in_points()
-    size = float(np.clip(points / _LINE, _SMALLEST, usual))
-    places = np.arange(len(labels))[:: max(1, math.ceil(size * _LINE / points))]
-    named = [labels[place] for place in places]
-    axes.set_xticks(places, named, rotation=90 if len(labels) > _UPRIGHT else 0, fontsize=size)
-    axes.set_yticks(places, named, fontsize=size)
+    grid = {name: np.linspace(*given[name], 201) for name in ranges}
+    if len(ranges) == 2:
+        across, up = np.meshgrid(*grid.values())
+        heights = action(given | dict(zip(ranges, (across, up), strict=True)))
+        image = axes.contourf(across, up, heights, levels=30, cmap="Greys_r", alpha=0.6)
+        axes.contour(across, up, heights, levels=30, colors="0.4", linewidths=0.4)
+        axes.figure.colorbar(image, ax=axes, label="action $S$")
+        axes.set(xlabel=_name(ranges[0]), ylabel=_name(ranges[1]))
+        return axes
+    curves = [{name: value} for name in lists for value in given[name]] or [{}]
+    for curve, color in zip(curves, _shades(len(curves)), strict=True):
+        label = ", ".join(f"{_name(name)} = {value:g}" for name, value in curve.items())
+        axes.plot(grid[ranges[0]], action(given | curve | grid), color=color, label=label or None)
+    axes.set(xlabel=_name(ranges[0]), ylabel="action $S$")
+    if lists:
+        axes.legend(**ABOVE)
     return axes
 
 
-@checked_arguments
-def draw_kernel_spectrum(eigenvalues: ArrayLike, cosines: ArrayLike, axes: Axes | None = None) -> Axes:
-    """Draw the eigenvalues of a kernel as a line, and squared cosines of its eigenvectors with the labels as bars.
+def draw_phase_diagram(diagram: xr.Dataset, axes: Axes | None = None) -> Axes:
+    """Draw the lines of a phase diagram, and the critical points at their ends.
 
     Args:
-        eigenvalues: (components,), from `bpkr.kernel_task_alignment`.
-        cosines: (components,), from `bpkr.kernel_task_alignment`.
-        axes: where to draw. The default is new axes.
-
-    Raises:
-        ValueError: the arrays have different shapes.
+        diagram: the result of `saddle.phase_diagram`.
+        axes: where to draw, by default new axes.
     """
-    eigenvalues = np.asarray(checked_array("eigenvalues", eigenvalues, "components"))
-    cosines = np.asarray(checked_array("cosines", cosines, "components"))
-    if eigenvalues.shape != cosines.shape:
-        raise ValueError(
-            f"cosines of shape {cosines.shape} must be one for each of {counted(len(eigenvalues), 'eigenvalue')}"
-        )
-    axes = _new_axes(axes)
-    numbers, right = np.arange(1, len(eigenvalues) + 1), axes.twinx()
-    right.bar(numbers, cosines**2, color="0.8", width=1.0)
-    right.set(ylabel="squared cosine with the labels")
-    axes.plot(numbers, eigenvalues, "o-", markersize=3, color=THEORY)
-    axes.set(xlabel="component", ylabel="eigenvalue", yscale="log")
-    # Draw the line above the bars.
-    axes.set_zorder(right.get_zorder() + 1)
-    axes.patch.set_visible(False)
+    axes, (across, up) = _new_axes(axes), (diagram.attrs["across"], diagram.attrs["up"])
+    kinds, lines, stability = (diagram[name].values for name in ("kind", "line", "stability"))
+    known = set()
+    for line in np.unique(lines):
+        part = np.flatnonzero(lines == line)
+        # Split a coexistence line where its minima become metastable.
+        changes = np.flatnonzero(stability[part][:-1] != stability[part][1:]) + 1
+        for begin, end in itertools.pairwise([0, *changes.tolist(), len(part)]):
+            state, kind = stability[part[begin]], str(kinds[part[0]])
+            name = kind if state == "stable" else f"{kind}, {state}"
+            shown, label = part[max(begin - 1, 0) : end], None if name in known else name
+            places = diagram[across].values[shown], diagram[up].values[shown]
+            axes.plot(*places, **_LINES[name], label=label, clip_on=False)
+            known.add(name)
+    low, high, bottom, top = diagram.attrs["ranges"]
+    axes.set(xlim=(low, high), ylim=(bottom, top), xlabel=_name(across), ylabel=_name(up))
+    if known:
+        axes.legend(**ABOVE)
     return axes
 
 
-@draws_results
 def draw_orbits(diagram: xr.Dataset, axes: Axes | None = None, *, over: str = "parameter", component: int = 0) -> Axes:
     """Draw the values or levels that orbits visit against a parameter.
 
     Args:
         diagram: the result of `dynamics.orbits`.
-        axes: where to draw. The default is new axes.
-        over: name of the parameter. With levels, its values must be ascending and evenly spaced.
+        axes: where to draw, by default new axes.
+        over: name of the parameter.
         component: number of the recorded value, from 0.
-
-    Raises:
-        ValueError: the values of the parameter are not ascending or not evenly spaced.
     """
-    axes, places = _new_axes(axes), diagram[over].values
-    component = checked_whole_number("component", component, least=0, most=diagram.sizes["component"] - 1)
-    if "values" in diagram:
-        values = diagram["values"].isel(component=component)
-        axes.plot(places, values, ",", color=THEORY)
-    else:
-        steps = np.diff(places)
-        if len(places) < 2 or not np.allclose(steps, steps[0], rtol=0, atol=_UNEVEN * np.ptp(places)) or steps[0] <= 0:
-            raise ValueError(
-                f"values of over={over!r} must ascend in equal steps: they are {places.min():g} to {places.max():g}"
-            )
+    axes = _new_axes(axes)
+    if "visited" in diagram:
         draw_marks(axes, diagram["visited"].isel(component=component).swap_dims(orbit=over))
+    else:
+        values = diagram["values"].isel(component=component).values
+        axes.plot(diagram[over].values, values, ".", markersize=1, markeredgewidth=0, color=THEORY, rasterized=True)
     axes.set(xlabel=over, ylabel="recorded value")
     return axes
 
 
-@draws_results
 def draw_marks(axes: Axes, marks: xr.DataArray) -> None:
-    """Draw marks (parameter, level) as pixels over the occupied levels. Values must be evenly spaced.
-
-    A pixel is inked if it contains any mark.
-    """
+    """Draw a point at every level that is marked in (parameter, level)."""
     (over,) = set(marks.dims) - {"level"}
-    levels = np.flatnonzero(marks.any(over))
-    low, high = (levels[0], levels[-1]) if levels.size else (0, marks.sizes["level"] - 1)
-    margin = 1 + (high - low) // 30
-    marks = marks.transpose(over, "level").isel(level=slice(max(low - margin, 0), high + margin + 1))
-    side = [-(-size // most) for size, most in zip(marks.shape, _PIXELS, strict=True)]
-    image = _ink(marks.values, side)
-    values, level = marks[over].values, marks["level"].values
-    # The last pixels may extend beyond the marks.
-    across, upwards = (pixels * marks_a_pixel for pixels, marks_a_pixel in zip(image.shape, side, strict=True))
-    look = {"cmap": _INK, "vmin": 0, "vmax": 1, "origin": "lower", "aspect": "auto", "interpolation": "nearest"}
-    axes.imshow(image.T, extent=(*_edges(values, across), *_edges(level, upwards)), **look)
-    axes.set(xlim=_edges(values, len(values)), ylim=_edges(level, len(level)))
+    places, levels = np.nonzero(marks.transpose(over, "level").values)
+    at = marks[over].values[places], marks["level"].values[levels]
+    axes.plot(*at, ".", markersize=1, markeredgewidth=0, color=THEORY, rasterized=True)
 
 
-def _ink(marks: np.ndarray, side: Sequence[int]) -> np.ndarray:
-    """Combine blocks of `side` marks to pixels: 0 without marks, and otherwise 0.5 to 1 by their fraction."""
-    padded = np.pad(marks, [(0, -size % step) for size, step in zip(marks.shape, side, strict=True)])
-    pixels = padded.reshape(padded.shape[0] // side[0], side[0], padded.shape[1] // side[1], side[1])
-    share = pixels.mean(axis=(1, 3))
-    return np.where(share > 0, _LEAST_INK + (1 - _LEAST_INK) * share, 0.0)
-
-
-def _edges(centres: np.ndarray, count: int) -> tuple[float, float]:
-    """Return the start of the first cell and the end of the last cell of `count` evenly spaced cells."""
-    step = centres[1] - centres[0]
-    return centres[0] - step / 2, centres[0] + (count - 0.5) * step
-
-
-@checked_arguments
-def draw_head_costs(costs: HeadCosts, axes: Axes | None = None, *, cost: str = "log_evidence") -> Axes:
-    """Draw the costs of leaving out heads as bars, and the published head scores as dots.
-
-    Args:
-        costs: the result of `bpkr.head_costs`.
-        axes: where to draw. The default is new axes.
-        cost: "log_evidence", or "prediction" for the cost on test examples, with its standard error over examples.
-
-    Raises:
-        ValueError: `cost` is "prediction", but the problem has no test labels.
-    """
-    checked_choice("cost", cost, ("log_evidence", "prediction"))
-    if cost == "prediction" and not costs.measure:
-        raise ValueError('cost="prediction" needs costs of test examples: add test labels to the problem')
-    axes = _new_axes(axes)
-    lost, error = (np.concatenate(getattr(costs, name)) for name in (cost, f"{cost}_error"))
-    names = [f"{layer}.{head + 1}" for layer, each in enumerate(costs.scores, 1) for head in range(len(each))]
-    places, right = np.arange(len(names)), axes.twinx()
-    change = "rise of expected squared error" if costs.measure == "expected squared error" else "lost expected accuracy"
-    what, spread = ("lost log evidence", "") if cost == "log_evidence" else (change, " ± standard error")
-    look = {"width": 0.6, "color": THEORY, "ecolor": "0.5"}
-    shown: list[Artist | BarContainer] = [axes.bar(places, lost, yerr=error, label=f"{what}{spread} (left)", **look)]
-    kinds = {"": (costs.scores, LIMITS[1]), " of the Gaussian process": (costs.infinite_width_scores, "none")}
-    for at, (scores, face) in kinds.items():
-        look = {"color": LIMITS[1], "markerfacecolor": face, "markersize": 5, "linestyle": "none"}
-        name = f"published score{at} (right)"
-        shown += right.plot(places, np.concatenate(scores), marker="o", label=name, **look)
-    axes.set_xticks(places, names)
-    axes.set(xlabel="head left out (layer.head)", ylabel=what)
-    axes.axhline(0, color="0.5", linewidth=0.6)
-    right.set(ylabel="published score", ylim=(0, 1.05))
-    right.spines["right"].set_visible(True)
-    axes.legend(handles=shown, loc="lower center", bbox_to_anchor=(0.5, 1.0))
-    return axes
+def _name(name: str) -> str:
+    return f"${latex(Symbol(name))}$"

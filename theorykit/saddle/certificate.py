@@ -1,10 +1,11 @@
 """Evidence about the end point of a solve, and the resulting verdict.
 
-Newton's map must contract on a box around the point that holds the remaining Newton step and the effects of rounding.
-Then the box contains one stationary point, whose Hessian has as many negative eigenvalues as the Hessian at the point,
-and the stated error bounds its distance (Newton-Kantorovich theorem; P. Deuflhard, Newton Methods for Nonlinear
-Problems, Springer 2004, Section 2.1). The contraction is measured at faces and random corners of the box. Kinks, jumps
-and noise of the gradient fail the test.
+Newton's map must contract on a box around the point that holds the remaining Newton step
+and the effects of rounding. Then the box contains one stationary point, of the index of
+the Hessian at the point, and the stated error bounds its distance (Newton-Kantorovich
+theorem; P. Deuflhard, Newton Methods for Nonlinear Problems, Springer 2004, Section 2.1).
+The contraction is measured at faces and random corners of the box. Kinks, jumps and noise
+of the gradient fail the test.
 """
 
 from dataclasses import replace
@@ -14,11 +15,9 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
-from ..symbolic import GaussianAverage
 from .action import SIDE
 from .bound_action import BoundAction
-from .problem import Coordinates, Expansion, reach_of
-from .solvers.quadratic_model import QuadraticModel
+from .problem import Coordinates, Expansion, QuadraticModel, reach_of
 
 SOLVED, NOT_FINITE, SLOPING, UNRESOLVED, DEGENERATE, OTHER_INDEX, AT_EDGE = range(7)
 """Verdicts about an end point. If several apply, the first of the list in `evidence` is given.
@@ -34,47 +33,44 @@ SOLVED, NOT_FINITE, SLOPING, UNRESOLVED, DEGENERATE, OTHER_INDEX, AT_EDGE = rang
 
 # A point is known if its error is at most this fraction of its largest coordinate.
 NEAR = 1e-6
-# Newton's map contracts if it moves no face of the box by more than this fraction of its half-length.
+# Newton's map contracts if it moves no face of the box by more than this fraction of its
+# half-length,
 _CONTRACTS = 0.5
-# The half-length of the box along an eigenvector is the largest of three: this multiple of the remaining Newton step,
-_STEPS = 10.0
-# this multiple of the effect of rounding,
-_ABOVE = 100.0
-# and this multiple of the rounding error of the coordinates.
-_ULPS = 1e3
+# which is along each eigenvector the largest of three: this multiple of the remaining
+# Newton step, of the effect of rounding, and of the rounding error of the coordinates.
+_STEPS, _ABOVE, _ULPS = 10.0, 100.0, 1e3
 # The box is at most this fraction of the largest coordinate.
 _FARTHEST = 0.1
-# Probe the faces of this many of the softest directions, the face of the stiffest, and this many random corners.
+# Probe the faces of this many of the softest directions, the face of the stiffest, and
+# this many random corners.
 _FACES, _CORNERS = 8, 2
-# The slope halfway to a face is at most this fraction of the slope at the face, unless S has a kink.
-_CONTINUOUS = 0.8
-# Slopes beside the softest direction are small if they lower S by at most this fraction of its change.
-_ALONE = 0.1
+# The slope halfway to a face is at most this fraction of the slope at the face, unless S
+# has a kink, and slopes beside the softest direction are small if they lower S by at most
+# the second fraction of its change.
+_CONTINUOUS, _ALONE = 0.8, 0.1
 # A curvature below this fraction of the largest is rounding.
 _FLAT = 1e-12
-# Coordinates next to an edge at which one-sided derivatives are taken. Their signs must agree at both.
+# Coordinates next to an edge at which one-sided derivatives are taken. Their signs must
+# agree at both.
 _BESIDE = (16.0, 12.0)
 
 
 class LocalModel(eqx.Module):
     """S to second order about a point.
 
-    The curvature along a coordinate fixed on an edge is the one-sided second derivative there, or the slope of S if
-    that is not zero.
+    The curvature along a coordinate fixed on an edge is the one-sided second derivative
+    there, or the slope of S if that is not zero.
 
-    - `model`: the quadratic model of S.
     - `slope` (coordinates,): the gradient of S in steps.
-    - `magnitude` (coordinates,): the sum of the absolute values of the terms in each entry of the gradient.
-    - `hessian` (coordinates, coordinates): the Hessian of S in steps.
-    - `slope_at_edge` (coordinates,): the inward slope of S for coordinates fixed on an edge, and otherwise zero.
-    - `unclear` (coordinates,): whether the curvature near the edge has no definite sign.
+    - `magnitude` (coordinates,): the sum of the absolute values of its terms.
+    - `unclear` (coordinates,): whether S has a slope at an edge on which the coordinate
+      is fixed, or a curvature without a definite sign.
     """
 
     model: QuadraticModel
     slope: Coordinates
     magnitude: Coordinates
     hessian: Float[Array, "coordinates coordinates"]
-    slope_at_edge: Coordinates
     unclear: Bool[Array, " coordinates"]
 
 
@@ -82,45 +78,43 @@ class LocalModel(eqx.Module):
 def local_model(bound: BoundAction, coordinates: Coordinates) -> LocalModel:
     """Make the model about a point."""
     here = bound.expansion(coordinates)
-    nowhere = jnp.zeros_like(coordinates), jnp.zeros_like(coordinates), jnp.zeros(len(coordinates), dtype=bool)
-    hessian, (curvature, at_edge, unclear) = here.hessian, nowhere
-    if any(domain.has_edges for domain in bound.domains.values()):
+    hessian, unclear = here.hessian, jnp.zeros(len(coordinates), dtype=bool)
+    if bound.has_edges:
         held = bound.free == 0
-        curvature, at_edge, unclear = jax.lax.cond(
-            jnp.any(held), lambda: _at_edges(bound, coordinates, hessian, held), lambda: nowhere
+        nothing = jnp.zeros_like(coordinates), unclear
+        curvature, unclear = jax.lax.cond(
+            jnp.any(held), lambda: _at_edges(bound, coordinates, hessian, held), lambda: nothing
         )
         hessian = hessian + jnp.diag(jnp.where(held, curvature - bound.scale, 0.0))
     model = QuadraticModel.of(Expansion(here.gradient, hessian, here.metric))
-    return LocalModel(model, here.gradient, here.magnitude, hessian, at_edge, unclear)
+    return LocalModel(model, here.gradient, here.magnitude, hessian, unclear)
 
 
 class Evidence(eqx.Module):
-    """Evidence about an end point.
+    """Evidence about an end point, about which S has the model `local`.
 
     - `verdict`: one of the verdicts above.
     - `terms` (terms,): the terms of S.
     - `action_error`: rounding error of the terms and of their sum.
     - `gradient_norm`: norm of the gradient per scale.
-    - `model`: the quadratic model of S about the point.
-    - `error`: bound on the shift of the point by rounding and by the remaining Newton step, in the metric of the
-      domains.
-    - `slope` (coordinates,): the gradient of S in steps.
+    - `error`: bound on the shift of the point by rounding and by the remaining Newton
+      step, in the metric of the domains.
     """
 
     verdict: Int[Array, ""]
     terms: Float[Array, " terms"]
     action_error: Float[Array, ""]
     gradient_norm: Float[Array, ""]
-    model: QuadraticModel
     error: Float[Array, ""]
-    slope: Coordinates
+    local: LocalModel
 
 
-def evidence(bound: BoundAction, coordinates: Coordinates, local: LocalModel, index: int, tolerance: Array) -> Evidence:
-    """Judge whether `coordinates`, about which S has the model `local`, are a stationary point of this index."""
-    model, reach, eps = local.model, reach_of(coordinates), jnp.finfo(coordinates.dtype).eps
-    curvatures, directions, sizes = model.curvatures, model.directions, jnp.abs(model.curvatures)
-    left, gradient_norm = model.newton_length(), jnp.linalg.norm(local.slope) / bound.scale
+def evidence(bound: BoundAction, coordinates: Coordinates, index: int, tolerance: Array) -> Evidence:
+    """Judge whether `coordinates` are a stationary point of this index."""
+    local, reach, eps = local_model(bound, coordinates), reach_of(coordinates), jnp.finfo(coordinates.dtype).eps
+    model, curvatures, directions = local.model, local.model.curvatures, local.model.directions
+    sizes, left = jnp.abs(curvatures), model.newton_length()
+    gradient_norm = jnp.linalg.norm(local.slope) / bound.scale
     # A coordinate that is fixed on an edge has separate evidence.
     held = jnp.sum((directions * (1 - bound.free)[:, None]) ** 2, axis=0) > 0.5
 
@@ -131,77 +125,78 @@ def evidence(bound: BoundAction, coordinates: Coordinates, local: LocalModel, in
     along = jnp.where(held, 0.0, jnp.abs(directions).T @ rounding)
     shift = jnp.where(along == 0, 0.0, along / sizes)
 
-    # Newton's map takes x + s to x + s - H^-1 g(x + s), so it contracts if H^-1 (g(x + s) - g(x)) is close to s.
-    box = jnp.maximum(_STEPS * jnp.abs(model.along_newton()), _ABOVE * shift)
-    smallest = _ULPS * eps * reach
+    # Newton's map takes x + s to x + s - H^-1 g(x + s), so it contracts if
+    # H^-1 (g(x + s) - g(x)) is close to s.
+    box, smallest = jnp.maximum(_STEPS * jnp.abs(model.along_newton()), _ABOVE * shift), _ULPS * eps * reach
     box = jnp.clip(jnp.where(jnp.isnan(box), jnp.inf, box), smallest, _FARTHEST * reach)
     softest = jnp.argsort(jnp.where(held, jnp.inf, sizes))[:_FACES]
     faces = jnp.eye(len(sizes))[jnp.append(softest, len(sizes) - 1)]
     corners = jnp.sign(jax.random.normal(jax.random.key(0), (_CORNERS, len(sizes)), dtype=coordinates.dtype))
     inside = jnp.concatenate([faces, faces[:1] / 2, corners]) * jnp.where(held, 0.0, box)
-    steps = jnp.concatenate([inside, -inside]) @ directions.T
+    count, inside = len(inside), jnp.concatenate([inside, -inside])
+    steps = inside @ directions.T
 
     def probe(step):
         return bound.slopes(coordinates, step)[0] - local.slope, bound.terms(bound.moved(coordinates, step))
 
     changes, terms = bound.over(probe)(jnp.concatenate([jnp.zeros_like(steps[:1]), steps]))
     changes, actions, terms = changes[1:], jnp.sum(terms[1:], axis=1), terms[0]
-    off = jnp.abs(changes @ directions - jnp.concatenate([inside, -inside]) * curvatures) - 8 * along
+    off = jnp.abs(changes @ directions - inside * curvatures) - 8 * along
     off = jnp.where(held, 0.0, jnp.max(jnp.maximum(off, 0.0), axis=0) / (sizes * box))
     contracts = off <= _CONTRACTS
 
-    # Along the softest direction, a curvature of zero may still be an extremum: the slope changes its sign, without a
-    # jump, and the slopes in other directions are too small to matter.
-    soft, count = softest[0], len(faces)
-    ends = (changes + local.slope)[jnp.array([0, len(inside), count, len(inside) + count])] @ directions
+    # Along the softest direction, a curvature of zero may still be an extremum: the slope
+    # changes its sign without a jump, and those in other directions are too small to matter.
+    soft, is_soft = softest[0], jnp.arange(len(sizes)) == softest[0]
+    ends = (changes + local.slope)[jnp.array([0, count, len(faces), count + len(faces)])] @ directions
     (ahead, behind), halfway = ends[:2, soft], ends[2:, soft]
-    beside = jnp.where(jnp.arange(len(sizes)) == soft, 0.0, ends**2 / sizes)
-    is_alone = jnp.all(jnp.sum(beside, axis=1) <= _ALONE * jnp.abs(ends[:, soft]) * box[soft])
+    beside = jnp.sum(jnp.where(is_soft, 0.0, ends**2 / sizes), axis=1)
+    is_alone = jnp.all(beside <= _ALONE * jnp.abs(ends[:, soft]) * box[soft])
     is_continuous = jnp.all(jnp.abs(halfway) <= _CONTINUOUS * jnp.abs(ends[:2, soft]))
     floor = 4 * along[soft]
-    falls = (ahead < -floor) & (behind > floor)
-    is_extremum = ~contracts[soft] & is_alone & is_continuous & (falls | (ahead > floor) & (behind < -floor))
-    is_bracketed = is_extremum & (jnp.arange(len(sizes)) == soft)
+    falls, rises = (ahead < -floor) & (behind > floor), (ahead > floor) & (behind < -floor)
+    is_bracketed = is_soft & ~contracts & is_alone & is_continuous & (falls | rises)
     negative = jnp.sum(jnp.where(is_bracketed, falls, curvatures < 0))
     moved = jnp.linalg.norm(jnp.where(is_bracketed, box, shift))
     contracts = contracts | is_bracketed
+
     # A smooth action changes by the mean of the slopes at both ends of a step.
     action_error = 4 * eps * jnp.sum(jnp.abs(terms)) + eps * within_terms + jnp.finfo(terms.dtype).tiny
-    work = jnp.sum(changes * steps, axis=1)
-    leap = jnp.abs(actions - jnp.sum(terms) - steps @ local.slope - work / 2)
-    leaps = ~jnp.all(leap <= jnp.sum(jnp.abs(changes * steps), axis=1) + 1e3 * action_error)
-    # In the smallest box, only a kink or noise can change the slope by as much as the curvature does.
+    work = changes * steps
+    leap = jnp.abs(actions - jnp.sum(terms) - steps @ local.slope - jnp.sum(work, axis=1) / 2)
+    leaps = ~jnp.all(leap <= jnp.sum(jnp.abs(work), axis=1) + 1e3 * action_error)
+    # In the smallest box, only a kink or noise can change the slope by as much as the
+    # curvature does.
     is_rough = jnp.any(~contracts & (box <= smallest) & jnp.isfinite(off)) | leaps
-
     is_unknown = ~(jnp.linalg.norm(jnp.where(is_bracketed, 0.0, shift)) <= NEAR * reach)
     is_flat = jnp.any(jnp.where(held, jnp.inf, sizes) <= _FLAT * jnp.max(sizes))
 
     finite = jnp.all(jnp.isfinite(terms)) & jnp.isfinite(gradient_norm) & jnp.all(jnp.isfinite(curvatures))
     wrong = [
         (NOT_FINITE, ~finite),
-        # No gradient is smaller than its rounding, whose effect on the point is judged separately.
+        # No gradient is smaller than its rounding, whose effect is judged separately.
         (SLOPING, ~(gradient_norm <= jnp.maximum(tolerance, jnp.linalg.norm(rounding) / bound.scale))),
         (DEGENERATE, is_unknown & is_flat),
         (UNRESOLVED, is_rough),
         (DEGENERATE, ~(left <= NEAR * reach) | ~jnp.all(contracts)),
         (UNRESOLVED, is_unknown),
-        (AT_EDGE, jnp.any((bound.free == 0) & ((local.slope_at_edge != 0) | local.unclear))),
+        (AT_EDGE, jnp.any(local.unclear)),
         (OTHER_INDEX, negative != index),
     ]
     verdict = jnp.array(SOLVED)
     for name, holds in reversed(wrong):
         verdict = jnp.where(holds, name, verdict)
     error = moved + left / (1 - _CONTRACTS) + 4 * eps * reach
-    return Evidence(verdict, terms, action_error, gradient_norm, model, error, local.slope)
+    return Evidence(verdict, terms, action_error, gradient_norm, error, local)
 
 
 def _at_edges(
     bound: BoundAction, coordinates: Coordinates, local_hessian: Float[Array, "n n"], held: Array
-) -> tuple[Array, Array, Array]:
-    """Return the one-sided second derivative on edges, the inward slope (zero if S is stationary), and unclear cases.
+) -> tuple[Array, Array]:
+    """Return the one-sided second derivative on edges, or the slope if that is not zero, and unclear cases.
 
-    Each order parameter is moved off its edge alone, while the others stay on their edges. If they moved together, a
-    product of two order parameters could hide the change of S along one of them. Free order parameters follow the
+    Each order parameter is moved off its edge alone: if all moved together, a product of
+    two could hide the change of S along one of them. Free order parameters follow the
     valley (Schur complement of their Hessian).
     """
     side, number = -jnp.sign(coordinates), len(coordinates)
@@ -209,9 +204,7 @@ def _at_edges(
     def of_edges(found: dict[str, Array]) -> Array:
         """Return the entries of domains with edges, which are numbers, and zero for others."""
         pairs = zip(bound.domains.items(), bound.lengths, strict=True)
-        return jnp.concatenate(
-            [found[name].reshape(1) if domain.has_edges else jnp.zeros(size) for (name, domain), size in pairs]
-        )
+        return jnp.concatenate([found[n].reshape(1) if d.has_edges else jnp.zeros(size) for (n, d), size in pairs])
 
     def inwards(at: Coordinates) -> tuple[Array, Array, Array, Array]:
         _, by_coordinates = jax.jvp(bound.values, (at,), (jnp.ones(number),))
@@ -232,45 +225,38 @@ def _at_edges(
 
     near = hessian(slice(1, number + 1), _BESIDE[0])
     far = jnp.diagonal(hessian(slice(number + 1, None), _BESIDE[1]))
-    curvature = jnp.diagonal(near)
+    curvature, signs = jnp.diagonal(near), jnp.sign(jnp.diagonal(near))
     rounding = 100 * jnp.finfo(here.dtype).eps * magnitudes[0] * width
     first = jnp.abs(jnp.diagonal(inward[1 : number + 1])) * width
     is_stationary = jnp.abs(here) <= jnp.maximum(rounding, 1e-3 * first)
-    # S may rise when each order parameter is moved off its edge alone, and still fall when two are moved together,
-    # because their cross term is negative. Report such corners as unclear, and likewise with all signs reversed.
-    signs = jnp.sign(curvature)
+    # S may rise when each order parameter is moved off its edge alone, and still fall when
+    # two are moved together, or the other way round. Such corners are unclear.
     others = jnp.where((signs[:, None] == signs) & ~jnp.eye(number, dtype=bool), signs[:, None] * near, 0.0)
     outweighed = jnp.any(others + others.T < 0)
-    unclear = held & ((jnp.sign(curvature) != jnp.sign(far)) | (curvature == 0) | outweighed)
-    curvature = jnp.where(is_stationary, curvature, here)
-    slope = jnp.where(is_stationary, 0.0, here)
-    return jnp.where(held, curvature, 0.0), jnp.where(held, slope, 0.0), unclear
+    unclear = held & (~is_stationary | (signs != jnp.sign(far)) | (signs == 0) | outweighed)
+    return jnp.where(held, jnp.where(is_stationary, curvature, here), 0.0), unclear
 
 
 def quadrature_errors(
-    bound: BoundAction, known: LocalModel | Evidence, coordinates: Coordinates
+    bound: BoundAction, known: LocalModel, coordinates: Coordinates
 ) -> tuple[Float[Array, ""], Float[Array, ""]]:
-    """Return the length of the Newton step caused by errors of averages, from the `known` model, and the error of S.
+    """Return how far errors of averages move the point, from the `known` model, and the error of S.
 
-    The errors of adaptive averages are their error bounds, with the sign that gives the longer step. The errors of
-    other averages are estimated as twice the change with many nodes.
+    Adaptive averages have error bounds, whose signs are those of the longer step. Errors
+    of other averages are estimated as twice the change with many nodes.
     """
     action, model = bound.of, known.model
-    if not action.expression.has(GaussianAverage):
+    if not action.has_averages:
         return jnp.array(0.0), jnp.array(0.0)
-    here = jnp.sum(known.terms) if isinstance(known, Evidence) else bound.action(coordinates)
+    here = bound.action(coordinates)
 
-    def changes(finer: BoundAction) -> tuple[Float[Array, ""], Float[Array, ""]]:
+    def changes(finer: BoundAction) -> Float[Array, " two"]:
         change = finer.slopes(coordinates, jnp.zeros_like(coordinates))[0] - known.slope
         moved = jnp.where(change == 0, 0.0, model.directions.T @ change / model.curvatures)
-        step, off = jnp.linalg.norm(moved), jnp.abs(finer.action(coordinates) - here)
-        return tuple(jnp.where(jnp.isnan(each), jnp.inf, each) for each in (step, off))
+        found = jnp.stack([jnp.linalg.norm(moved), jnp.abs(finer.action(coordinates) - here)])
+        return jnp.where(jnp.isnan(found), jnp.inf, found)
 
     if action.fixed_averages:
-        step, off = changes(replace(bound, of=action.checking))
-        return 2 * step, 2 * off
-    sides = jax.lax.map(
-        lambda side: changes(replace(bound, of=action.bounds, parameters={**bound.parameters, SIDE.name: side})),
-        jnp.array([1.0, -1.0]),
-    )
-    return jnp.max(sides[0]), jnp.max(sides[1])
+        return tuple(2 * changes(replace(bound, of=action.checking)))
+    with_side = lambda side: replace(bound, of=action.bounds, parameters={**bound.parameters, SIDE.name: side})  # noqa: E731
+    return tuple(jnp.max(jax.lax.map(lambda side: changes(with_side(side)), jnp.array([1.0, -1.0])), axis=0))

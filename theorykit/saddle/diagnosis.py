@@ -39,13 +39,13 @@ class AbstractOutcome(eqx.Module):
 
     @property
     def failures(self) -> int | Int[Array, ""]:
-        """Number of solves that did not converge, in a batch or for this single solve."""
+        """Number of solves that did not converge."""
         failed = jnp.sum(~jnp.asarray(self.converged))
         return failed if is_traced(failed) else int(failed)
 
     @property
     def diagnosis(self) -> str:
-        """Outcome in words, with advice if the solve did not converge. In a batch, the first failures are described."""
+        """Outcome in words, of the first failures in a batch."""
         refuse_traced("diagnosis", self.result, reason="describes values", anywhere=False)
         converged = np.asarray(self.converged)
         if converged.ndim == 0:
@@ -66,7 +66,7 @@ Outcome = TypeVar("Outcome", bound=AbstractOutcome)
 
 
 def report(outcome: Outcome, throw: bool, stacklevel: int, more: str = "", cause: str = "") -> Outcome:
-    """Return `outcome`. If values are not traced and a solve failed, issue a warning, or raise an error if `throw`.
+    """Return `outcome`. If values are known and a solve failed, warn, or raise an error if `throw`.
 
     The message is the diagnosis with `more` at its end, or a known `cause` in its place.
     """

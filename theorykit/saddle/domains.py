@@ -1,14 +1,14 @@
-"""Domains of order parameters: unconstrained coordinates, and steps measured in a natural metric.
+"""Domains of order parameters: unconstrained coordinates, and steps in a natural metric.
 
-Every real vector of coordinates is a point of the domain. `moved` takes a step from a point. To first order, the
-Euclidean length of the step is
+Every real vector of coordinates is a point of the domain. To first order, the
+Euclidean length of a step from a point (`moved`) is
 
     number, matrix, symmetric matrix     |dx|, Frobenius norm
     positive number                      |dx| / x
     interval a < x < b                   |dx| (b - a) / ((x - a) (b - x))
-    positive definite matrix             (tr(U^{-1} dU U^{-1} dU))^{1/2}, the affine-invariant metric
+    positive definite matrix             (tr(U^{-1} dU U^{-1} dU))^{1/2}
 
-so that curvatures of an action, measured in steps, do not depend on the units of positive order parameters.
+so that curvatures of an action do not depend on units of positive order parameters.
 """
 
 import abc
@@ -28,27 +28,23 @@ from .problem import Coordinates
 
 Shape = tuple[int, ...]
 Value = Float[Array, "..."]
-# Values are concrete or traced. NumPy evaluates conditions on concrete arrays.
-Numbers = Float[np.ndarray, "..."] | Value
 
-# Check these assumptions only. SymPy closes assumptions under implication, so all others that a real number can
-# contradict follow from them.
+# Assumptions of SymPy that are checked. Others, such as nonnegative, follow from these.
 _ASSUMPTIONS = {
     "zero": (lambda x: x == 0, "zero"),
     "positive": (lambda x: x > 0, "above zero"),
     "negative": (lambda x: x < 0, "below zero"),
     "integer": (lambda x: x % 1 == 0, "a whole number"),
-    "even": (lambda x: x % 2 == 0, "even"),
-    "odd": (lambda x: x % 2 == 1, "odd"),
 }
-# Largest difference between a matrix and its transpose, relative to its largest entry.
+# Largest difference between a matrix and its transpose, relative to its entries.
 _ASYMMETRY = 1e-8
 # Ratios of order parameters below this count as zero.
 _TINY = 1e-30
 
 
-# Store lower triangular matrices as vectors: fold the triangle into the rows of a square. Use only slices, reversals
-# and products, because XLA takes long to compile gathers, scatters and selections.
+# Lower triangular matrices are stored as vectors: the triangle is folded into the
+# rows of a square. XLA takes long to compile gathers, scatters and selections, so
+# only slices, reversals and products are used.
 
 
 def _unfolded(entries: Float[Array, " entries"], size: int) -> Float[Array, "size size"]:
@@ -57,20 +53,21 @@ def _unfolded(entries: Float[Array, " entries"], size: int) -> Float[Array, "siz
 
 def _entries_of(lower: Float[Array, "size size"]) -> Float[Array, " entries"]:
     size = len(lower)
-    # `_unfolded` writes an entry to one or two positions, only one of which is in the triangle. The other adds zero.
+    # An entry has one or two positions in the square. Only one is in the triangle,
+    # and the other adds zero.
     again, whole = jnp.split(lower.ravel(), [size * (size - 1) // 2])
     return whole[::-1] + jnp.pad(again, (size, 0))
 
 
 def filled_factor(entries: Float[Array, " entries"], size: int) -> Float[Array, "size size"]:
-    """Build the Cholesky factor from its entries, with the logarithm of its diagonal. Every vector is valid."""
+    """Build a Cholesky factor from its entries, with the logarithm of its diagonal."""
     folded = _unfolded(entries, size)
     diagonal, strictly_below = np.eye(size), np.tri(size, k=-1)
     return folded * strictly_below + jnp.exp(folded * diagonal) * diagonal
 
 
 def entries_of_factor(factor: Float[Array, "size size"]) -> Float[Array, " entries"]:
-    """Return the entries of a Cholesky factor, with the logarithm of its diagonal. `filled_factor` is the inverse."""
+    """Return the entries of a Cholesky factor: the inverse of `filled_factor`."""
     size = len(factor)
     diagonal, strictly_below = np.eye(size), np.tri(size, k=-1)
     return _entries_of(factor * strictly_below + jnp.log(factor * diagonal + (1.0 - diagonal)))
@@ -78,17 +75,19 @@ def entries_of_factor(factor: Float[Array, "size size"]) -> Float[Array, " entri
 
 def _weighted(step: Coordinates, rows: int, on_diagonal: float) -> Coordinates:
     # An off-diagonal entry occurs twice in a symmetric matrix.
-    return step * _entries_of(jnp.asarray(np.tri(rows, k=-1) * np.sqrt(0.5) + np.eye(rows) * on_diagonal))
+    weights = np.tri(rows, k=-1) * np.sqrt(0.5) + np.eye(rows) * on_diagonal
+    return step * _entries_of(jnp.asarray(weights))
 
 
 class AbstractDomain(eqx.Module):
-    """Set of values that an order parameter may take, as arrays of some shape. A number has the shape ()."""
+    """Set of values of an order parameter, arrays of some shape. A number has the shape ()."""
 
     has_edges: ClassVar[bool] = False
+    symbols: ClassVar[str] = "numbers and matrices, not declared positive or symmetric"
 
     @abc.abstractmethod
-    def check_symbol(self, symbol: Expr) -> None:
-        """Raise `ValueError` unless `symbol` can represent a value of the domain."""
+    def fits(self, symbol: Expr) -> bool:
+        """Return whether `symbol` can represent a value of the domain."""
 
     @abc.abstractmethod
     def size(self, shape: Shape) -> int:
@@ -102,67 +101,43 @@ class AbstractDomain(eqx.Module):
     def coordinates(self, value: Value) -> Coordinates:
         """Return the coordinates of `value`."""
 
-    def moved(self, coordinates: Coordinates, step: Coordinates, shape: Shape) -> Coordinates:
-        """Return the coordinates after a step. To first order, the metric length of the move is the step's length."""
-        return coordinates + step
-
-    def requirements(self, name: str, value: Numbers, *, closed: bool = False) -> Iterator[Requirement]:
-        """Yield the conditions for a finite `value`, concrete or traced, to be in the domain.
-
-        Args:
-            name: Name of the value in error messages.
-            value: Number, array of numbers, or matrix with any leading axes.
-            closed: Whether the edges belong to the domain.
-        """
-        return iter(())
-
     @abc.abstractmethod
     def latex(self, symbol: str) -> str:
         """Return the domain as a condition on `symbol`, in LaTeX."""
 
+    def moved(self, coordinates: Coordinates, step: Coordinates, shape: Shape) -> Coordinates:
+        """Return the coordinates after a step."""
+        return coordinates + step
+
+    def requirements(self, name: str, value: Value, *, closed: bool = False) -> Iterator[Requirement]:
+        """Yield the conditions for a finite `value` to be in the domain.
+
+        Args:
+            name: Name of the value in error messages.
+            value: Concrete or traced; numbers and matrices with any leading axes.
+            closed: Whether the edges belong to the domain.
+        """
+        return iter(())
+
     def towards(self, here: Value, ahead: Value) -> Value:
-        """Return the midpoint between the numbers `here` and `ahead`, or halfway to the edge if `ahead` is outside."""
+        """Return the midpoint between two numbers, or halfway to the edge if `ahead` is outside."""
         return (here + ahead) / 2
 
     def misfit(self, here: Value, ahead: Value) -> Value:
-        """Return the distance between the numbers `ahead` and `here`, relative to the larger one."""
+        """Return the difference between two numbers, relative to the larger one."""
         return (here - ahead) / jnp.maximum(jnp.maximum(jnp.abs(here), jnp.abs(ahead)), _TINY)
 
     def edge(self, coordinate: Array) -> Value:
         """Return the edge on the side of `coordinate`, for a domain with edges."""
         raise NotImplementedError
 
-    def all_requirements(self, name: str, array: Numbers, shape: Shape) -> Iterator[Requirement]:
-        """Check the shape of an array. Then yield the condition that its entries are finite, and `requirements`."""
-        if array.shape != shape:
-            raise ValueError(f"{name} must have shape {shape}, got {array.shape}")
-        yield finite_entries(name, array)
-        yield from self.requirements(name, array)
-
 
 class Real(AbstractDomain):
-    """Any number, or a matrix of any numbers.
+    """Any number, or a matrix of any numbers."""
 
-    Example:
-        >>> from sympy import symbols
-        >>> from theorykit import saddle
-        >>> m, h = symbols("m h", real=True)
-        >>> saddle.Action(m**2 / 2 - h * m, {m: saddle.Real()}, [h])
-        Action
-        S = -h*m + m**2/2
-        - order parameter m in R
-        Parameters: h.
-        Saddle-point equations
-        dS/dm = -h + m = 0
-    """
-
-    def check_symbol(self, symbol):
-        if isinstance(symbol, SymmetricSymbol):
-            raise ValueError(
-                f"{symbol} is declared symmetric, but its domain is Real(): use Symmetric() or PositiveDefinite()"
-            )
-        if isinstance(symbol, Symbol) and symbol.is_nonnegative:
-            raise ValueError(f"{symbol} is declared positive, but its domain is Real(): use Positive() or Between()")
+    def fits(self, symbol):
+        is_positive = isinstance(symbol, Symbol) and symbol.is_nonnegative
+        return not (is_positive or isinstance(symbol, SymmetricSymbol))
 
     def size(self, shape):
         return int(np.prod(shape, dtype=int))
@@ -180,11 +155,10 @@ class Real(AbstractDomain):
 class Symmetric(AbstractDomain):
     """Symmetric matrix with eigenvalues of any sign."""
 
-    def check_symbol(self, symbol):
-        if not isinstance(symbol, SymmetricSymbol):
-            raise ValueError(f"a Symmetric order parameter must be made by symmetric(name, size), got {shown(symbol)}")
-        if isinstance(symbol, PositiveDefiniteSymbol):
-            raise ValueError(f"{symbol} is declared positive definite: use PositiveDefinite() instead of Symmetric()")
+    symbols = "made by symmetric(name, size)"
+
+    def fits(self, symbol):
+        return isinstance(symbol, SymmetricSymbol) and not isinstance(symbol, PositiveDefiniteSymbol)
 
     def size(self, shape):
         return shape[0] * (shape[0] + 1) // 2
@@ -207,17 +181,16 @@ class Symmetric(AbstractDomain):
 
 
 class PositiveDefinite(AbstractDomain):
-    """Symmetric positive definite matrix U = C C^T, with the coordinates of its Cholesky factor C.
+    """Symmetric positive definite matrix U = C C^T with a Cholesky factor C.
 
-    The coordinates are the lower triangle of C, with the logarithm of its diagonal. A step replaces C by C T with a
-    lower triangular T.
+    The coordinates are the lower triangle of C, with the logarithm of its diagonal.
+    A step replaces C by C T with a lower triangular T.
     """
 
-    def check_symbol(self, symbol):
-        if not isinstance(symbol, PositiveDefiniteSymbol):
-            raise ValueError(
-                f"a PositiveDefinite order parameter must be made by positive_definite(name, size), got {shown(symbol)}"
-            )
+    symbols = "made by positive_definite(name, size)"
+
+    def fits(self, symbol):
+        return isinstance(symbol, PositiveDefiniteSymbol)
 
     def size(self, shape):
         return shape[0] * (shape[0] + 1) // 2
@@ -246,16 +219,13 @@ class _AbstractInterval(AbstractDomain):
     """Number between `low` and `high`."""
 
     has_edges: ClassVar[bool] = True
+    symbols = "numbers, not declared of a sign that the domain exceeds"
     low: eqx.AbstractVar[float]
     high: eqx.AbstractVar[float]
 
-    def check_symbol(self, symbol):
-        if isinstance(symbol, MatrixSymbol):
-            raise ValueError(f"{symbol} is a matrix, but its domain {type(self).__name__} contains only numbers")
-        if symbol.is_nonnegative and self.low < 0:
-            raise ValueError(f"{symbol} is declared positive, but its domain extends down to {self.low}")
-        if symbol.is_nonpositive and self.high > 0:
-            raise ValueError(f"{symbol} is declared not to be positive, but its domain extends up to {self.high}")
+    def fits(self, symbol):
+        below, above = symbol.is_nonnegative and self.low < 0, symbol.is_nonpositive and self.high > 0
+        return not (isinstance(symbol, MatrixSymbol) or below or above)
 
     def size(self, shape):
         return 1
@@ -267,11 +237,10 @@ class _AbstractInterval(AbstractDomain):
         return jnp.where(coordinate < 0, self.low, self.high)
 
     def requirements(self, name, value, *, closed=False):
-        message = f"{name} must be above {self.low} and below {self.high}"
-        message = f"{name} must be from {self.low} to {self.high}" if closed else message
-        holds = (self.low < value) & (value < self.high)
-        holds = holds | ((value == self.low) | (value == self.high)) & closed
-        yield Requirement(message, holds, lambda: f"{message}, got {_got(value, holds)}")
+        holds, words = (self.low < value) & (value < self.high), f"above {self.low} and below {self.high}"
+        if closed:
+            holds, words = (self.low <= value) & (value <= self.high), f"from {self.low} to {self.high}"
+        yield _got(f"{name} must be {words}", value, holds)
 
 
 class Positive(_AbstractInterval):
@@ -327,65 +296,57 @@ class Between(_AbstractInterval):
         return rf"{self.low:g} < {symbol} < {self.high:g}"
 
 
-def _got(value: Numbers, holds: Any) -> str:
-    """Show a number, or the first entry of an array for which a condition does not hold."""
-    if np.ndim(value) == 0:
-        return shown(float(value))
-    index = tuple(map(int, np.argwhere(~np.asarray(holds))[0]))
-    return f"{np.asarray(value)[index]} at index {index}"
+def _got(message: str, value: Value, holds: Any) -> Requirement:
+    """Require a condition on every number of an array. The message shows the first that breaks it."""
+
+    def known() -> str:
+        if np.ndim(value) == 0:
+            return f"{message}, got {shown(float(value))}"
+        index = tuple(map(int, np.argwhere(~np.asarray(holds))[0]))
+        return f"{message}, got {np.asarray(value)[index]} at index {index}"
+
+    return Requirement(message, holds, known)
 
 
-def _is_symmetric(name: str, value: Numbers) -> Requirement:
+def _is_symmetric(name: str, value: Value) -> Requirement:
     difference = abs(value - value.mT).max()
     message = f"{name} must be symmetric"
-    return Requirement(
-        message,
-        difference <= _ASYMMETRY * abs(value).max(),
-        lambda: f"{message}, but it differs from its transpose by up to {difference:.3g}",
-    )
+    holds = difference <= _ASYMMETRY * abs(value).max()
+    return Requirement(message, holds, lambda: f"{message}, but differs from its transpose by up to {difference:.3g}")
 
 
-def _is_definite(name: str, value: Numbers, *, strictly: bool = True) -> Requirement:
-    """Require positive eigenvalues of a symmetric matrix, or non-negative ones if not `strictly`, beyond rounding."""
+def _is_definite(name: str, value: Value, *, strictly: bool = True) -> Requirement:
+    """Require positive eigenvalues, or non-negative ones if not `strictly`, beyond rounding."""
     eigenvalues = array_module(value).linalg.eigvalsh(value)
     smallest, largest = eigenvalues[..., 0].min(), eigenvalues[..., -1].max()
     rounding = value.shape[-1] * np.finfo(np.float64).eps * abs(eigenvalues).max()
     message = f"{name} must be positive {'definite' if strictly else 'semidefinite'}"
-    return Requirement(
-        message,
-        smallest > rounding if strictly else smallest >= -rounding,
-        lambda: f"{message}, but its eigenvalues range from {smallest:.3g} to {largest:.3g}",
-    )
+    holds = smallest > rounding if strictly else smallest >= -rounding
+    return Requirement(message, holds, lambda: f"{message}, but has eigenvalues from {smallest:.3g} to {largest:.3g}")
 
 
 def as_declared(
     name: str, symbol: Expr, value: Any, why: str = ", as its symbol is declared to be"
 ) -> Iterator[Requirement]:
-    """Yield the conditions for `value`, concrete or traced, to be finite and to satisfy the assumptions of `symbol`.
+    """Yield the conditions for `value` to be finite and to satisfy the assumptions of `symbol`.
 
     `why` follows a broken assumption in the error message.
 
     Raises:
         ValueError: If the assumptions exclude all finite real numbers.
     """
+    yield finite_entries(name, value)
     if isinstance(symbol, MatrixSymbol):
-        yield finite_entries(name, value)
         if isinstance(symbol, SymmetricSymbol) and value.shape[-2] == value.shape[-1]:
             yield _is_symmetric(name, value)
             if isinstance(symbol, PositiveSemidefiniteSymbol):
                 yield _is_definite(name, value, strictly=isinstance(symbol, PositiveDefiniteSymbol))
         return
     declared = symbol.assumptions0
-    for assumption in ("real", "finite"):
-        if declared.get(assumption) is False:
-            raise ValueError(f"{name}: {symbol} is declared not to be {assumption}, but values are finite real numbers")
-    finite = f"{name} must be finite"
-    is_finite = abs(value) < float("inf")
-    yield Requirement(finite, is_finite, lambda: f"{finite}, got {_got(value, is_finite)}")
-    # Report the first violated condition: a zero that must be positive is not also reported as having to be non-zero.
+    if declared.get("real") is False or declared.get("finite") is False:
+        raise ValueError(f"{name}: {symbol} is declared not to be a finite real number, as all values are")
+    # A zero that must be positive is reported as that, not as having to be non-zero.
     known = [(assumption, declared[assumption]) for assumption in _ASSUMPTIONS if declared.get(assumption) is not None]
     for assumption, truth in sorted(known, key=lambda each: not each[1]):
         is_so, words = _ASSUMPTIONS[assumption]
-        message = f"{name} must {'' if truth else 'not '}be {words}{why}"
-        holds = is_so(value) if truth else ~is_so(value)
-        yield Requirement(message, holds, lambda message=message, holds=holds: f"{message}, got {_got(value, holds)}")
+        yield _got(f"{name} must {'' if truth else 'not '}be {words}{why}", value, is_so(value) == truth)

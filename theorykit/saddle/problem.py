@@ -4,16 +4,23 @@ import abc
 from collections.abc import Callable, Iterator, Mapping
 
 import equinox as eqx
+import jax
 import jax.numpy as jnp
+from jax.scipy.linalg import solve_triangular
 from jaxtyping import Array, Float, PyTree
 
 Coordinates = Float[Array, " coordinates"]
 # Components of a change of the order parameters along directions of unit length.
 Tangent = Float[Array, " tangents"]
 
+# Curvatures below this fraction of the largest are rounding.
+_FLAT = 1e-15
+# Number of bisections of the logarithm of a shift.
+_BISECTIONS = 16
+
 
 def reach_of(coordinates: Coordinates) -> Array:
-    """Return the largest absolute coordinate, or one if that is larger, as the scale for small lengths."""
+    """Return the largest absolute coordinate, or one if that is larger."""
     return jnp.maximum(jnp.max(jnp.abs(coordinates)), 1.0)
 
 
@@ -22,7 +29,7 @@ class Point(eqx.Module):
 
     - `coordinates` (coordinates,): where the action was evaluated.
     - `action`: S.
-    - `magnitude`: sum of the absolute values of the terms of S, which sets the rounding error of S.
+    - `magnitude`: sum of the absolute values of the terms of S.
     - `gradient_norm`: norm of the gradient per scale, in the affine-invariant metric.
     - `details`: intermediate results for `expansion`.
     """
@@ -42,9 +49,10 @@ class Point(eqx.Module):
 class Expansion(eqx.Module):
     """Action to second order in steps from a point (see `AbstractSaddleProblem.moved`).
 
-    - `gradient` (coordinates,), `hessian` (coordinates, coordinates): derivatives of S in steps.
+    - `gradient` (coordinates,), `hessian` (coordinates, coordinates): derivatives of S.
     - `metric` (coordinates, coordinates): the metric at the point.
-    - `magnitude` (coordinates,): sum of the absolute values of the terms in each entry of the gradient, if known.
+    - `magnitude` (coordinates,): sum of the absolute values of the terms in each entry
+      of the gradient, if known.
     """
 
     gradient: Coordinates
@@ -54,20 +62,21 @@ class Expansion(eqx.Module):
 
 
 class AbstractSaddleProblem(eqx.Module):
-    """Action S as a function of unconstrained coordinates. Every real vector represents a set of order parameters.
+    """Action S as a function of unconstrained coordinates.
 
-    `moved` takes steps from a point, so coordinates need not be additive. Lengths are in the affine-invariant metric of
-    the order parameters.
+    Every real vector represents a set of order parameters. `moved` takes steps from a
+    point, so coordinates need not be additive. Lengths are in the affine-invariant
+    metric of the order parameters.
     """
 
     @property
     @abc.abstractmethod
     def scale(self) -> Float[Array, ""]:
-        """Large number that S is proportional to. Gradient norms and Hessian eigenvalues are divided by it."""
+        """Large number that S is proportional to. Gradients and curvatures are divided by it."""
 
     @abc.abstractmethod
     def action(self, coordinates: Coordinates) -> Float[Array, ""]:
-        """Return S, not divided by the scale. It is differentiable in the coordinates and in the problem's arrays."""
+        """Return S, not divided by the scale, differentiable also in the problem's arrays."""
 
     @abc.abstractmethod
     def at(self, coordinates: Coordinates) -> Point:
@@ -79,10 +88,10 @@ class AbstractSaddleProblem(eqx.Module):
 
     @abc.abstractmethod
     def moved(self, coordinates: Coordinates, step: Coordinates) -> Coordinates:
-        """Return the coordinates after a step from `coordinates`. A step of zero leaves them unchanged."""
+        """Return the coordinates after a step. A step of zero leaves them unchanged."""
 
     def rounding(self, point: Point) -> Mapping[str, Float[Array, ""]]:
-        """Return an estimate of the rounding error of S from each of its sources, by name. The error is the sum."""
+        """Return the rounding errors of S by their sources. Its error is the sum."""
         raise NotImplementedError
 
     def strategies(
@@ -90,10 +99,76 @@ class AbstractSaddleProblem(eqx.Module):
     ) -> Iterator[Coordinates]:
         """Yield other starting points for a solve that failed from `start`.
 
-        `end_of(problem, start)` solves another problem roughly, for example one with a higher temperature.
+        `end_of(problem, start)` solves another problem roughly, such as one with a
+        higher temperature.
         """
         return iter(())
 
     def has_left(self, coordinates: Coordinates) -> Array | bool:
-        """Return whether the coordinates are so close to an edge of the domain that the solve should stop."""
+        """Return whether the coordinates are so close to an edge that the solve should stop."""
         return False
+
+
+class QuadraticModel(eqx.Module):
+    """Action to second order about a point, in directions that diagonalise its Hessian.
+
+    - `slopes`, `curvatures` (directions,): first and second derivative of S along each
+      direction, which has unit length in the metric at the point.
+    - `directions` (coordinates, directions): steps for `AbstractSaddleProblem.moved`.
+    """
+
+    slopes: Float[Array, " directions"]
+    curvatures: Float[Array, " directions"]
+    directions: Float[Array, "coordinates directions"]
+
+    @classmethod
+    def of(cls, expansion: Expansion) -> "QuadraticModel":
+        """Diagonalise the Hessian of an expansion in its metric."""
+        factor = jnp.linalg.cholesky(expansion.metric)
+        half = solve_triangular(factor, expansion.hessian, lower=True)
+        curvatures, vectors = jnp.linalg.eigh(solve_triangular(factor, half.T, lower=True))
+        directions = solve_triangular(factor, vectors, lower=True, trans=1)
+        return cls(directions.T @ expansion.gradient, curvatures, directions)
+
+    def towards(self, index: int, radius: Float[Array, ""]) -> Coordinates:
+        """Return a step no longer than `radius`, as components along the directions.
+
+        Index 0: the step that lowers the model most. Otherwise the step goes up along
+        the `index` lowest curvatures and down along all others; it is the Newton step
+        if that is short enough and exactly `index` curvatures are negative.
+        """
+        curvatures = jnp.abs(self.curvatures) if index else self.curvatures
+        slopes = jnp.where(jnp.arange(len(curvatures)) < index, -self.slopes, self.slopes)
+        lowest, flat = jnp.min(curvatures), _FLAT * jnp.max(jnp.abs(curvatures))
+
+        # Shift all curvatures so that the step has length `radius`.
+        def step(shift):
+            return -slopes / (curvatures + shift)
+
+        def halved(_, bounds):
+            low, high = bounds
+            middle = jnp.sqrt(low * high)
+            too_long = jnp.linalg.norm(step(middle)) > radius
+            return jnp.where(too_long, middle, low), jnp.where(too_long, high, middle)
+
+        low = jnp.maximum(-lowest, 0.0) + flat
+        bounds = low, low + jnp.linalg.norm(slopes) / radius
+        # At a minimum of zero curvature, such as that of m^4, steps are long for ever smaller
+        # curvatures.
+        regular = lowest > (flat if index else 0.0)
+        inside = regular & (jnp.linalg.norm(step(0.0)) <= radius)
+        shift = jax.lax.cond(inside, lambda: 0.0, lambda: jax.lax.fori_loop(0, _BISECTIONS, halved, bounds)[1])
+        return step(shift)
+
+    def decrease(self, along: Coordinates) -> Float[Array, ""]:
+        """Return by how much a step in these components lowers the model."""
+        return -(self.slopes @ along + along @ (self.curvatures * along) / 2)
+
+    def along_newton(self) -> Coordinates:
+        """Return the Newton step in components along the directions, zero where the slope is zero."""
+        flat = self.slopes == 0
+        return jnp.where(flat, 0.0, -self.slopes / jnp.where(flat, 1.0, self.curvatures))
+
+    def newton_length(self) -> Float[Array, ""]:
+        """Return the length of the Newton step towards the model's stationary point."""
+        return jnp.linalg.norm(self.along_newton())

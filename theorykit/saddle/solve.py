@@ -16,28 +16,23 @@ import optimistix as optx
 from jaxtyping import Array, Bool, Float, Int
 
 from .._jit import jit
-from ..checks import Count, Index, checked_arguments, checked_number, is_traced, on_host, shown
-from ..codegen import average_errors
+from ..checks import array_module, checked_instance, checked_number, checked_whole_number, is_traced, on_host
 from ..runs import stage
 from .action import Action
 from .bound_action import BEYOND, BoundAction, Values, bind, initial_coordinates
 from .certificate import (
     NOT_FINITE,
-    SLOPING,
     SOLVED,
     UNRESOLVED,
     Evidence,
-    LocalModel,
     evidence,
-    local_model,
     quadrature_errors,
 )
 from .diagnosis import report
-from .implicit import implicit_point, stationary_value, with_derivative_of
-from .problem import Coordinates, reach_of
+from .implicit import implicit_point, stationary_value
+from .newton import MAX_STEPS, Newton, chosen
+from .problem import Coordinates, QuadraticModel, reach_of
 from .solution import Solution, Solutions
-from .solvers.minimisers import MAX_STEPS, AbstractSaddleSolver, IndexNewton, Newton, chosen
-from .solvers.quadratic_model import QuadraticModel
 
 PositiveNumber = Annotated[float | int, partial(checked_number, above=0.0)]
 """Number above zero, known or traced."""
@@ -46,24 +41,23 @@ PositiveNumber = Annotated[float | int, partial(checked_number, above=0.0)]
 _STARTS = 8
 # Two points count as one if no coordinate differs by more than this.
 _SAME = 1e-5
-# Tolerance of the solver on the gradient, relative to the requested tolerance.
-_FINER = 1e-4
-# Tolerance of the solver on the remaining Newton step, relative to the largest coordinate.
-_NEAR = 1e-9
-# Skip the fixed-point map if the Newton step at the start is shorter than this, relative to the largest coordinate.
+# Tolerance of Newton's method on the gradient, relative to the requested tolerance, and
+# on the remaining step, relative to the largest coordinate.
+_FINER, _NEAR = 1e-4, 1e-9
+# The fixed-point map is not needed if the Newton step at the start is shorter than this,
+# relative to the largest coordinate.
 _NEARBY = 0.1
 # A failed solve may be on its way to an edge if a coordinate is larger than this.
 _NEXT_TO_EDGE = 10.0
 # Do not warn of a quadrature error below this fraction of a point's total error.
 _KNOWN = 0.1
-# Kinds of attempts in a solve: from the given start, from the end of the fixed-point map, or on an edge.
+# Attempts of a solve: from the start, from the end of the fixed-point map, on an edge.
 _FROM_START, _FROM_MAP, _FROM_EDGE = range(3)
-# Number of Newton steps that polish a point.
+# Most Newton steps that polish the result of another solver.
 _POLISHING_STEPS = 30
-# An average is unresolved if its error may move the point by more than this fraction of the largest coordinate.
+# A point is unresolved if averages may move it by more than this fraction of its largest
+# coordinate.
 _UNRESOLVED = 1e-3
-# A solution stores at most this many eigenvalues of its Hessian. A matrix of 100 rows has 5050 coordinates.
-_EIGENVALUES = 48
 
 
 class QuadratureWarning(UserWarning):
@@ -74,36 +68,37 @@ class SeveralSolutionsWarning(UserWarning):
     """Random starts led to several stationary points of the requested kind."""
 
 
-@checked_arguments
 def minimise(
     action: Action,
     values: Values = MappingProxyType({}),
     *,
     initial: Values | None = None,
     solver: optx.AbstractMinimiser | None = None,
-    tolerance: PositiveNumber = 1e-9,
-    max_steps: Count = 1000,
+    tolerance: float = 1e-9,
+    max_steps: int = 1000,
     throw: bool = False,
 ) -> Solution:
     """Minimise an action at given values of its parameters.
 
     Args:
         action: The action to minimise.
-        values: Values of the parameters of the action, by name or symbol.
-        initial: Values of the order parameters at the start, by name or symbol. By default, the solve starts at eight
-            fixed pseudorandom points, and the lowest minimum is returned. `search` returns all minima.
-        solver: Any Optimistix minimiser. Newton steps polish its result before it is judged. The default is Newton's
-            method with exact curvature in a trust region.
+        values: Values of the parameters, by name or symbol.
+        initial: Values of the order parameters at the start. By default, the lowest
+            minimum from eight fixed pseudorandom points is returned. `search` returns
+            all minima.
+        solver: Any Optimistix minimiser. Newton steps polish its result. The default is
+            Newton's method with exact curvature in a trust region.
         tolerance: Largest gradient norm per scale of a solution.
         max_steps: Largest number of steps.
-        throw: Raise an error if the solve fails. By default, a `ConvergenceWarning` reports the likely cause.
+        throw: Raise an error if the solve fails. By default, a `ConvergenceWarning`
+            reports the likely cause.
 
     Returns:
-        The end point. It is a minimum if the gradient norm is at most `tolerance` and every eigenvalue of the Hessian
-        is positive (see `Solution`). Otherwise its `result` reports the failure.
+        The end point. It is a minimum if its `result` is a success (see `Solution`).
 
     Raises:
-        ValueError: If a value is missing or invalid, or if the action is not finite at `initial`.
+        ValueError: If a value is missing or invalid, or if the action is not finite at
+            `initial`.
         RuntimeError: If the solve fails and `throw` is set.
 
     Example:
@@ -117,96 +112,114 @@ def minimise(
         >>> round(float(solution[m]), 6)
         0.85856
     """
-    bound, found = _solve(action, values, initial, 0, tolerance, max_steps, solver=solver)
-    return _reported(bound, _best(found), throw)
+    run, ends = _solve(action, values, initial, 0, tolerance, max_steps, solver=solver)
+    return _reported(run, _solution(run, ends, _best(ends)), throw)
 
 
-@checked_arguments
 def stationary(
     action: Action,
     values: Values = MappingProxyType({}),
     *,
-    index: Index,
+    index: int,
     initial: Values | None = None,
-    tolerance: PositiveNumber = 1e-9,
-    max_steps: Count = 1000,
+    tolerance: float = 1e-9,
+    max_steps: int = 1000,
     throw: bool = False,
 ) -> Solution:
-    """Find a stationary point whose Hessian has `index` negative eigenvalues: S is maximal along `index` directions.
+    """Find a stationary point whose Hessian has `index` negative eigenvalues.
 
-    Examples are the min-max points of replica theories and of Lagrange multipliers. All other arguments, and the errors
-    raised, are documented in `minimise`. If no `initial` is given and random starts lead to several points, a
-    `SeveralSolutionsWarning` lists the points.
+    Examples are the min-max points of replica theories and of Lagrange multipliers. All
+    other arguments, and errors, are those of `minimise`. If no `initial` is given and
+    random starts lead to several points, a `SeveralSolutionsWarning` lists them.
     """
-    bound, found = _solve(action, values, initial, index, tolerance, max_steps)
-    if initial is None and not is_traced(found) and len(kept := _distinct_solutions(found)) > 1:
-        listed = "; ".join(f"S = {float(each.action):.6g} at {each.place}" for each in kept[:3])
+    run, ends = _solve(action, values, initial, index, tolerance, max_steps)
+    if initial is None and not is_traced(ends) and len(kept := _distinct(ends)) > 1:
+        first = [_solution(run, ends, group[0]) for group in kept[:3]]
+        listed = "; ".join(f"S = {float(each.action):.6g} at {each.place}" for each in first)
         more = f"; and {len(kept) - 3} more" if len(kept) > 3 else ""
         warnings.warn(
             f"{len(kept)} stationary points of index {index} were found: {listed}{more}. The first is returned; choose "
             "another with initial=..., or get all with search",
             SeveralSolutionsWarning,
-            stacklevel=3,
+            stacklevel=2,
         )
-    return _reported(bound, _best(found), throw)
+    return _reported(run, _solution(run, ends, _best(ends)), throw)
 
 
-@checked_arguments
 def search(
     action: Action,
     values: Values = MappingProxyType({}),
     *,
-    index: Index = 0,
-    starts: Count = 32,
-    seed: Index = 0,
-    tolerance: PositiveNumber = 1e-9,
-    max_steps: Count = 1000,
+    index: int = 0,
+    starts: int = 32,
+    seed: int = 0,
+    tolerance: float = 1e-9,
+    max_steps: int = 1000,
     progress: bool = True,
 ) -> Solutions:
     """Find all different stationary points of an index that are reached from random starts.
 
     Args:
-        action: The action to search.
-        values: Values of the parameters of the action, by name or symbol.
+        action, values, tolerance, max_steps: As in `minimise`.
         index: Number of negative eigenvalues of the Hessian: 0 for minima.
         starts: Number of random starts.
         seed: Seed of the random starts.
-        tolerance: Largest gradient norm per scale of a solution.
-        max_steps: Largest number of steps of each solve.
         progress: Report progress if the search takes longer than a second.
 
     Returns:
-        A tuple of solutions, in order of increasing action. Points count as one if no coordinate differs by more than
-        1e-5. If the tuple is empty, its `reason` describes the end of the best start.
+        A tuple of solutions, in order of increasing action. Points count as one if no
+        coordinate differs by more than 1e-5. If it is empty, its `reason` describes the
+        end of the best start.
     """
     with stage(f"search from {starts} starts", shown=progress):
-        ends = end_points(action, values, index, starts, seed, tolerance, max_steps)
-    known, found = bind(action, values).values_of_parameters, _distinct_solutions(ends)
-    reason = "" if found else f"The best of {starts} starts, by its gradient, ended as follows: {_best(ends).diagnosis}"
-    return Solutions((replace(each, parameters=known) for each in found), reason)
-
-
-def end_points(
-    action: Action,
-    values: Values,
-    index: int,
-    starts: int,
-    seed: int,
-    tolerance: float = 1e-9,
-    max_steps: int = 1000,
-) -> Solution:
-    """Return the end points of solves from random starts, converged or not, as one batch."""
-    return _solve(action, values, None, index, tolerance, max_steps, starts, seed)[1]
+        run, ends = _solve(action, values, None, index, tolerance, max_steps, starts, seed)
+        solution = partial(_solution, run, ends)
+        found = [(solution(group[0]), len(group)) for group in _distinct(ends)]
+        best = solution(_best(ends))
+    reason = "" if found else f"The best of {starts} starts, by its gradient, ended as follows: {best.diagnosis}"
+    known = run.bound.values_of_parameters
+    return Solutions(
+        (replace(each, stats={**each.stats, "reached": count}, parameters=known) for each, count in found), reason
+    )
 
 
 class _Run(NamedTuple):
-    """Arguments of a solve from each of `starts`."""
+    """Arguments of a solve from any start. Newton's method polishes the result of another `solver`."""
 
     bound: BoundAction
-    starts: Float[Array, "starts coordinates"]
-    solver: optx.AbstractMinimiser
+    solver: optx.AbstractMinimiser | None
+    max_steps: int
+    newton: Newton
+    newton_steps: Array
     tolerance: Array
-    max_steps: Array | int
+
+
+class _End(eqx.Module):
+    """End point of a solve, the coordinates that are not fixed at edges, how it ended, and its cost.
+
+    - `quadrature`: how far errors of averages move the point.
+    - `solved`: whether the point is a solution, known to within `quadrature`.
+    - `settled`: whether it is solved, and averages are accurate to the tolerance.
+    """
+
+    coordinates: Coordinates
+    free: Float[Array, " coordinates"]
+    result: optx.RESULTS
+    evidence: Evidence
+    evaluations: Int[Array, ""]
+    hessians: Int[Array, ""]
+    quadrature: Float[Array, ""]
+    solved: Bool[Array, ""]
+    settled: Bool[Array, ""]
+
+    def with_quadrature(self, run: _Run) -> _End:
+        known, at = self.evidence, self.coordinates
+        moved, off = quadrature_errors(replace(run.bound, free=self.free), known.local, at)
+        known = replace(known, action_error=known.action_error + off)
+        solved = (known.verdict == SOLVED) & (moved <= _UNRESOLVED * reach_of(at))
+        size = jnp.maximum(jnp.sum(jnp.abs(known.terms)), 1.0)
+        settled = solved & (moved <= run.tolerance) & (known.action_error <= run.tolerance * size)
+        return replace(self, evidence=known, quadrature=moved, solved=solved, settled=settled)
 
 
 def _solve(
@@ -219,133 +232,66 @@ def _solve(
     starts: int = _STARTS,
     seed: int = 0,
     solver: optx.AbstractMinimiser | None = None,
-) -> tuple[BoundAction, Solution]:
-    """Return the bound action and its solutions from `initial`, or from random starts, as a batch.
-
-    The composite rule of averages takes as long to compile as everything else. Inside other compiled functions it is
-    part of the solve. Otherwise it is used only if the error of the action's own quadrature requires it.
-    """
+) -> tuple[_Run, _End]:
+    """Return the end points of solves from `initial`, or from random starts, as a batch."""
+    checked_instance("action", action, Action)
+    checked_instance("solver", solver, (optx.AbstractMinimiser, type(None)))
+    for name, value, least in (("index", index, 0), ("max_steps", max_steps, 1), ("starts", starts, 1)):
+        checked_whole_number(name, value, least=least)
     bound = bind(action, values, initial)
+    tolerance = jnp.array(on_host(checked_number("tolerance", tolerance, above=0.0)))
+    newton = eqx.tree_at(lambda newton: newton.atol, Newton(index=index, near=_NEAR), _FINER * tolerance)
+    newton_steps = jnp.array(np.array(max_steps if solver is None else _POLISHING_STEPS))
+    run = _Run(bound, solver, max_steps if solver else 0, newton, newton_steps, tolerance)
     if initial is None:
-        begin = jnp.array(np.random.default_rng(seed).standard_normal((starts, len(bound.free))))
+        rng = np.random.default_rng(checked_whole_number("seed", seed, least=0))
+        begin = jnp.array(rng.standard_normal((starts, len(bound.free))))
     else:
         begin = initial_coordinates(bound, initial)[None]
-    # Minimisers of Optimistix are compiled again for another number of steps.
-    steps = max_steps if solver is not None else jnp.array(np.array(max_steps))
-    solver = solver or (IndexNewton(index=index, near=_NEAR) if index else Newton(near=_NEAR))
-    run = _Run(bound, begin, solver, jnp.array(on_host(tolerance)), steps)
-    refines = is_traced(bound, begin, tolerance)
-    found, ends = _solved(run, refines)
-    if bound.of.can_refine and not refines:
-        resolved = _are_resolved(found.quadrature_error, found.action_error, found.terms, run.tolerance)
-        if not np.all(resolved & found.converged):
-            found, _ = _solved(run, True, ends)
-    return bound, found
+    ends = _searched(run, begin)
+    # The composite rule of averages takes long to compile. Code that the user compiles
+    # takes many nodes instead.
+    if action.can_refine and action.fixed_averages and (is_traced(ends) or not np.all(ends.settled)):
+        finer = action.checking if is_traced(ends) else action.refined
+        ends = _searched(run._replace(bound=replace(bound, of=finer)), begin, ends)
+    return run, ends
 
 
-def _are_resolved(moved: Array, action_error: Array, terms: Array, tolerance: Array) -> Bool[Array, "..."]:
-    """Return whether errors of averages move neither the point nor S by more than the tolerance."""
-    return (moved <= tolerance) & (action_error <= tolerance * jnp.maximum(jnp.sum(jnp.abs(terms), axis=-1), 1.0))
+@partial(jit, of_numbers=lambda run, *_: run.bound.of.is_of_numbers)
+def _searched(run: _Run, starts: Float[Array, "starts coordinates"], ends: _End | None = None) -> _End:
+    """Return the end points from all starts, or from `ends` that are not settled, without derivatives.
+
+    On a CPU, a batch would take as many steps as its hardest member, batching saves no
+    time, and XLA's batched factorisations may deadlock on two cores.
+    """
+
+    def end_from(arrays, row) -> _End:
+        run, (start, end) = eqx.combine(arrays, others), row
+        if end is None:
+            return _end_from(run, start)
+        start = jnp.where(end.solved, end.coordinates, start)
+        return jax.lax.cond(end.settled, lambda: end, lambda: _end_from(run, start))
+
+    arrays, others = eqx.partition(run, eqx.is_array)
+    if jax.default_backend() == "cpu":
+        end_from = jax.custom_batching.sequential_vmap(end_from)
+    return jax.vmap(end_from, in_axes=(None, 0))(*jax.lax.stop_gradient((arrays, (starts, ends))))
 
 
-class _End(eqx.Module):
-    """End point: its position, the coordinates fixed at edges, how the solve ended, and its cost."""
-
-    coordinates: Coordinates
-    free: Float[Array, " coordinates"]
-    result: optx.RESULTS
-    evidence: Evidence
-    evaluations: Int[Array, ""]
-    hessians: Int[Array, ""]
-    quadrature: Float[Array, ""]
-    action_error: Float[Array, ""]
-
-    @property
-    def is_solution(self) -> Bool[Array, ""]:
-        return self.evidence.verdict == SOLVED
-
-    def with_quadrature_errors(self, bound: BoundAction) -> _End:
-        moved, off = quadrature_errors(replace(bound, free=self.free), self.evidence, self.coordinates)
-        return replace(self, quadrature=moved, action_error=self.evidence.action_error + off)
-
-
-@partial(jit, of_numbers=lambda run, *others: run.bound.of.is_of_numbers)
-def _solved(run: _Run, refines: bool, ends: _End | None = None) -> tuple[Solution, _End]:
-    """Return the solutions and end points from all starts, or from `ends` with the composite rule, as a batch."""
-
-    def end_from(start: Coordinates, end: _End | None, run: _Run) -> _End:
-        end = _searched(run, start) if end is None else end
-        if not (refines and run.bound.of.can_refine):
-            return end
-        is_resolved = _are_resolved(end.quadrature, end.action_error, end.evidence.terms, run.tolerance)
-        return jax.lax.cond(is_resolved & end.is_solution, lambda: end, lambda: _refined(run, start, end))
-
-    def solve(inputs) -> tuple[Solution, _End]:
-        start, end = inputs
-        bound, start = jax.lax.stop_gradient((run.bound, start))
-        fixed = run._replace(bound=bound, starts=None)
-        arrays, others = eqx.partition((start, end, fixed), eqx.is_array)
-        alone = lambda arrays: end_from(*eqx.combine(arrays, others))  # noqa: E731
-        if jax.default_backend() == "cpu":
-            # Solve one by one on a CPU. A batch takes as many steps and attempts as its hardest member, and batching
-            # saves no time there.
-            alone = jax.custom_batching.sequential_vmap(alone)
-        end = alone(arrays)
-        return _solution(run, bound, start, end), end
-
-    if len(run.starts) == 1:
-        # A single start is not batched, so that the solver's conditionals stay conditionals.
-        one = solve(jax.tree.map(lambda leaf: leaf[0], (run.starts, ends)))
-        return jax.tree.map(lambda leaf: leaf[None], one)
-    # XLA's batched factorisations may deadlock on two cores.
-    on_cpu = jax.default_backend() == "cpu"
-    return jax.lax.map(solve, (run.starts, ends)) if on_cpu else jax.vmap(solve)((run.starts, ends))
-
-
-@eqx.filter_jit
-def _attempt(bound: BoundAction, run: _Run, begin: Coordinates) -> _End:
-    """Solve once, and judge the end point."""
-    if is_ours := isinstance(run.solver, AbstractSaddleSolver):
-        steps = {"max_steps": None, "options": {MAX_STEPS: run.max_steps}}
-    else:
-        steps = {"max_steps": run.max_steps}
-    found = optx.minimise(lambda at, problem: problem.action(at), run.solver, begin, bound, throw=False, **steps)
-    if is_ours:
-        at, counts = found.stats["point"].coordinates, (found.stats["evaluations"], found.stats["curvatures"])
-        local = local_model(bound, at)
-    else:
-        counts = jnp.asarray(found.stats["num_steps"]), jnp.array(0)
-        at, local = _polished(bound, found.value)
-    known = evidence(bound, at, local, _index(run), run.tolerance)
-    return _End(at, bound.free, found.result, known, *counts, jnp.array(jnp.inf), jnp.array(jnp.inf))
-
-
-def _index(run: _Run) -> int:
-    return getattr(run.solver, "index", 0)
-
-
-def _has_map(bound: BoundAction) -> bool:
-    return bound.of.standard_equations is not None and bound.of.fixed_point is not None
-
-
-def _searched(run: _Run, start: Coordinates) -> _End:
+def _end_from(run: _Run, start: Coordinates) -> _End:
     """Return the first of several attempts that ends in a solution, or the first attempt if all fail.
 
-    Attempts start at `start` and at the end of the fixed-point map, which comes first for a min-max point. If an
-    attempt went towards an edge of a domain, another attempt starts on that edge.
+    Attempts start at `start` and at the end of the fixed-point map, which comes first for
+    a min-max point. If an attempt went towards an edge of a domain, the next starts there.
     """
-    bound, has_map = run.bound, _has_map(run.bound)
-    if isinstance(run.solver, AbstractSaddleSolver):
-        run = run._replace(solver=eqx.tree_at(lambda s: s.atol, run.solver, _FINER * run.tolerance))
-    kinds = [_FROM_MAP, _FROM_START] if _index(run) else [_FROM_START, _FROM_MAP]
-    kinds = kinds if has_map else [_FROM_START]
-    if any(domain.has_edges for domain in bound.domains.values()):
-        kinds = [each for kind in kinds for each in (kind, _FROM_EDGE)]
-    by_map = start
-    if has_map:
-        # The map is not needed if a stationary point is near.
+    bound = run.bound
+    kinds, by_map = [_FROM_START], start
+    if bound.has_map:
+        kinds = [_FROM_MAP, _FROM_START] if run.newton.index else [_FROM_START, _FROM_MAP]
         length = QuadraticModel.of(bound.expansion(start)).newton_length()
         by_map = jax.lax.cond(length <= _NEARBY * reach_of(start), lambda: start, lambda: bound.fixed_point(start))
+    if bound.has_edges:
+        kinds = [each for kind in kinds for each in (kind, _FROM_EDGE)]
 
     def next_attempt(state):
         number, first, last = state
@@ -354,119 +300,77 @@ def _searched(run: _Run, start: Coordinates) -> _End:
         on_edge = jnp.where(beside, BEYOND * jnp.sign(last.coordinates), last.coordinates)
         begin = jnp.stack([start, by_map, on_edge])[kind]
         useful = (kind != _FROM_EDGE) | jnp.any(beside)
-        here = replace(bound, free=jnp.where(beside, 0.0, bound.free))
-        ended = jax.lax.cond(useful, lambda: _attempt(here, run, begin), lambda: last)
-        evaluations = ended.evaluations + jnp.where(useful, last.evaluations, 0)
-        hessians = ended.hessians + jnp.where(useful, last.hessians, 0)
-        ended = replace(ended, evaluations=evaluations, hessians=hessians)
+        ended = jax.lax.cond(useful, lambda: _attempt(run, begin, jnp.where(beside, 0.0, bound.free)), lambda: last)
         return number + 1, chosen(number == 0, ended, first), ended
 
-    shapes = eqx.filter_eval_shape(_attempt, bound, run, start)
+    def unfinished(state):
+        number, _, last = state
+        return (number < len(kinds)) & ((number == 0) | (last.evidence.verdict != SOLVED))
+
+    shapes = eqx.filter_eval_shape(_attempt, run, start, bound.free)
     nothing = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
-    unsolved = replace(nothing.evidence, verdict=jnp.array(SLOPING))
-    nothing = replace(nothing, coordinates=start, evidence=unsolved, result=optx.RESULTS.successful)
-    unfinished = lambda state: (state[0] < len(kinds)) & ~state[2].is_solution  # noqa: E731
     _, first, last = jax.lax.while_loop(unfinished, next_attempt, (jnp.array(0), nothing, nothing))
-    return chosen(last.is_solution, last, first).with_quadrature_errors(bound)
+    return chosen(last.evidence.verdict == SOLVED, last, first).with_quadrature(run)
 
 
-def _refined(run: _Run, start: Coordinates, last: _End) -> _End:
-    """Find the end point with the composite rule, next to `last` or from the end of the fixed-point map."""
-    finer, was_solution, has_map = replace(run.bound, of=run.bound.of.refined), last.is_solution, _has_map(run.bound)
-
-    def next_attempt(state):
-        number, end = state
-        from_map = (number > 0) | (has_map & ~was_solution)
-        here = replace(finer, free=jnp.where(was_solution & ~from_map, last.free, 1.0))
-        begin = end.coordinates
-        if has_map:
-            begin = jax.lax.cond(from_map, lambda: finer.iterated(start), lambda: begin)
-        at, local = _polished(here, begin)
-        known = evidence(here, at, local, _index(run), run.tolerance)
-        return number + 1, replace(end, coordinates=at, free=here.free, evidence=known)
-
-    unfinished = lambda state: (state[0] < 1 + has_map) & ((state[0] == 0) | ~state[1].is_solution)  # noqa: E731
-    _, end = jax.lax.while_loop(unfinished, next_attempt, (jnp.array(0), last))
-    return end.with_quadrature_errors(finer)
+def _attempt(run: _Run, begin: Coordinates, free: Coordinates) -> _End:
+    """Solve once from `begin`, and judge the end point."""
+    bound, taken = replace(run.bound, free=free), 0
+    minimised = partial(optx.minimise, lambda at, problem: problem.action(at), throw=False)
+    if run.solver is not None:
+        found = minimised(run.solver, begin, bound, max_steps=run.max_steps)
+        begin, taken = found.value, found.stats["num_steps"]
+    found = minimised(run.newton, begin, bound, max_steps=None, options={MAX_STEPS: run.newton_steps})
+    at, counts = found.value, (found.stats["evaluations"] + taken, found.stats["curvatures"])
+    known = evidence(bound, at, run.newton.index, run.tolerance)
+    return _End(at, free, found.result, known, *counts, jnp.array(jnp.inf), jnp.array(False), jnp.array(False))
 
 
-def _polished(bound: BoundAction, at: Coordinates) -> tuple[Coordinates, LocalModel]:
-    """Return the stationary point next to `at`, by Newton steps while they get shorter, and the model there."""
-
-    def step(state):
-        at, length, local, _, count = state
-        by = local.model.directions @ local.model.along_newton() * bound.free
-        ahead = jnp.linalg.norm(by)
-        goes = (ahead < length / 2) & jnp.all(jnp.isfinite(by)) & (count > 0)
-        at = jnp.where(goes, bound.moved(at, by), at)
-        return at, jnp.where(goes, ahead, length), local_model(bound, at), goes | (count == 0), count + 1
-
-    shapes = jax.eval_shape(lambda: local_model(bound, at))
-    nothing = jax.tree.map(lambda leaf: jnp.ones(leaf.shape, leaf.dtype), shapes)
-    begin = (at, jnp.array(jnp.inf), nothing, jnp.array(True), jnp.array(0))
-    at, _, local, *_ = jax.lax.while_loop(lambda s: s[3] & (s[4] < _POLISHING_STEPS), step, begin)
-    return at, local
-
-
-def _solution(run: _Run, fixed: BoundAction, start: Coordinates, end: _End) -> Solution:
-    """Return the differentiable solution at an end point; `fixed` is the bound action without derivatives."""
-    known, quadrature, codes = end.evidence, end.quadrature, optx.RESULTS
-    solved = end.is_solution & (quadrature <= _UNRESOLVED * reach_of(end.coordinates))
-    verdict = jnp.where(end.is_solution & ~solved, UNRESOLVED, known.verdict)
+@partial(jit, of_numbers=lambda run, ends, at: run.bound.of.is_of_numbers)
+def _solution(run: _Run, ends: _End, at: Array) -> Solution:
+    """Return the differentiable solution at one of the end points."""
+    end = jax.tree.map(lambda leaf: jax.lax.stop_gradient(leaf)[at], ends)
+    bound, known, codes = replace(run.bound, free=end.free), end.evidence, optx.RESULTS
+    model, scale = known.local.model, jax.lax.stop_gradient(bound.scale)
+    verdict = jnp.where((known.verdict == SOLVED) & ~end.solved, UNRESOLVED, known.verdict)
     stopped = codes.where(end.result == codes.successful, codes.nonlinear_divergence, end.result)
     failure = codes.where(verdict == NOT_FINITE, codes.nonfinite, stopped)
-    fixed, here = replace(fixed, free=end.free), replace(run.bound, free=end.free)
-    there = here, implicit_point(here, end.coordinates, True, solved & jnp.all(end.free > 0))
+    point = implicit_point(bound, end.coordinates, True, end.solved & jnp.all(end.free > 0))
     return Solution(
-        order_parameters=with_derivative_of(fixed.values_on_edges(end.coordinates), BoundAction.values, there),
-        action=stationary_value(jnp.sum(known.terms), BoundAction.action, *there),
-        action_error=end.action_error,
-        error=known.error + quadrature,
+        order_parameters=bound.values_on_edges(point),
+        action=stationary_value(jnp.sum(known.terms), BoundAction.action, bound, point),
+        action_error=known.action_error,
+        error=known.error + end.quadrature,
         gradient_norm=known.gradient_norm,
-        hessian_eigenvalues=_extreme(known.model.curvatures) / fixed.scale,
-        quadrature_error=quadrature,
-        result=codes.where(solved, codes.successful, failure),
+        hessian_eigenvalues=model.curvatures / scale,
+        quadrature_error=end.quadrature,
+        result=codes.where(end.solved, codes.successful, failure),
         terms=known.terms,
         stats={
             "evaluations": end.evaluations,
             "hessians": end.hessians,
             "tolerance": run.tolerance,
-            "asked": jnp.asarray(_index(run)),
+            "asked": jnp.asarray(run.newton.index),
             "verdict": verdict,
             "at_edge": end.free == 0,
             "coordinates": end.coordinates,
-            "gradient": known.slope / fixed.scale,
-            "travelled": jnp.linalg.norm(end.coordinates - start),
-            "remaining": known.model.newton_length(),
-            "negative": jnp.sum(known.model.curvatures < 0),
-            "softest": known.model.directions[:, jnp.argmin(jnp.abs(known.model.curvatures))],
-            "lowest": known.model.directions[:, 0],
+            "gradient": known.local.slope / scale,
+            "remaining": model.newton_length(),
+            "softest": model.directions[:, jnp.argmin(jnp.abs(model.curvatures))],
+            "lowest": model.directions[:, 0],
         },
-        of=run.bound.of,
-        owners=run.bound.owners,
+        of=bound.of,
+        owners=bound.owners,
     )
 
 
-def _extreme(curvatures: Float[Array, " coordinates"]) -> Float[Array, " kept"]:
-    """Return at most `_EIGENVALUES` of the sorted curvatures: the lowest, the highest, and those nearest to zero."""
-    place = jnp.arange(len(curvatures))
-    softness = jnp.argsort(jnp.argsort(jnp.abs(curvatures)))
-    rank = jnp.minimum(jnp.minimum(place, place[::-1]), softness)
-    return curvatures[jnp.sort(jnp.argsort(rank)[:_EIGENVALUES])] if len(place) > _EIGENVALUES else curvatures
-
-
-def one_of(batch: Solution, at: Any) -> Solution:
-    """Return one solution of a batch."""
-    return jax.tree.map(lambda leaf: leaf[at], batch)
-
-
-@jit
-def _best(batch: Solution) -> Solution:
-    """Return the converged solution of lowest action, or the end point of smallest gradient if none converged."""
-    converged = jnp.asarray(batch.converged)
-    among = jnp.where(converged, batch.action, jnp.inf)
-    norms = jnp.where(jnp.isnan(batch.gradient_norm), jnp.inf, batch.gradient_norm)
-    return one_of(batch, jnp.where(jnp.any(converged), jnp.argmin(among), jnp.argmin(norms)))
+def _best(ends: _End) -> Any:
+    """Return which end point is the solution of lowest action, or has the smallest gradient if none is a solution."""
+    norms, solved, terms = map(on_host, (ends.evidence.gradient_norm, ends.solved, ends.evidence.terms))
+    module = array_module(solved, terms)
+    actions = module.where(solved, module.sum(terms, axis=1), np.inf)
+    norms = module.where(module.isnan(norms), np.inf, norms)
+    return module.where(module.any(solved), module.argmin(actions), module.argmin(norms))
 
 
 def distinct(actions: Any, points: Any, apart: float) -> list[list[int]]:
@@ -482,47 +386,23 @@ def distinct(actions: Any, points: Any, apart: float) -> list[list[int]]:
     return groups
 
 
-def _distinct_solutions(batch: Solution) -> list[Solution]:
-    """Return one converged solution per end point, by increasing action, and set how many starts `reached` it."""
-    (converged,) = np.nonzero(np.asarray(batch.converged))
-    actions, points = np.asarray(batch.action)[converged], np.asarray(batch.stats["coordinates"])[converged]
-    found = []
-    for group in distinct(actions, points, _SAME):
-        one = one_of(batch, int(converged[group[0]]))
-        found.append(replace(one, stats={**one.stats, "reached": len(group)}))
-    return found
+def _distinct(ends: _End) -> list[np.ndarray]:
+    """Return which starts reached each solution, by increasing action."""
+    (solved,) = np.nonzero(np.asarray(ends.solved))
+    actions, points = np.sum(np.asarray(ends.evidence.terms), axis=1)[solved], np.asarray(ends.coordinates)[solved]
+    return [solved[group] for group in distinct(actions, points, _SAME)]
 
 
-def _reported(bound: BoundAction, solution: Solution, throw: bool) -> Solution:
+def _reported(run: _Run, solution: Solution, throw: bool) -> Solution:
     """Return `solution`, with an error or a warning if it is not as requested."""
     if is_traced(solution):
-        return report(solution, throw, stacklevel=4)
-    solution = replace(solution, parameters=bound.values_of_parameters)
-    more, tolerance = "", float(solution.stats["tolerance"])
-    if float(solution.quadrature_error) > _UNRESOLVED:
-        more = f". {_worst_average(bound, solution)}"
-    if solution.converged and not float(solution.quadrature_error) <= max(tolerance, _KNOWN * float(solution.error)):
+        return report(solution, throw, stacklevel=3)
+    off, tolerance = float(solution.quadrature_error), float(run.tolerance)
+    if solution.converged and not off <= max(tolerance, _KNOWN * float(solution.error)):
         warnings.warn(
-            f"the quadrature of Gaussian averages may move the solution by {float(solution.quadrature_error):.2g} in "
-            f"the metric of the domains, which exceeds the tolerance {tolerance:.2g}. "
-            f"{_worst_average(bound, solution)}",
+            f"the quadrature of Gaussian averages may move the solution by {off:.2g} in the metric of the domains, "
+            f"which exceeds the tolerance {tolerance:.2g}. `codegen.average_errors` states the error of each",
             QuadratureWarning,
-            stacklevel=4,
+            stacklevel=3,
         )
-    return report(solution, throw, stacklevel=4, more=more)
-
-
-def _worst_average(bound: BoundAction, solution: Solution) -> str:
-    """Describe the least accurate Gaussian average and its error."""
-    if fixed := bound.of.refined.fixed_averages:
-        nodes = max(average.nodes for average in fixed)
-        return f"Averages of averages have a fixed number of nodes, here {nodes}. Give them more by `with_nodes`"
-    values = {**bound.parameters, **dict(bound.sizes), **solution.order_parameters}
-    found = average_errors(bound.of.refined.expression, values)
-    if not found:
-        return "It is the average of a function of a matrix's entries"
-    average, (value, error) = max(found.items(), key=lambda item: float(np.max(item[1][1])))
-    what = f"The average of {shown(average.integrand)} over {average.variable}"
-    if not np.all(np.isfinite(error)):
-        return f"{what} is infinite there, or cannot be resolved. If it is finite, more nodes by `with_nodes` may help"
-    return f"{what} is {float(np.max(np.abs(value))):.6g}, with an error of up to {float(np.max(error)):.1g}"
+    return report(replace(solution, parameters=run.bound.values_of_parameters), throw, stacklevel=3)

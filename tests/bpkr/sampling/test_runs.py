@@ -44,6 +44,17 @@ def test_chains_that_do_not_mix_or_are_too_short_say_so(draws, temperature, comp
     assert np.isnan(tree["summary"]["U_1"].sel(statistic="mcse_mean")).all() == (draws == 3)
 
 
+def test_a_checkpoint_in_the_warm_up_loses_no_draw(tmp_path, monkeypatch):
+    architecture, features, labels, _ = problem()
+    options = {"sampler": "gibbs", "key": jax.random.key(0), "schedule": Schedule(1, 2, 4), "progress": False}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", sampling.MixingWarning)
+        whole = sampling.sample(architecture, bpkr.Data(features, labels), **options)
+        monkeypatch.setattr("theorykit.bpkr.sampling.chains._CHECKPOINT", -1.0)
+        kept = sampling.sample(architecture, bpkr.Data(features, labels), **options, folder=tmp_path)
+    np.testing.assert_array_equal(kept["posterior"]["U_1"], whole["posterior"]["U_1"])
+
+
 def drawn(change):
     """Well-mixed draws of a network with one path, changed."""
     rng = np.random.default_rng(0)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from papers.tasks.images import cut_into_patches
+from papers.tasks import cut_into_patches
 from theorykit import bpkr
 from theorykit.bpkr import Dense
 

@@ -26,10 +26,6 @@ Readout = Literal["first", "last", "mean", "all"]
 """The token that is read; "all" have separate weights."""
 
 
-class AttentionWarning(UserWarning):
-    """Warns of attention that may be unintended."""
-
-
 # Libraries forbid attention by the lowest number of their precision.
 _LOWEST = -1e4
 # Attention to padding, and deviation of a softmax from one, in half precision.

@@ -16,12 +16,12 @@ from jaxtyping import Array, Float, PRNGKeyArray
 
 from ..._jit import jit_and_keep, usual_settings
 from ...checks import checked_instance, checked_number, checked_whole_number, counted, is_traced, refuse_traced
+from ...saddle import newton as minimisers
 from ...saddle.diagnosis import AbstractOutcome, report
 from ...saddle.implicit import implicit_point, stationary_value, with_derivative_of
+from ...saddle.newton import MAX_STEPS, AbstractSaddleSolver
 from ...saddle.problem import Coordinates
 from ...saddle.solve import distinct
-from ...saddle.solvers import minimisers
-from ...saddle.solvers.minimisers import MAX_STEPS, AbstractSaddleSolver
 from ...symbolic.documents.display import DisplayMixin
 from ...symbolic.documents.document import Table, Text, verbatim
 from ...symbolic.documents.values import number

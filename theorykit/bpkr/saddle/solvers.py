@@ -18,9 +18,9 @@ import lineax as lx
 from jaxtyping import Array, Bool, Float, Int
 
 from ...checks import checked_whole_number
+from ...saddle import newton as minimisers
+from ...saddle.newton import AbstractSaddleSolver, Progress, chosen
 from ...saddle.problem import Coordinates, Point
-from ...saddle.solvers import minimisers
-from ...saddle.solvers.minimisers import AbstractSaddleSolver, Progress, chosen
 from ..evaluation.problem import Problem
 
 # Sweeps before the first Newton step, which are combined, and after a failed one.

@@ -88,7 +88,8 @@ def _run_batch(make, schedule, folder, shown, name, keys) -> dict[str, Any]:
     if (kept := folder.read(name)) is not None:
         states = tree_from(kept, states)
         run = {each: kept[each].item() for each in run}
-        blocks = [{each: kept[each].values for each in kept if each.startswith(_DRAW)}]
+        draws = {each: kept[each].values for each in kept if each.startswith(_DRAW)}
+        blocks = [draws] if draws else []
 
     def drawn() -> dict[str, np.ndarray]:
         if len(blocks) > 1:

@@ -1,0 +1,422 @@
+"""One-shot images: theory at every width, and networks trained by gradient descent.
+
+    python examples/papers/fig3_one_shot.py --preset small
+
+Figs. 3 b-f, 6 and 7 of Tiberi et al., arXiv 2405.15926. The preset "small" draws its
+own characters and takes hours on two cores; "paper" has the published sizes, downloads
+Omniglot, MNIST and Fashion-MNIST, and wants an accelerator. A stopped run resumes.
+"""
+
+import argparse
+import time
+import warnings
+from itertools import pairwise
+from pathlib import Path
+from types import SimpleNamespace
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import matplotlib.pyplot as plt
+import numpy as np
+import tasks
+import xarray as xr
+from training import Training, initial_network, train
+
+import theorykit
+from theorykit import bpkr
+from theorykit.bpkr.sampling import MixingWarning, Schedule, sample
+from theorykit.bpkr.sweeps import order_parameters_of, sweep
+from theorykit.plots import draw_order_parameters
+from theorykit.plots.style import LIMITS, THEORY, use_style
+
+# Variants: heads of each layer, and dimension of queries and keys
+SMALL = {
+    "variants": {"L2H4": ((4, 4), 32), "L3H3": ((3, 3, 3), 32), "L2H8": ((8, 8), 16)},
+    "characters": (600, 100, 200),  # for training, validation and tests
+    "channels": 1,
+    "width": 64,
+    "training": Training(20_000, patience=10),
+    "widths": (10, 30, 100, 300, 1000),
+    "temperatures": (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.0),
+    "examples": (200, 1000),  # training, and test of each distribution
+    "schedule": Schedule(chains=4, warmup=250, draws=1000),
+}
+PAPER = {
+    "variants": {"L2H4": ((4, 4), 128), "L3H3": ((3, 3, 3), 170), "L2H8": ((8, 8), 64)},
+    "characters": None,
+    "channels": 3,
+    "width": 512,
+    "training": Training(10_000, 128, 3e-4, 1000),
+    "widths": (10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10_000),
+    "temperatures": (0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1.0, 1.5),
+    "examples": (600, 1000),
+    "schedule": Schedule(chains=4, warmup=1000, draws=4000),
+}
+TINY = SMALL | {  # to try the script
+    "characters": (60, 30, 40),
+    "training": Training(4, 8, validate_every=2, validation_examples=20),
+    "widths": (10, 100),
+    "temperatures": (0.1, 0.5),
+    "examples": (30, 40),
+    "schedule": Schedule(chains=2, warmup=10, draws=20),
+}
+PRESETS = {"small": SMALL, "paper": PAPER, "tiny": TINY}
+FIGURES = {"L2H4": 3, "L3H3": 6, "L2H8": 7}
+parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+parser.add_argument("--preset", choices=PRESETS, default="small")
+parser.add_argument("--variants", nargs="+", choices=FIGURES, default=[*FIGURES])
+parser.add_argument("--training-seeds", type=int, default=3)
+parser.add_argument("--seeds", type=int, default=5, help="draws of examples")
+parser.add_argument("--output", type=Path, default=Path("one-shot"))
+options = parser.parse_args()
+settings = SimpleNamespace(**PRESETS[options.preset])
+seeds = range(options.seeds)
+theorykit.enable_float64()
+
+if settings.characters is None:
+    parts = tasks.omniglot()
+    unseen = {"fashion-mnist": tasks.mnist(tasks.FASHION_MNIST), "mnist": tasks.mnist()}
+else:
+    ends = np.cumsum((0, *settings.characters))
+    characters = tasks.characters(int(ends[-1]), 20, key=jax.random.key(0))
+    parts = [characters.classes(*pair) for pair in pairwise(ends)]
+    unseen = {"digits": tasks.digits()}
+training, validation, test = (tasks.OneShotTask(each, settings.channels) for each in parts)
+tests = {"in distribution": test}
+tests |= {name: tasks.OneShotTask(each, settings.channels) for name, each in unseen.items()}
+
+
+def path_examples(heads: bpkr.Heads, task: tasks.OneShotTask, count: int, key) -> tuple:
+    """Draw path features and labels, 200 examples at a time."""
+    architecture, parts = bpkr.Architecture(heads.counts, 1, temperature=1.0), []
+    for start in range(0, count, 200):
+        number = jax.random.fold_in(key, start // 200)
+        inputs, labels = task(min(200, count - start), key=number)
+        features = bpkr.path_features(inputs, heads(inputs), architecture, "mean")
+        parts.append((features, labels))
+    return tuple(map(jnp.concatenate, zip(*parts, strict=True)))
+
+
+def examples(heads: bpkr.Heads, seed: int) -> bpkr.Data:
+    """Draw training examples, then test examples of each distribution in turn."""
+    key, *keys = jax.random.split(jax.random.key(seed), 1 + len(tests))
+    first, count = settings.examples
+    drawn = zip(tests.values(), keys, strict=True)
+    others = [path_examples(heads, task, count, key) for task, key in drawn]
+    others = map(jnp.concatenate, zip(*others, strict=True))
+    return bpkr.Data(*path_examples(heads, training, first, key), *others)
+
+
+def share_right(outputs, labels) -> np.ndarray:
+    """Return accuracies (..., distributions) of outputs (..., test examples)."""
+    right = np.sign(outputs) == np.asarray(labels)
+    return right.reshape(*right.shape[:-1], len(tests), -1).mean(-1)
+
+
+# ---- Theory, with temperatures chosen by accuracy or by evidence
+
+
+def theory(heads: bpkr.Heads, folder: Path) -> xr.Dataset:
+    """Solve every width, the limit, and every temperature, for every seed."""
+    architecture = bpkr.Architecture(heads.counts, 1, temperature=1.0)
+    grid = {"width": (*settings.widths, np.inf), "temperature": settings.temperatures}
+    draw = lambda seed: examples(heads, seed)  # noqa: E731
+    how = {"seeds": list(seeds), "folder": folder, "tolerance": 1e-6}
+    found = sweep(architecture, draw, **grid, **how)
+    axes = ("seed", "width", "temperature")
+    mean = found["mean"].transpose(*axes, "test_example")
+    labels = found["test_label"].transpose("seed", "test_example").values
+    shares = share_right(mean.values, labels[:, None, None])
+    found["accuracy"] = (*axes, "distribution"), shares
+    scores = [found["accuracy"].isel(distribution=0), found["log_evidence"]]
+    best = [each.mean("seed", skipna=False).idxmax("temperature") for each in scores]
+    found["chosen"] = xr.concat(best, xr.Variable("rule", ["accuracy", "evidence"]))
+    names = [name for name in found if name.startswith(("U_", "head_score_"))]
+    kept = found[[*names, "u", "converged", "accuracy", "chosen"]]
+    return kept.assign_coords(distribution=list(tests))
+
+
+# ---- U_1 of the theory, of sampled weights, and of the trained network
+
+ORIGINS = ("theory", "sampled", "trained")
+MEASURES = ("correlation", "same sign", "same sign in blocks", "strength of blocks")
+
+
+def compare(network: bpkr.Network, solved: xr.Dataset, folder: Path) -> xr.Dataset:
+    """Compare at the smallest width, and align kernels with the labels."""
+    width = settings.widths[0]
+    temperature = float(solved["chosen"].sel(width=width, rule="accuracy"))
+    at = {"width": width, "temperature": temperature}
+    architecture = bpkr.Architecture(network.heads.counts, width, temperature=temperature)
+    trained = np.asarray(bpkr.empirical_order_parameters(network).matrices[0])
+    rows = []
+    for seed in seeds:
+        data = examples(network.heads, seed)
+        point = order_parameters_of(architecture, solved.sel(seed=seed, **at))
+        options = {"sampler": "gibbs", "key": jax.random.key(seed)}
+        options |= {"schedule": settings.schedule, "folder": folder / f"T={temperature}-{seed}"}
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", MixingWarning)
+            drawn = sample(architecture, data, **options)
+        means = drawn["posterior"].to_dataset().mean(("chain", "draw"))
+        problem = bpkr.Problem(architecture, data)
+        outputs = (
+            bpkr.predict(problem, point).mean,
+            means["sampled_output"].values,
+            network.path_outputs(data.test_features).sum(axis=1),
+        )
+        matrices = np.stack([point.matrices[0], means["U_1"], trained])
+        measured = [agreement(matrices[0], each, network.heads.counts[0]) for each in matrices]
+        accuracies = [share_right(each, data.test_labels) for each in outputs]
+        row = {
+            "U": (("origin", "path_1", "other_path_1"), matrices),
+            "agreement": (("origin", "measure"), measured),
+            "origin_accuracy": (("origin", "distribution"), accuracies),
+            "mixed": drawn.attrs["mixed"],
+            "temperature_here": temperature,
+        }
+        problem, cosines = bpkr.Problem(architecture, bpkr.Data(data.features)), []
+        for each in (point, bpkr.gp_limit(architecture)):
+            kernel = bpkr.kernel(problem, each)
+            cosines.append(bpkr.kernel_task_alignment(kernel, data.labels).cosines)
+        row["alignment"] = (("kernel_width", "component"), cosines)
+        rows.append(xr.Dataset(row))
+    found = xr.concat(rows, xr.Variable("seed", list(seeds)))
+    return found.assign_coords(origin=list(ORIGINS), measure=list(MEASURES))
+
+
+def agreement(matrix: np.ndarray, other: np.ndarray, first_heads: int) -> list[float]:
+    """Compare entries above the diagonal; blocks are pairs that share the first head."""
+    above = np.triu_indices(len(matrix), k=1)
+    first = np.arange(len(matrix)) * first_heads // len(matrix)
+    shared = (first[:, None] == first)[above]
+    a, b = matrix[above], other[above]
+    same = np.sign(a) == np.sign(b)
+    strength = abs(b[shared]).mean() / abs(b[~shared]).mean()
+    return [np.corrcoef(a, b)[0, 1], same.mean(), same[shared].mean(), strength]
+
+
+# ---- Heads removed from the trained network, which is not trained again
+
+
+def prune(network: bpkr.Network, solved: xr.Dataset) -> xr.Dataset:
+    """Remove heads by score, by the accuracy without each, and in random order."""
+    counts = network.heads.counts
+    best = solved.sel(width=settings.widths[0], rule="accuracy")
+    best = best.sel(temperature=float(best["chosen"]))
+    layers = range(1, len(counts) + 1)
+    scores = [best[f"head_score_{layer}"].mean("seed").values for layer in layers]
+    heads = [bpkr.Head(layer, i + 1) for layer in layers for i in range(counts[layer - 1])]
+    places = np.stack(np.unravel_index(np.arange(np.prod(counts)), counts))
+
+    def outputs(task, seed: int) -> tuple[np.ndarray, np.ndarray]:
+        key = jax.random.fold_in(jax.random.key(1 + seed), 1)
+        features, labels = path_examples(network.heads, task, settings.examples[1], key)
+        return np.asarray(network.path_outputs(features)), np.asarray(labels)
+
+    def accuracy(drawn, removed) -> float:
+        stays = np.ones(places.shape[1], dtype=bool)
+        for layer, head in removed:
+            stays &= places[layer - 1] != head - 1
+        return np.mean(np.sign(drawn[0][:, stays].sum(axis=1)) == drawn[1])
+
+    held_out = outputs(validation, -1)
+    alone = {head: accuracy(held_out, [head]) for head in heads}
+    orders = [bpkr.rank_heads(scores), sorted(heads, key=lambda head: -alone[head])]
+    for key in jax.random.split(jax.random.key(0), 10):
+        places_of_heads = jax.random.permutation(key, len(heads)).tolist()
+        orders.append([heads[i] for i in places_of_heads])
+    orders = [bpkr.removable_heads(order, counts) for order in orders]
+    steps = range(len(orders[0]) + 1)
+    single, curves = [], []
+    for seed in seeds:
+        for task in tests.values():
+            drawn = outputs(task, seed)
+            single.append([accuracy(drawn, [head]) for head in heads])
+            rows = [[accuracy(drawn, order[:count]) for count in steps] for order in orders]
+            curves.append([*rows[:2], np.mean(rows[2:], axis=0)])
+    inputs, saved = validation(256, key=jax.random.key(0)).inputs, []
+    for count in steps:
+        smaller = bpkr.without_heads(network, orders[0][:count])
+        forward = eqx.filter_jit(lambda network, inputs: network(inputs))
+        times = []
+        for _ in range(8):
+            began = time.perf_counter()
+            jax.block_until_ready(forward(smaller, inputs))
+            times.append(time.perf_counter() - began)
+        saved.append((smaller.parameter_count, np.median(times[1:])))
+    by_draw = len(seeds), len(tests)
+    axes = ("seed", "distribution")
+    return xr.Dataset(
+        {
+            "score": ("head", np.concatenate(scores)),
+            "single": ((*axes, "head"), np.reshape(single, (*by_draw, -1))),
+            "pruned": ((*axes, "order", "removed"), np.reshape(curves, (*by_draw, 3, -1))),
+            "left": (("removed", "what"), np.array(saved) / saved[0]),
+        },
+        {"head": [f"{layer}.{head}" for layer, head in heads]},
+    )
+
+
+def run(name: str, seed: int) -> xr.Dataset:
+    """Train one network, and compute its theory, comparison and pruning."""
+    folder = options.output / options.preset / f"{name}-{seed}"
+    heads, dimension = settings.variants[name]
+    initial_key, training_key = jax.random.split(jax.random.key(seed))
+    architecture = bpkr.Architecture(heads, settings.width, temperature=1.0)
+    network = initial_network(architecture, dimension, training.features, key=initial_key)
+    streams = training, validation, settings.training
+    network, history = train(network, *streams, key=training_key, path=folder / "training.eqx")
+    solved = theory(network.heads, folder / "theory")
+    compared = compare(network, solved, folder / "draws")
+    best = history["validation_accuracy"].max()
+    return xr.merge([solved, compared, prune(network, solved)]).assign(best=best)
+
+
+# ---- Means over networks and draws, table and figures
+
+
+def mean_error(values: xr.DataArray) -> tuple[xr.DataArray, xr.DataArray]:
+    """Average over networks and draws, with the standard error.
+
+    Networks see the same examples, so their effects and those of the draws are
+    separated by a two-way analysis of variance.
+    """
+    axes = ("training_seed", "seed")
+    n, m = (values.sizes[axis] for axis in axes)
+    mean, rest = values.mean(axes), 0.0
+    rows, columns = values.mean("seed"), values.mean("training_seed")
+    of_rows = m * rows.var("training_seed", ddof=1) if n > 1 else 0 * mean
+    of_columns = n * columns.var("seed", ddof=1) if m > 1 else 0 * mean
+    if n > 1 and m > 1:
+        rest = ((values - rows - columns + mean) ** 2).sum(axes) / ((n - 1) * (m - 1))
+    return mean, np.sqrt(np.maximum(of_rows + of_columns - rest, rest) / (n * m))
+
+
+def show(title: str, values: xr.DataArray) -> None:
+    """Print means and standard errors."""
+    mean, error = mean_error(values.reset_coords(drop=True))
+    table = xr.Dataset({"mean": mean, "error": error}).to_dataframe()
+    table = table.unstack() if mean.ndim > 1 else table
+    print(f"\n{title}\n{table.to_string(float_format='{:.3f}'.format)}")
+
+
+def at_best(found: xr.Dataset, rule: str) -> xr.DataArray:
+    """Select the accuracy at the temperature that a rule chooses at every width."""
+    chosen = found["chosen"].sel(rule=rule)
+    return found["accuracy"].sel(temperature=chosen)
+
+
+def titled(panel, title: str):
+    panel.suptitle(title, x=0.01, ha="left", fontsize=9, fontweight="bold")
+    return panel
+
+
+def draw(found: xr.Dataset) -> plt.Figure:
+    figure = plt.figure(figsize=(10, 11))
+    top, middle, bottom = figure.subfigures(3, 1, height_ratios=(1, 1.05, 1.25))
+    left, right = top.subfigures(1, 2, width_ratios=(1, 1.15))
+    one, low = found.isel(training_seed=0), settings.widths[0]
+    colors = dict(zip(tests, (THEORY, *LIMITS), strict=False))
+
+    axes = titled(left, "b   accuracy over width").subplots()
+    rules = ("accuracy", None, "o-", "--"), ("evidence", "white", "o", ":")
+    for rule, face, line, style in rules:
+        chosen = at_best(found, rule)
+        for name, color in colors.items():
+            mean, error = mean_error(chosen.sel(distribution=name))
+            points = mean["width"][:-1] * (1.0 if rule == "accuracy" else 1.06)
+            look = {"fmt": line, "color": color, "markerfacecolor": face or color}
+            look["markersize"] = 4
+            label = f"{name}, $T$ by {rule}"
+            axes.errorbar(points, mean[:-1], error[:-1], label=label, **look)
+            level = rf"{name}, $N=\infty$, $T$ by {rule}"
+            axes.axhline(mean[-1], color=color, linestyle=style, label=level)
+            if rule == "accuracy":
+                band = float(mean[-1] - error[-1]), float(mean[-1] + error[-1])
+                axes.axhspan(*band, color=color, alpha=0.12, linewidth=0)
+    axes.set(xscale="log", xlabel="width $N$", ylabel="test accuracy")
+    left.legend(loc="outside lower center", ncols=2, fontsize=7)
+
+    axes = titled(right, "c   kernel components and labels, one network and draw").subplots()
+    cosines = one["alignment"].isel(seed=0).values[:, :50]
+    for i, (color, label) in enumerate(((THEORY, f"$N={low}$"), (LIMITS[0], r"$N=\infty$"))):
+        places = np.arange(1, cosines.shape[1] + 1) + 0.4 * (i - 0.5)
+        axes.bar(places, cosines[i], 0.4, color=color, label=label)
+    axes.set(xlabel="kernel component, by eigenvalue", ylabel="|cosine| with labels")
+    right.legend(loc="outside lower center", ncols=2)
+
+    title = "d   order parameter $U_1$, one network and draw; mean agreement with theory"
+    mean, error = mean_error(found["agreement"])
+    for i, axes in enumerate(titled(middle, title).subplots(1, 3)):
+        draw_order_parameters(one[["U"]].isel(seed=0, origin=i).rename(U="U_1"), axes)
+        # Blocks are pairs of paths that share the first head.
+        first = [path[0] for path in one["path_1"].values]
+        for start in np.flatnonzero(np.array(first[1:]) != first[:-1]) + 0.5:
+            axes.axhline(start, color="0.35", linewidth=0.6)
+            axes.axvline(start, color="0.35", linewidth=0.6)
+        numbers = [rf"{x:.2f} $\pm$ {dx:.2f}" for x, dx in zip(mean[i], error[i], strict=True)]
+        title = "{}: correlation {}\nsame sign {}\nin blocks {}".format(ORIGINS[i], *numbers)
+        at_low = rf"theory, $N={low}$, $T={float(one['temperature_here'][0]):g}$"
+        doubt = "" if i != 1 or found["mixed"].all() else "not mixed, "
+        axes.set_title(doubt + title if i else at_low, loc="center", fontweight="normal")
+
+    left, right = bottom.subfigures(1, 2, width_ratios=(1, 1.15))
+    title = "e   heads by ascending score, one network"
+    above, below = titled(left, title).subplots(2, 1, sharex=True)
+    order = np.argsort(one["score"].values, kind="stable")
+    places = range(len(order))
+    above.bar(places, one["score"][order], 0.7, color=THEORY)
+    above.set(ylabel="score")
+    inside = one.isel(distribution=0, head=order).expand_dims("training_seed")
+    mean, error = mean_error(inside["single"])
+    look = {"color": THEORY, "fmt": "o", "markersize": 4}
+    below.errorbar(places, mean, error, label="without this head", **look)
+    whole, _ = mean_error(inside["pruned"].isel(order=0, removed=0))
+    below.axhline(float(whole), color="0.4", linewidth=1, label="whole network")
+    below.set_xticks(places, one["head"].values[order], fontsize=7)
+    below.set(xlabel="layer.head", ylabel="accuracy")
+    left.legend(loc="outside lower center", ncols=2)
+
+    rows, title = [list(tests), ["left"] * len(tests)], "f   heads removed, not trained again"
+    panels = titled(right, title).subplot_mosaic(rows, height_ratios=(1.7, 1))
+    orders = (("score", THEORY), ("leave one out", LIMITS[1]), ("random", "0.55"))
+    for name in tests:
+        mean, error = mean_error(found["pruned"].sel(distribution=name))
+        for i, (label, color) in enumerate(orders):
+            look = {"color": color, "fmt": "o-", "markersize": 3}
+            removed = range(mean.shape[1])
+            panels[name].errorbar(removed, mean[i], error[i], label=label, **look)
+        panels[name].set_title(name, loc="center", fontweight="normal")
+        panels[name].set(ylabel="accuracy")
+    handles = panels[name].get_legend_handles_labels()
+    right.legend(*handles, loc="outside lower center", ncols=3)
+    left = found["left"].mean("training_seed")
+    lines = panels["left"].plot(left, "o-", color=LIMITS[2], markersize=3)
+    lines[1].set_linestyle("--")
+    panels["left"].legend(lines, ("parameters", "inference time"))
+    panels["left"].set(xlabel="heads removed", ylabel="share left", ylim=(0, 1.08))
+    return figure
+
+
+results = {}
+for name in options.variants:
+    axis = xr.Variable("training_seed", range(options.training_seeds))
+    results[name] = xr.concat([run(name, seed) for seed in axis.values], axis)
+    found, low = results[name], settings.widths[0]
+    shares = found[["best", "converged", "mixed"]].mean()
+    print(name, *(f"{each}: {float(shares[each]):.3f}" for each in shares))
+    for rule in ("accuracy", "evidence"):
+        chosen = at_best(found, rule)
+        show(f"accuracy, temperature by {rule}", chosen)
+        show(f"gain of N = {low}", chosen.sel(width=low) - chosen)
+    show("agreement with the theory", found["agreement"])
+    show("accuracy on the same examples", found["origin_accuracy"])
+    pruned = found["pruned"].isel(distribution=0)
+    show("accuracy over heads removed, by score, leave one out, random", pruned)
+    show("loss of accuracy", pruned.isel(removed=0) - pruned)
+    show("share of parameters and time left", found["left"].expand_dims(seed=1))
+    with use_style():
+        draw(results[name]).savefig(options.output / f"figure-{FIGURES[name]}.png")
+xr.DataTree.from_dict(results).to_netcdf(options.output / "one-shot.nc")

@@ -1,0 +1,232 @@
+"""Figures draw the numbers of a result, in new axes or in given ones, with every mark in a legend."""
+
+import matplotlib.pyplot as plt
+import numpy as np
+import pytest
+import xarray as xr
+
+import theorykit
+from tests.bpkr.sweeps.problems import ARCHITECTURE, random_data, swept
+from theorykit import bpkr, plots
+from theorykit.bpkr import sweeps
+from theorykit.summaries import over_seeds
+
+ALL = ("saddle", "one_over_n", "exact", "gibbs", "nuts", "infinite_width")
+
+
+@pytest.fixture(scope="module")
+def sweep() -> xr.Dataset:
+    return swept(random_data(0), width=(20, 80, np.inf), temperature=(0.1, 1.0))
+
+
+@pytest.fixture(autouse=True)
+def close_figures():
+    yield
+    plt.close("all")
+
+
+def legend(axes) -> list[str]:
+    return [text.get_text() for text in axes.get_legend().get_texts()]
+
+
+# ---- sweeps and solutions
+
+
+def test_one_solution_is_drawn_as_a_matrix_with_red_for_positive_entries(sweep):
+    one = sweep.isel(width=0, temperature=0)
+    axes = plots.draw_order_parameters(one)
+    (image,) = axes.images
+    np.testing.assert_array_equal(image.get_array(), one["U_1"])
+    low, high = image.get_clim()
+    assert low == -high == -np.abs(one["U_1"]).max()
+    red, _, blue, _ = image.cmap(1.0)
+    assert red > blue
+    assert [label.get_text() for label in axes.get_xticklabels()] == ["1", "2"]
+    with pytest.raises(ValueError, match="U_1 has several points, along width, temperature: select one"):
+        plots.draw_order_parameters(sweep)
+
+
+@pytest.mark.parametrize("score", [None, "U_1"])
+def test_sweeps_are_drawn_into_given_axes(sweep, score):
+    _, (left, right) = plt.subplots(1, 2)
+    assert plots.draw_scores_over_width(sweep, right, score=score) is right
+    assert right.lines and not left.lines
+    assert plots.draw_scores_over_width(sweep, score=score).figure is not right.figure
+
+
+SEVERAL = ("one width", "one temperature", "infinite width alone", "three classes", "two layers", "seeds", "one seed")
+
+
+def result(kind: str) -> xr.Dataset:
+    """Return a sweep of every kind that the pages describe."""
+    options = {"width": (20, 80, np.inf), "temperature": (0.1, 1.0)}
+    if kind == "one width":
+        options["width"] = (20,)
+    elif kind == "infinite width alone":
+        options["width"] = (np.inf,)
+    elif kind == "one temperature":
+        options["temperature"] = (0.1,)
+    if kind in ("seeds", "one seed"):
+        seeds = range(3 if kind == "seeds" else 1)
+        return sweeps.sweep(ARCHITECTURE, random_data, seeds=seeds, **options, progress=False)
+    data, architecture = random_data(0), ARCHITECTURE
+    if kind == "three classes":
+        architecture = bpkr.Architecture(ARCHITECTURE.layers, 10.0, temperature=0.3, outputs=3)
+        data = bpkr.Data.of_classes(data.features, np.arange(len(data.labels)) % 3, data.features[:3], [0, 1, 2])
+    elif kind == "two layers":
+        architecture = bpkr.Architecture((1, *ARCHITECTURE.layers), 10.0, temperature=0.3)
+        options["width"] = ((10, 20, 30), (20, 20, 20))
+    return sweeps.sweep(architecture, data, **options, progress=False)
+
+
+def test_seeds_without_a_number_do_not_count():
+    mean, error = over_seeds(xr.DataArray([1.0, 3.0, np.nan], dims="seed"))
+    assert (float(mean), float(error)) == (2.0, 1.0)
+
+
+@pytest.mark.quick("infinite width alone")
+@pytest.mark.parametrize("kind", SEVERAL)
+def test_every_sweep_is_drawn_and_saved(kind, tmp_path):
+    found = result(kind)
+    plots.style.save(plots.sweep.figure(found), tmp_path / "new" / "a.png")
+    assert (tmp_path / "new" / "a.png").stat().st_size > 10_000
+    for name in {"log_evidence", "action", "test_error"} & set(found):
+        plots.draw_scores_over_width(found, score=name).figure.canvas.draw()
+    assert "log" in repr(theorykit.summary(found)) or "test" in repr(theorykit.summary(found))
+    selected = found.isel({name: 0 for name in ("width", "temperature", "seed") if name in found.dims})
+    plots.solution.figure(selected).savefig(tmp_path / "b.png")
+
+
+def test_seeds_are_drawn_as_their_mean_with_its_standard_error():
+    found = result("seeds")
+    axes = plots.draw_scores_over_width(found, score="log_evidence")
+    at = found["log_evidence"].sel(temperature=1.0, width=[20, 80])
+    np.testing.assert_allclose(axes.lines[0].get_ydata(), at.mean("seed"))
+    heights = [np.ptp(segment[:, 1]) / 2 for segment in axes.containers[0].lines[2][0].get_segments()]
+    np.testing.assert_allclose(heights, at.std("seed", ddof=1) / 3**0.5)
+    assert len(plots.draw_scores_over_width(found, score="U_1").containers) == found.sizes["path_1"]
+
+
+def test_scores_have_their_standard_errors_and_failures_are_crossed_out(sweep):
+    failed = sweep.assign(converged=sweep["converged"].where(sweep["width"] != 80, 0))
+    axes = plots.draw_scores_over_width(failed, score="test_log_loss")
+    assert axes.get_ylabel() == "test log loss"
+    assert legend(axes) == ["infinite width", "not a solution", "$T=1$", "$T=0.1$"]
+    at = sweep.sel(width=[20, 80], temperature=0.1)
+    drawn = np.array([segment[:, 1] for segment in axes.containers[1].lines[2][0].get_segments()])
+    np.testing.assert_allclose(np.ptp(drawn, axis=1) / 2, at["test_log_loss_error"])
+    np.testing.assert_allclose(drawn.mean(axis=1), at["test_log_loss"])
+    crosses = [line.get_xydata() for line in axes.lines if line.get_marker() == "x" and len(line.get_xdata())]
+    np.testing.assert_allclose(crosses[1], [[80, at["test_log_loss"].sel(width=80)]])
+    with pytest.raises(ValueError, match=r"score must be one of 'test_accuracy', .* got 'test_r_squared'"):
+        plots.draw_scores_over_width(sweep, score="test_r_squared")
+
+
+def test_a_spectrum_has_eigenvalues_and_squared_cosines():
+    data = random_data(0)
+    kernel = bpkr.kernel(bpkr.Problem(ARCHITECTURE, bpkr.Data(data.features)), bpkr.gp_limit(ARCHITECTURE))
+    alignment = bpkr.kernel_task_alignment(kernel, data.labels)
+    axes = plots.draw_kernel_spectrum(alignment.eigenvalues, alignment.cosines)
+    np.testing.assert_array_equal(axes.lines[0].get_ydata(), alignment.eigenvalues)
+    (right,) = (other for other in axes.figure.axes if other is not axes)
+    np.testing.assert_allclose([bar.get_height() for bar in right.patches], alignment.cosines**2)
+    assert legend(axes) == ["eigenvalue (left)", "squared cosine (right)"]
+
+
+# ---- orbits
+
+
+@pytest.mark.parametrize("over", ["beta", "gamma"])
+def test_marked_levels_are_drawn_over_any_parameter(over):
+    visited = np.zeros((3, 2, 40), dtype=bool)
+    visited[np.arange(3), 1, [10, 11, 12]] = True
+    coordinates = {name: ("orbit", np.full(3, 0.3)) for name in ("beta", "gamma")}
+    coordinates |= {over: ("orbit", [1.0, 1.5, 3.0]), "level": np.linspace(-1, 1, 40)}
+    found = xr.Dataset({"visited": (("orbit", "component", "level"), visited)}, coordinates)
+    axes = plots.draw_orbits(found, over=over, component=1)
+    (line,) = axes.lines
+    np.testing.assert_array_equal(line.get_xydata(), np.transpose([[1.0, 1.5, 3.0], np.linspace(-1, 1, 40)[10:13]]))
+    assert axes.get_xlabel() == over
+
+
+def test_recorded_values_are_drawn_as_points():
+    values = np.array([[[0.1], [0.2]], [[0.3], [0.4]]])
+    found = xr.Dataset({"values": (("orbit", "step", "component"), values)}, {"parameter": ("orbit", [1.0, 3.0])})
+    first, second = plots.draw_orbits(found).lines
+    assert first.get_xydata().tolist() == [[1.0, 0.1], [3.0, 0.3]]
+    assert second.get_xydata().tolist() == [[1.0, 0.2], [3.0, 0.4]]
+
+
+# ---- comparisons
+
+
+def compared(approaches=ALL, *, paths=2, outputs=1, tests=7, left_out=()) -> xr.Dataset:
+    """Return a result like that of `sampling.compare`, with random numbers."""
+    rng = np.random.default_rng(0)
+    rows = [f"{path + 1}:{output + 1}" for path in range(paths) for output in range(outputs)]
+    shapes = {"U_1": (("path_1", "other_path_1"), (len(rows), len(rows))), "u": ((), ())}
+    if tests:
+        shapes |= {name: (("test_example", "output"), (tests, outputs)) for name in ("mean", "variance")}
+    found = {}
+    for name, (axes, shape) in shapes.items():
+        values = rng.normal(size=(len(approaches), *shape))
+        values = values + np.swapaxes(values, 1, 2) if name == "U_1" else values
+        is_sampled = np.isin(approaches, ("exact", "gibbs", "nuts")).reshape(-1, *[1] * len(shape))
+        found[name] = xr.DataArray(values, dims=("approach", *axes))
+        found[f"{name}_error"] = xr.DataArray(0.1 * is_sampled * np.ones_like(values), dims=("approach", *axes))
+    if "exact" in approaches:
+        for name in shapes:
+            value, error = found[name], found[f"{name}_error"]
+            there = list(approaches).index("exact")
+            both = np.hypot(error, error.isel(approach=there))
+            found[f"{name}_deviation"] = (value - value.isel(approach=there)) / both
+    dataset = xr.Dataset(found, coords={"approach": list(approaches), "path_1": rows, "other_path_1": rows})
+    dataset = dataset.where(~dataset["approach"].isin(left_out))
+    sound = [int(approach not in left_out) for approach in approaches]
+    return dataset.assign(
+        mixed=("approach", sound),
+        diagnosis=("approach", ["mixed" if one else "it is said why" for one in sound]),
+        seconds=("approach", np.arange(len(approaches)) / 2),
+    )
+
+
+@pytest.mark.quick(3)
+@pytest.mark.parametrize("outputs", [1, 2])
+@pytest.mark.parametrize(
+    ("approaches", "paths"), [(ALL, 2), (ALL, 6), (("nuts", "gibbs"), 2), (("exact",), 2), (("gibbs", "exact"), 2)]
+)
+def test_comparisons_name_every_approach(approaches, paths, outputs, tmp_path):
+    drawn = plots.comparison.figure(compared(approaches, paths=paths, outputs=outputs))
+    drawn.savefig(tmp_path / "a.png")
+    assert len(drawn.axes) == 1 + ("exact" in approaches and len(approaches) > 1)
+    assert len(drawn.legends[0].get_texts()) == len(approaches)
+    if len(drawn.axes) > 1:
+        assert legend(drawn.axes[1]) == ["order parameters", "mean outputs", "above: larger than chance"]
+
+
+def test_differences_are_every_distinct_one():
+    found = compared(("exact", "gibbs"), outputs=2)
+    _, axes = plots.comparison.figure(found).axes
+    order_parameters, mean = (np.sort(axes.lines[i].get_ydata()) for i in (0, 2))
+    assert len(order_parameters) == 10 + 1
+    np.testing.assert_allclose(mean, np.sort(np.abs(found["mean_deviation"].sel(approach="gibbs").values.ravel())))
+
+
+def test_points_are_the_numbers_with_bars_of_two_standard_errors():
+    found = compared(("saddle", "exact", "gibbs"))
+    axes = plots.draw_comparison(found)
+    assert legend(axes) == ["saddle point", "exact posterior, sampled", "weights, sampled by Gibbs"]
+    line, _, (bars,) = axes.containers[2]
+    expected = found["U_1"].sel(approach="gibbs").values[np.triu_indices(2)]
+    np.testing.assert_allclose(line.get_ydata(), expected)
+    spans = [segment[:, 1] for segment in bars.get_segments()]
+    np.testing.assert_allclose(spans, np.stack([expected - 0.2, expected + 0.2], axis=1))
+
+
+@pytest.mark.parametrize("approaches", [ALL, ("one_over_n", "gibbs", "saddle")])
+def test_approaches_without_numbers_are_not_drawn(approaches):
+    found = compared(approaches, left_out=("one_over_n",))
+    names = [text.get_text() for text in plots.comparison.figure(found).legends[0].get_texts()]
+    assert "saddle point and fluctuations" not in names and len(names) == len(approaches) - 1
+    row = next(line for line in repr(theorykit.summary(found)).splitlines() if line.startswith("one_over_n"))
+    assert row.split()[:2] == ["one_over_n*", "-"] and "nan" not in row

@@ -1,0 +1,300 @@
+"""The `theorykit` command: derive an action, or solve for data in a file, at one point or over a grid."""
+
+import hashlib
+import math
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+import tyro
+from tyro.extras import subcommand_cli_from_dict
+
+# Functions import what computes, so that `theorykit --help` is fast.
+import theorykit
+
+Names = tuple[str, ...]
+Numbers = float | tuple[float, ...]
+HEADS = ("key_query", "query", "key", "query_bias", "key_bias")
+
+
+class Table(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
+    """A table of the settings. Unknown keys raise an error."""
+
+
+class Architecture(Table):
+    """[architecture]: see `bpkr.Architecture`. The labels set the number of outputs."""
+
+    layers: tuple[int | str, ...]
+    widths: Numbers | None = None
+    temperature: float | None = None
+    prior_variances: Numbers = 1.0
+    read_tokens: int = 1
+    embedding: str = "identity"
+    richness: float | None = None
+    width_ratios: tuple[float, ...] | None = None
+
+
+class Examples(Table):
+    """[data.test]: names of arrays. `inputs` have `attention`, or the heads of [data]."""
+
+    features: str | None = None
+    inputs: str | None = None
+    attention: Names | None = None
+    real_tokens: str | None = None
+    labels: str | None = None
+
+
+class Data(Examples, kw_only=True):
+    """[data]: a file, the arrays of its training examples, and heads, as in `bpkr.Heads`.
+
+    `mask` is "causal", or an array for all examples.
+    """
+
+    file: str
+    key_query: Names | None = None
+    query: Names | None = None
+    key: Names | None = None
+    query_bias: Names | None = None
+    key_bias: Names | None = None
+    mask: str | None = None
+    layout: str | None = None
+    readout: str | None = None
+    classes: bool = False
+    test: Examples | None = None
+
+    def __post_init__(self):
+        heads = any(getattr(self, key) for key in HEADS)
+        for part in filter(None, (self, self.test)):
+            if (part.features is None) == (part.inputs is None):
+                raise ValueError("give either `features` or `inputs`")
+            if sum(map(bool, (part.features, part.attention, heads))) > 1:
+                raise ValueError("give only one of `features`, `attention` and heads")
+        if self.mask and not heads:
+            raise ValueError("`mask` needs heads")
+
+
+class Solver(Table):
+    """[solver]: options of `bpkr.solve`."""
+
+    tolerance: float = 1e-9
+    max_steps: int = 1000
+
+
+class Grid(Table):
+    """[sweep]: the grid. The architecture has the values of missing axes."""
+
+    widths: tuple[Numbers, ...] | None = None
+    temperatures: tuple[float, ...] | None = None
+    richness: tuple[float, ...] | None = None
+
+
+class Settings(Table):
+    """The whole file."""
+
+    architecture: Architecture
+    data: Data
+    solver: Solver = Solver()
+    sweep: Grid = Grid()
+
+
+def parse_layer(word: int | str) -> Any:
+    """Convert a word such as 2, dense, dense:erf, skip:2 or skip=0.7:dense to a layer."""
+    from . import bpkr
+
+    kind, _, rest = str(word).partition(":")
+    name, _, gain = kind.partition("=")
+    if name == "skip":
+        return bpkr.Skip(parse_layer(rest), float(gain or 1.0))
+    if kind == "dense":
+        return bpkr.Dense(activation=rest or "identity")
+    if kind.isdecimal() and not rest:
+        return bpkr.Attention(int(kind))
+    raise ValueError(f"a layer must be like 2, dense, dense:erf, skip:2 or skip=0.7:dense, got {word!r}")
+
+
+def read_data(settings: Data, folder: Path, architecture: Any) -> Any:
+    """Read data from a file relative to `folder`."""
+    from . import bpkr
+
+    array = reader(folder / settings.file)
+    heads = {key: getattr(settings, key) for key in HEADS if getattr(settings, key)}
+    heads = {key: [array(name) for name in names] for key, names in heads.items()}
+    mask = settings.mask if settings.mask in (None, "causal") else array(settings.mask)
+    found = []
+    for part in filter(None, (settings, settings.test)):
+        inputs, real = (name and array(name) for name in (part.inputs, part.real_tokens))
+        layout, attention = settings.layout, [array(name) for name in part.attention or ()]
+        if heads:
+            attention = bpkr.attention(inputs, mask=mask, real_tokens=real, layout=layout, **heads)
+            layout = None
+        options = {"real_tokens": real, "layout": layout}
+        features = part.features and array(part.features)
+        if features is None:
+            features = bpkr.path_features(inputs, attention, architecture, settings.readout, **options)
+        found += [features, part.labels and array(part.labels)]
+    return (bpkr.Data.of_classes if settings.classes else bpkr.Data)(*found)
+
+
+def reader(path: Path) -> Callable:
+    """Return a function that reads arrays by name from an npz or netCDF file."""
+    import numpy as np
+    import xarray as xr
+
+    found = np.load(path) if path.suffix == ".npz" else xr.load_dataset(path, engine="h5netcdf").variables
+
+    def array(name: str) -> np.ndarray:
+        if name not in found:
+            raise ValueError(f"{path} has no array {name!r}; it has {', '.join(found)}")
+        return np.asarray(found[name])
+
+    return array
+
+
+def derive(
+    layers: tuple[str, ...],
+    embedding: str = "identity",
+    outputs: int = 1,
+    read_tokens: int = 1,
+    richness: bool = False,
+    infinite_width: bool = False,
+    format: Literal["markdown", "latex", "fragment", "html", "python"] = "markdown",
+    steps: bool = False,
+    finite_width: bool = False,
+    output: Path | None = None,
+    overwrite: bool = False,
+) -> None:
+    """Derive the action of a deep network and print it.
+
+    Args:
+        layers: From the input side: a number of heads, dense, or dense:erf, also with a skip connection as in skip:3
+            or skip=0.7:3. none: the readout reads the embedding.
+        embedding: The function of the embedded tokens: identity, erf, relu or quadratic.
+        outputs: Number of outputs per example.
+        read_tokens: Number of tokens with separate readout weights.
+        richness: Use the mean-field parameterisation.
+        infinite_width: With --richness, derive the limit of infinite width.
+        format: html is a page with all steps. fragment is LaTeX for an article that loads amsmath. python is the
+            source of the generated function.
+        steps: Add every step of the derivation, with its check.
+        finite_width: Add the exact prior at finite width.
+        output: The file to write, by default standard output.
+        overwrite: Replace the output.
+    """
+    from . import bpkr
+    from .bpkr.action import document
+    from .runs import write
+    from .symbolic import as_html, as_latex, as_markdown
+
+    theorykit.enable_float64()
+    kinds = [parse_layer(word) for word in layers if word != "none"]
+    options = {"outputs": outputs, "read_tokens": read_tokens, "embedding": embedding}
+    options |= {"richness": 1.0 if richness else None, "temperature": 1.0}
+    action = bpkr.derive(bpkr.Architecture(kinds, math.inf if infinite_width else 1, **options))
+    parts = [*document.USUAL, *["derivation"] * (steps or format == "html"), *["finite width"] * finite_width]
+    blocks = [] if format == "python" else list(document.blocks(action, *parts))
+    if format == "python":
+        text = bpkr.generate_source(action)
+    elif format == "html":
+        text = as_html(blocks, document.definitions(action))
+    else:
+        text = as_markdown(blocks) if format == "markdown" else as_latex(blocks, format == "fragment")
+    if output is None:
+        print(text, end="")
+    else:
+        write(text, output, overwrite=overwrite)
+        print(f"wrote {output}")
+
+
+def solve(settings: tyro.conf.Positional[Path], output: Path | None = None, overwrite: bool = False) -> None:
+    """Solve for data in a file, and predict its test examples.
+
+    Args:
+        settings: A TOML file; see docs/command-line.md.
+        output: The netCDF file to write, by default next to the settings.
+        overwrite: Replace the output.
+    """
+    result = obtain(settings, output or settings.with_suffix(".nc"), overwrite, False, None, 1)
+    print(theorykit.summary(result.isel(width=0, temperature=0)))
+
+
+def sweep(
+    settings: tyro.conf.Positional[Path],
+    output: Path | None = None,
+    folder: Path | None = None,
+    n_jobs: int = 1,
+    overwrite: bool = False,
+) -> None:
+    """Solve at every point of a grid for data in a file, and draw the scores.
+
+    Args:
+        settings: A TOML file; see docs/command-line.md.
+        output: The netCDF file to write, by default next to the settings. The figure has the same name, with .png.
+        folder: Keep every solution here. The same command, or one with a larger grid, resumes.
+        n_jobs: Solve this many widths at a time, in separate processes.
+        overwrite: Replace the output.
+    """
+    from . import plots
+
+    output = output or settings.with_name(f"{settings.stem}-sweep.nc")
+    result = obtain(settings, output, overwrite, True, folder, n_jobs)
+    print(theorykit.summary(result))
+    with plots.style.use_style():
+        print(f"drew {plots.style.save(plots.sweep.figure(result), output.with_suffix('.png'))}")
+
+
+def obtain(path: Path, output: Path, overwrite: bool, is_sweep: bool, folder: Path | None, n_jobs: int) -> Any:
+    """Solve with the settings at `path` and write the result, or read it if it is finished."""
+    import xarray as xr
+
+    from . import bpkr
+    from .bpkr import sweeps
+    from .runs import write
+
+    try:
+        settings = msgspec.toml.decode(path.read_bytes(), type=Settings)
+    except msgspec.DecodeError as mistake:
+        raise ValueError(f"{path}: {mistake}") from None
+    network, grid = settings.architecture, settings.sweep if is_sweep else Grid()
+    content = (path.parent / settings.data.file).read_bytes()
+    made_from = f"{network} {grid} {settings.data} {settings.solver} {hashlib.sha256(content).hexdigest()}"
+    if output.exists() and not overwrite:
+        result = xr.load_dataset(output, engine="h5netcdf")
+        if result.attrs.get("made_from") != made_from:
+            raise FileExistsError(f"{output} has other settings or data: pass another --output, or --overwrite")
+        print(f"{output} is finished")
+        return result
+    widths, temperatures = grid.widths or (network.widths,), grid.temperatures or (network.temperature,)
+    if None in (*widths, *temperatures):
+        raise ValueError(f"{path}: [architecture] needs widths and a temperature")
+
+    theorykit.enable_float64()
+    # The grid replaces widths and temperature.
+    given = msgspec.structs.asdict(network) | {"widths": math.inf if network.width_ratios else 1, "temperature": 1}
+    architecture = bpkr.Architecture(**given | {"layers": [parse_layer(word) for word in network.layers]})
+    data = read_data(settings.data, path.parent, architecture)
+    architecture = replace(architecture, outputs=1 if data.labels.ndim == 1 else data.labels.shape[1])
+    options = {"richness": grid.richness, "folder": folder, "n_jobs": n_jobs, **msgspec.structs.asdict(settings.solver)}
+    result = sweeps.sweep(architecture, data, width=widths, temperature=temperatures, **options)
+    if "U_1" not in result:
+        raise ValueError(f"every point failed: {result['message'].values.flat[0]}")
+    if "test_label" in result:
+        result = result.assign(best_temperature=sweeps.best_temperatures(result))
+    content = result.assign_attrs(made_from=made_from).to_netcdf(engine="h5netcdf")
+    write(content, output, overwrite=overwrite)
+    print(f"wrote {output}")
+    return result
+
+
+def main() -> None:
+    """Run the command in `sys.argv`. Mistakes of the user are shown in one line."""
+    if sys.argv[1:] == ["--version"]:
+        print(f"theorykit {theorykit.__version__}")
+        return
+    commands = {"derive": derive, "solve": solve, "sweep": sweep}
+    try:
+        subcommand_cli_from_dict(commands, prog="theorykit", description="Statistical mechanics of transformers.")
+    except (OSError, ValueError) as mistake:
+        sys.exit(f"theorykit: {mistake}")

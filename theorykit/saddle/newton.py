@@ -1,0 +1,267 @@
+"""Newton's method for minima and for stationary points of any index, as an Optimistix minimiser.
+
+A solver takes an `AbstractSaddleProblem` as the `args` of `optimistix.minimise`.
+"""
+
+import abc
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import optimistix as optx
+from jaxtyping import Array, Bool, Float, Int
+
+from ..checks import checked_number, checked_whole_number
+from .problem import AbstractSaddleProblem, Coordinates, Point, QuadraticModel, reach_of
+
+# Name of the option that limits the steps of a minimisation, a number or an array.
+MAX_STEPS = "max_steps"
+# Relative change of the action that counts as rounding.
+_ROUNDING = 1e-12
+# Stop after this many steps without progress: further changes are rounding.
+_PATIENCE = 6
+
+# Minima: first and largest radius of the trust region, in the affine-invariant metric,
+# and the radius below which a shorter step is not expected to help.
+_RADIUS, _WIDEST, _NARROWEST = 10.0, 1e8, 1e-8
+
+# Min-max points: first and largest radius of the trust region.
+_FIRST_RADIUS, _LARGEST_RADIUS = 1.0, 1e6
+# The iteration is trapped if the radius falls below the first number, or after the
+# second number of steps without progress,
+_TRAP, _STALE = 1e-4, 30
+# which means that the gradient norm falls below this fraction of its last minimum.
+_PROGRESS = 0.999
+# Newton's method converges below this gradient norm, if rounding permits.
+_CLOSE = 1e-6
+# Errors of the predicted change of the gradient, relative to that change: from the
+# first on, the step is rejected, and the radius aims at the second.
+_REFUSED, _AIM = 0.5, 0.3
+
+
+def chosen(condition: Bool[Array, ""], yes: Any, no: Any) -> Any:
+    """Select one of two trees of arrays, leaf by leaf."""
+    return jax.tree.map(lambda a, b: jnp.where(condition, a, b), yes, no)
+
+
+class Progress(eqx.Module):
+    """Current point of a solver, and its counts.
+
+    - `evaluations`, `curvatures`: numbers of evaluations of the action and of Hessians.
+    - `best`: smallest gradient norm so far.
+    - `idle`: number of steps without progress.
+    """
+
+    point: Point
+    evaluations: Int[Array, ""]
+    curvatures: Int[Array, ""]
+    best: Float[Array, ""]
+    idle: Int[Array, ""]
+
+    @property
+    def rounding(self) -> Float[Array, ""]:
+        """Change of S that may be rounding."""
+        return _ROUNDING * (jnp.abs(self.point.action) + self.point.magnitude)
+
+    def accepts(self, point: Point) -> Bool[Array, ""]:
+        """Return whether S does not rise at `point`, except by rounding."""
+        first = self.evaluations == 0
+        return first | (point.is_finite & (point.action <= self.point.action + self.rounding))
+
+    def moved(self, point: Point, accepted: Bool[Array, ""], promising: Bool[Array, ""] | bool = False) -> "Progress":
+        """Update after the evaluation of `point`.
+
+        Args:
+            point: The evaluated point.
+            accepted: Whether it becomes the current point.
+            promising: Whether a shorter step should do better if it is rejected.
+        """
+        lower = point.action < self.point.action - _ROUNDING * jnp.abs(self.point.action)
+        improved = jnp.where(accepted, (point.gradient_norm < self.best) | lower, promising)
+        return Progress(
+            point=chosen(accepted, point, self.point),
+            evaluations=self.evaluations + 1,
+            curvatures=self.curvatures,
+            best=jnp.where(accepted, jnp.fmin(self.best, point.gradient_norm), self.best),
+            idle=jnp.where(improved, 0, self.idle + 1),
+        )
+
+
+class AbstractSaddleSolver(optx.AbstractMinimiser):
+    """Minimiser that takes an `AbstractSaddleProblem` as `args`. Its state has a `progress`.
+
+    `atol` applies to the gradient norm per scale, in the affine-invariant metric.
+    `options[MAX_STEPS]`, if given, limits the steps.
+    """
+
+    atol: float = eqx.field(default=1e-9, converter=partial(checked_number, "atol", above=0.0))
+    rtol: float = eqx.field(default=0.0, converter=partial(checked_number, "rtol", least=0.0))
+    norm: Callable = optx.max_norm
+
+    def init(self, fn, y, args, options, f_struct, aux_struct, tags):
+        # Start from an infinite action, so that the first evaluated point is accepted.
+        shapes = eqx.filter_eval_shape(args.at, y)
+        point = jax.tree.map(lambda leaf: jnp.full(leaf.shape, jnp.inf, leaf.dtype), shapes)
+        return self.start(args, y, Progress(point, jnp.array(0), jnp.array(0), jnp.array(jnp.inf), jnp.array(0)))
+
+    @abc.abstractmethod
+    def start(self, problem: AbstractSaddleProblem, coordinates: Coordinates, progress: Progress) -> Any:
+        """Return the state before the first evaluation, which will be at `coordinates`."""
+
+    def terminate(self, fn, y, args, options, state, tags):
+        # Optimistix itself would compile again for every value of `max_steps`.
+        out_of_steps = state.progress.evaluations >= options.get(MAX_STEPS, jnp.inf)
+        has_left = (state.progress.evaluations > 0) & args.has_left(state.progress.point.coordinates)
+        codes, stuck = optx.RESULTS, self._is_finished(state) | has_left
+        done, failed = stuck | out_of_steps, ~self._is_found(state)
+        failure = codes.where(stuck, codes.nonlinear_divergence, codes.nonlinear_max_steps_reached)
+        return done, codes.where(done & failed, failure, codes.successful)
+
+    def _is_found(self, state) -> Bool[Array, ""]:
+        return state.progress.point.gradient_norm <= self.atol
+
+    def _is_finished(self, state) -> Bool[Array, ""]:
+        """Return whether the point is a solution, or further steps cannot improve it."""
+        progress = state.progress
+        stuck = (progress.idle >= _PATIENCE) | ~progress.point.is_finite
+        return self._is_found(state) | ((progress.evaluations > 0) & stuck)
+
+    def postprocess(self, fn, y, aux, args, options, state, tags, result):
+        progress = state.progress
+        stats = {"point": progress.point, "evaluations": progress.evaluations, "curvatures": progress.curvatures}
+        if hasattr(state, "model"):
+            stats["model"] = state.model
+        return progress.point.coordinates, aux, stats
+
+
+class _Trials(NamedTuple):
+    """Steps to a min-max point since the last restart, and the number of restarts."""
+
+    fresh: Bool[Array, ""]
+    best: Float[Array, ""]
+    stale: Int[Array, ""]
+    restarts: Int[Array, ""]
+
+
+class _State(eqx.Module):
+    """`along` has the components of the last step along the directions of the `model`."""
+
+    progress: Progress
+    proposal: Coordinates
+    model: QuadraticModel
+    along: Coordinates
+    radius: Float[Array, ""]
+    trials: _Trials
+    sweeping: Bool[Array, ""]
+    sweeps: Any
+
+
+class Newton(AbstractSaddleSolver):
+    """Newton's method with exact curvature in a trust region.
+
+    At index 0, a step is the minimum of the quadratic model within the region, and is
+    accepted if S does not rise. At a larger index, S is maximised along the `index`
+    lowest eigenvectors of the Hessian and minimised along all others, and a step is
+    accepted if the model predicted the next gradient well. If steps become so short
+    that the iteration is trapped, as where two eigenvalues cross, it restarts from a
+    random point, farther away every time. The problem must then have a method `slopes`,
+    and its metric must be the identity.
+
+    - `near`: if given, the point counts as found only if the next Newton step is at most
+      `near` times the largest coordinate.
+
+    Source: C. J. Cerjan, W. H. Miller, J. Chem. Phys. 75 (1981) 2800, for steps to
+    min-max points. Their acceptance test is ours.
+    """
+
+    index: int = eqx.field(static=True, default=0)
+    near: float | None = eqx.field(static=True, default=None)
+
+    def __check_init__(self):
+        checked_whole_number("index", self.index, least=0)
+
+    def start(self, problem, coordinates, progress):
+        size, nothing, no = len(coordinates), jnp.zeros_like(coordinates), jnp.array(False)
+        model = QuadraticModel(nothing, nothing, jnp.zeros((size, size)))
+        radius = jnp.array(_FIRST_RADIUS if self.index else _RADIUS)
+        trials = _Trials(jnp.array(True), jnp.array(jnp.inf), jnp.array(0), jnp.array(0))
+        return _State(progress, coordinates, model, nothing, radius, trials, no, None)
+
+    def swept(
+        self, problem: AbstractSaddleProblem, here: Point, accepted: Array, state: Any
+    ) -> tuple[Bool[Array, ""], Coordinates, Any]:
+        """Return whether another step replaces Newton's from `here`, its end, and the next `state.sweeps`."""
+        return jnp.array(False), here.coordinates, state.sweeps
+
+    def _is_found(self, state):
+        found, point = super()._is_found(state), state.progress.point
+        if self.near is None:
+            return found
+        return found & (state.model.newton_length() <= self.near * reach_of(point.coordinates))
+
+    def step(self, fn, y, args, options, state, tags):
+        return (self._to_index if self.index else self._down)(args, state)
+
+    def _down(self, problem: AbstractSaddleProblem, state: _State):
+        point, last, length = problem.at(state.proposal), state.progress, jnp.linalg.norm(state.along)
+        accepted, expected = last.accepts(point), state.model.decrease(state.along)
+        # The usual update of a trust region (Nocedal and Wright, Algorithm 4.1). If the
+        # expected decrease is below rounding, it counts as reached.
+        is_visible = expected > last.rounding
+        lowered = jnp.where(is_visible, last.point.action - point.action, expected)
+        wider = (lowered > 3 * expected / 4) & (length > 0.9 * state.radius)
+        radius = jnp.where(wider, jnp.minimum(2 * state.radius, _WIDEST), state.radius)
+        radius = jnp.where(~accepted | (lowered < expected / 4), length / 4, radius)
+        radius = jnp.where(state.sweeping | (last.evaluations == 0), state.radius, radius)
+
+        promising = (radius < state.radius) & (radius > _NARROWEST) & is_visible
+        progress = last.moved(point, accepted, promising)
+        here = progress.point
+        sweeping, swept, sweeps = self.swept(problem, here, accepted, state)
+        newton = ~sweeping | self._is_finished(replace(state, progress=progress))
+        # After a failed step, the point and its model stay the same.
+        renewed = newton & (accepted | state.sweeping)
+        model = jax.lax.cond(renewed, lambda: QuadraticModel.of(problem.expansion(here)), lambda: state.model)
+        along = model.towards(0, radius)
+        ahead = jnp.where(newton, problem.moved(here.coordinates, model.directions @ along), swept)
+        progress = replace(progress, curvatures=progress.curvatures + jnp.where(renewed, 1, 0))
+        return here.coordinates, _State(progress, ahead, model, along, radius, state.trials, sweeping, sweeps), None
+
+    def _to_index(self, problem: AbstractSaddleProblem, state: _State):
+        last, model, (fresh, best, stale, restarts) = state.progress, state.model, state.trials
+        # Without the magnitude of S, XLA skips the evaluations that measure it.
+        point = replace(problem.at(state.proposal), magnitude=jnp.array(0.0))
+        length, change = jnp.linalg.norm(state.along), model.directions @ (model.curvatures * state.along)
+        found, _ = problem.slopes(last.point.coordinates, model.directions @ state.along)
+        off = jnp.linalg.norm(found - last.point.details - change)
+        off = off / jnp.maximum(jnp.linalg.norm(change), jnp.finfo(change.dtype).tiny)
+        off = jnp.where(fresh, 0.0, jnp.where(jnp.isfinite(off), off, jnp.inf))
+        is_good = (off < _REFUSED) | (point.gradient_norm <= self.atol)
+        accepted = (last.evaluations == 0) | (point.is_finite & is_good)
+        # The error is proportional to the length of the step.
+        fitting = length * jnp.clip(_AIM / jnp.maximum(off, _AIM / 4), 0.25, 2.0)
+        keeps = fresh | (accepted & (off <= _AIM) & (length < 0.9 * state.radius))
+        radius = jnp.where(keeps, state.radius, jnp.minimum(fitting, _LARGEST_RADIUS))
+
+        best = jnp.where(fresh & accepted, point.gradient_norm, best)
+        nearer = accepted & (fresh | (point.gradient_norm < _PROGRESS * best))
+        stale, best = jnp.where(nearer, 0, stale + 1), jnp.where(nearer, point.gradient_norm, best)
+        is_close = best <= _CLOSE
+        trapped = ~is_close & ((stale >= _STALE) | (radius < _TRAP))
+        progress = last.moved(point, accepted)
+        # Rounding may keep the gradient above the tolerance close to a solution. Steps
+        # without progress end the iteration only there.
+        idle, curvatures = jnp.where(is_close, stale, 0), last.curvatures + jnp.where(accepted, 1, 0)
+        progress, here = replace(progress, idle=idle, curvatures=curvatures), progress.point
+        model = jax.lax.cond(accepted, lambda: QuadraticModel.of(problem.expansion(here)), lambda: model)
+        restarts = restarts + jnp.where(trapped, 1, 0)
+        jump = jax.random.normal(jax.random.fold_in(jax.random.key(0), restarts), here.coordinates.shape, dtype=float)
+        along = jnp.where(trapped, restarts * jump, model.towards(self.index, radius))
+        ahead = problem.moved(here.coordinates, model.directions @ along)
+        radius = jnp.where(trapped, _FIRST_RADIUS, radius)
+        state = replace(state, progress=progress, proposal=ahead, model=model, along=along, radius=radius)
+        return here.coordinates, replace(state, trials=_Trials(trapped, best, stale, restarts)), None
