@@ -306,8 +306,7 @@ def log_volume_of_steps(architecture: Architecture, coordinates: Coordinates) ->
     return total
 
 
-# A tangent dU_l = C_l dW_l C_l^T has the length |dW_l|. A block that is U_{l+1}
-# counts there.
+# Tangents dU_l = C_l dW_l C_l^T have the length |dW_l|. A block U_{l+1} counts there.
 
 
 def gradient_length(architecture: Architecture, factors: Sequence[Matrix], gradient: OrderParameters) -> Number:

@@ -182,11 +182,10 @@ def _sizes_of_trials(symbols: ActionSymbols) -> tuple[Mapping[Expr, int], ...]:
 class _Route(Recorder):
     """The derivation in progress.
 
-    - `values`: the value of each Lambda_l.
+    - `values`: of each Lambda_l.
     - `entropies`: by the number of their order parameter.
     - `nested`: the block that each nested order parameter is.
-    - `waiting`: number, terms, Lambda_l and layer of order parameters whose
-      entropy needs the layer below.
+    - `waiting`: entropies that need the layer below.
     """
 
     def __init__(self, symbols: ActionSymbols):
@@ -334,10 +333,10 @@ def _integrate_layer(route: _Route, form: LayerForm, inner: MatrixSymbol) -> Mat
 def _integrate_weights(
     route: _Route, number: int, weights, blocks, covariance, inner, equation="", gain=S.Zero, readings=None
 ) -> tuple[Expr, Expr, Expr]:
-    """Average tr(M F^T F)/N over weights V, and introduce the order parameter U.
+    """Average tr(M F^T F)/N over V, and introduce U; return terms of U alone, Z and R.
 
     F = V Z + gain R with Z = `blocks`, R = `readings` and M = `inner`. The rows of V
-    are N(0, C) with C = `covariance`. Return the terms of U alone, of Z, and of R.
+    are N(0, `covariance`).
     """
     say, (width, u, overlap) = route.say, route.names(number)
     v = MatrixSymbol("v", weights.shape[1], 1)

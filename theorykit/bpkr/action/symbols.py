@@ -16,12 +16,10 @@ class ActionSymbols:
 
     - `power`: N_1 gamma_0^2, or 1 in the standard parameterisation.
     - `overlaps`: matrices U_1, ..., U_{L+1}; `nested` ones are blocks of the one before.
-    - `order_parameters`: U_1, ..., U_L, u, with a number u if U_{L+1} has one entry
-      and there are layers.
-    - `written`: the order parameter for each of `overlaps`.
+    - `order_parameters`: `overlaps` with a number u for U_{L+1} of one entry; `written`
+      maps one to the other.
     - `free`: the order parameters that are not nested.
-    - `features`, `test_features`: Phi, one row per example and output, and one column
-      per path and N_0; `labels`: y, a column.
+    - `features`, `test_features`: Phi, a column per path and N_0; `labels`: y.
     - `numbers`, `sizes`: scalars, and those that are sizes of arrays.
     """
 

@@ -6,7 +6,6 @@ import warnings
 from dataclasses import dataclass, replace
 from typing import Any
 
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
@@ -34,12 +33,11 @@ class HeadCosts(DisplayMixin):
     A cost is positive if the network is better with the head, NaN if a solve failed.
     Costs do not add up: either one of two redundant heads costs nothing.
 
-    - `log_evidence`: to leading order in the widths; per N_1 at infinite width with
-      a richness. `log_evidence_error` is its rounding error.
-    - `prediction`: in accuracy of a posterior network, or in its squared error if
-      labels are not classes. Empty without test labels.
-    - `prediction_error`: its standard error over paired test examples.
-    - `measure`: "expected accuracy" or "expected squared error", if any.
+    - `log_evidence`: to leading order in the widths, with its rounding error
+      `log_evidence_error`; per N_1 at infinite width with a richness.
+    - `prediction`, `prediction_error`: in `measure`, "expected accuracy" of a posterior
+      network or "expected squared error", with the standard error over test examples.
+      Empty without test labels.
     - `scores`, `infinite_width_scores`: `head_scores` here, and of the GP.
     """
 
@@ -69,7 +67,7 @@ def head_costs(problem: Problem, saddle: Saddle, *, progress: bool = True, **opt
     """Measure the cost of leaving out each attention head.
 
     Its contribution becomes zero, and the factor 1/sqrt(H_l) stays. Each head takes
-    one solve, from `saddle` restricted to the other paths.
+    one solve, from `saddle`.
 
     Args:
         problem: the architecture with training data, and any test data.
@@ -132,15 +130,9 @@ def _without(problem: Problem, point: OrderParameters, stays: np.ndarray, option
     data = problem.data
     parts = {name: restricted(getattr(data, name)) for name in ("features", "test_features")}
     without = Problem(problem.architecture, replace(data, **parts))
-    # From the unrestricted solution, Newton's method takes twice as many steps.
-    matrices = []
-    for ours, prior in zip(point.matrices, gp_limit(problem.architecture).matrices, strict=True):
-        # In rows, branches of the first layers vary slowest, and outputs fastest.
-        rows = np.repeat(stays, len(point.first) // len(stays)).reshape(-1, len(ours)).any(axis=0)
-        matrices.append(jnp.where(np.outer(rows, rows), ours, np.outer(~rows, ~rows) * prior))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
-        found = solve(without, initial=OrderParameters(tuple(matrices), point.readout), **options)
+        found = solve(without, initial=point, **options)
         return without, found if found.converged else solve(without, **options)
 
 

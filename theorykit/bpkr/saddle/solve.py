@@ -57,8 +57,7 @@ class Saddle(DisplayMixin, AbstractOutcome):
       -(S - S_0 + P log 2 pi)/2 with the entropy S_0 at the prior means; with a
       richness plus P log(N_1 gamma_0^2)/2.
     - `gradient_norm`: norm of C^T (dS/dU) C with U = C C^T, per largest width.
-    - `min_hessian_eigenvalue`: in the same units; an upper bound if the Hessian is
-      too large to form.
+    - `min_hessian_eigenvalue`: in these units; an upper bound for a large Hessian.
     - `action_error`: rounding error of `action`.
     - `stats`: `steps`, `evaluations`, `curvatures`, `attempts`, `tolerance`; whether
       the solver was `content`; `units_per_path`, the smallest ratio of hidden units

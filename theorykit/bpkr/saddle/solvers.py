@@ -52,8 +52,7 @@ class _Sweeps(eqx.Module):
     cleared, and the share is doubled.
 
     - `share`: fraction of the convex part of the data term that a sweep bounds.
-    - `steps`, `turns`: differences of successive points and of changes g(x) - x,
-      newest first; `point`, `change`: the last ones, if `has_last`.
+    - `steps`, `turns`: differences of points and of g(x) - x, newest first.
     - `plain`: whether the last sweep was plain, and can fail by rounding alone.
     """
 
@@ -186,13 +185,11 @@ def smallest_eigenvalue(
 ) -> Eigenvalue:
     """Find the smallest eigenvalue of a symmetric matrix by Davidson's method.
 
-    The next search vector is M^{-1} r for the residual r, with a model M of the
-    matrix that is most accurate in its softest directions.
+    The next search vector is M^{-1} r for the residual r and a model M of the matrix.
 
     Args:
         product, model: multiply a vector by the matrix, and by its model.
-        start: first search vector (size,), at random: directions orthogonal to
-            it are not found.
+        start: random search vector (size,); directions orthogonal to it are not found.
         products: maximum number of products.
         tolerance: stop when the residual is below this multiple of the value.
     """

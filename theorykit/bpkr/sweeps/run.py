@@ -65,8 +65,7 @@ def sweep(
         problem: the architecture with its data; other widths and temperatures are used.
         data: the data, if `problem` is an architecture; with `seeds`, a function of a seed.
         width: widths of all layers, or tuples (N_1, ..., N_L, N_a), labelled "10-20-20".
-            `math.inf` is the Gaussian process (NNGP); with a richness, the limit with
-            learned features.
+            `math.inf` is the Gaussian process (NNGP), or the limit with a richness.
         temperature: values of at least 0.
         richness: values of gamma_0, by default that of the architecture.
         seeds: numbers of several data sets.
@@ -76,11 +75,9 @@ def sweep(
         options: passed to `bpkr.solve`.
 
     Returns:
-        A dataset over `width` and `temperature`, and over `seed` and `richness` if given:
-        the variables of `label`,
+        The variables of `label` over `width`, `temperature`, and any `seed`, `richness`;
 
-        - `log_evidence_corrected`: to next order in the widths; NaN if `units_per_path`
-          is below one.
+        - `log_evidence_corrected`: to next order in the widths, if the theory holds.
         - `mean`, `variance`, `test_label` of test examples, and scores such as
           `test_accuracy` with `_error`.
         - `load`: training examples per unit of the narrowest layer.
@@ -231,11 +228,11 @@ def _solve_point(like, data, options, place: Place, nearby: Place | None, neighb
 
 
 def _combined(axes, points: Mapping[Place, xr.Dataset]) -> xr.Dataset:
-    """Return one dataset along all axes, with NaN where failed points lack a variable."""
-    is_labelled = any(isinstance(each, tuple) for each in axes["width"])
-    axes = {**axes, "width": list(map(_label, axes["width"])) if is_labelled else axes["width"]}
+    """Return one dataset along all axes, with NaN for failed points."""
     table = pd.DataFrame(list(points), columns=Place._fields)
-    table["width"] = table["width"].map(_label) if is_labelled else table["width"]
+    if any(isinstance(each, tuple) for each in axes["width"]):
+        axes = {**axes, "width": [*map(_label, axes["width"])]}
+        table["width"] = table["width"].map(_label)
     rules = {"data_vars": "all", "coords": "minimal", "compat": "override", "combine_attrs": "override"}
     result = xr.concat(points.values(), "point", join="outer", **rules)
     index = pd.MultiIndex.from_frame(table[list(axes)])
