@@ -56,6 +56,7 @@ class HeadCosts(DisplayMixin):
         if self.measure:
             columns[f"cost in {self.measure}"] = self.prediction
             columns["± standard error"] = self.prediction_error
+        columns["score of the Gaussian process"] = self.infinite_width_scores
         values = np.stack([np.concatenate(each) for each in columns.values()], axis=1)
         order = np.argsort(values[:, 0])
         rows = [(verbatim(heads[i]), *(f"{value:.3g}" for value in values[i])) for i in order]
