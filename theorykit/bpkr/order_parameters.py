@@ -1,25 +1,26 @@
-"""Order parameters, which are overlaps of path weights: their coordinates, metric and law at finite width.
+"""Order parameters, overlaps of path weights: coordinates, metric and exact law.
 
-Every order parameter is U_l = C_l C_l^T. Weight blocks of layer l have the prior covariance W_l W_l^T, with
-W_l = chol(covariance) (x) C_{l+1}. The factors are
+Every order parameter is U_l = C_l C_l^T. Weight blocks of layer l have the prior
+covariance W_l W_l^T with W_l = chol(covariance) (x) C_{l+1}. The factors are
 
     readout             C_{L+1} = sigma_a B
     layer               C_l = W_l B_l
     skip connection     C_l = [gain C_{l+1}, 0; W_l R_l, W_l B_l]
 
-with a lower trapezoidal B, whose diagonal is positive. Coordinates are, from the readout to U_1, the triangle of B with
-the logarithm of its diagonal, the rows of B below the triangle, and R.
+with a lower trapezoidal B of positive diagonal. Coordinates, from the readout to U_1:
+the triangle of B with the logarithm of its diagonal, the rows of B below, and R.
 
-Solvers use square B. Every real vector is then a point, and zero is the Gaussian-process limit. A step multiplies,
-B -> B T and R -> R + B r, so that its metric is of order one about every point.
+Solvers use square B. Every real vector is then a point, and zero the Gaussian-process
+limit. A step multiplies, B -> B T and R -> R + B r, so that its metric is of order one.
 
-Under the prior of the weights, N_l^(1/2) R and the entries of N_l^(1/2) B below the diagonal are standard normal, and
-N_l B_ii^2 is chi^2 distributed (Bartlett). If a layer has fewer units than partial paths, B has fewer columns than
-rows, and U_l is singular.
+Under the prior of the weights, N_l^(1/2) R and N_l^(1/2) B below the diagonal are
+standard normal, and N_l B_ii^2 is chi^2 distributed (Bartlett). If a layer has fewer
+units than partial paths, B has fewer columns than rows, and U_l is singular.
 """
 
 import math
 from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -35,11 +36,10 @@ from .._jit import usual_settings
 from ..checks import (
     Requirement,
     checked_instance,
-    checked_key,
     checked_positive_definite,
     checked_sequence,
-    float64_array,
     is_traced,
+    numeric_array,
     on_host,
     require,
 )
@@ -54,17 +54,18 @@ from .specification.layers import covariance_root, evaluate_form, prior_means
 
 Number = Float[Array, ""]
 Matrix = Float[Array, "_ _"]
-# A block across a skip connection may differ by this fraction, because of rounding.
+# Relative rounding error of a block across a skip connection.
 _CONSISTENCY = 1e-8
 
 
 def _matrices(values: Iterable[ArrayLike]) -> tuple[Array, ...]:
-    matrices = checked_sequence("matrices", values, "matrices U_1, ..., U_L")
-    return tuple(float64_array(f"matrices[{i}]", matrix, axes=2) for i, matrix in enumerate(matrices))
+    matrices = enumerate(checked_sequence("matrices", values, "matrices U_1, ..., U_L"))
+    return tuple(jnp.asarray(numeric_array(f"matrices[{i}]", each, "rows columns")) for i, each in matrices)
 
 
 def _readout(value: ArrayLike) -> Array:
-    array = float64_array("readout", value)
+    require_float64()
+    array = jnp.asarray(numeric_array("readout", value))
     if array.ndim not in (0, 2):
         raise ValueError(f"readout must be a number or a matrix, got shape {array.shape}")
     return array
@@ -73,12 +74,11 @@ def _readout(value: ArrayLike) -> Array:
 class OrderParameters(DisplayMixin, eqx.Module):
     """The order parameters (U_1, ..., U_L) and u = U_{L+1}.
 
-    Functions that take order parameters also take the `Saddle` that a solve returns.
-
-    - `matrices`: U_l (n_l, n_l) from the input side, positive definite. Rows are (path, output), and the output varies
-      fastest. If layer l has a skip connection of strength s, U_l begins with the block s^2 U_{l+1}.
-    - `readout`: the number u > 0, or a positive definite matrix (C, C) for C > 1 outputs. If the readout has separate
-      weights per token, rows are (token, output). Without layers, it is U_1.
+    - `matrices`: U_l (n_l, n_l) from the input side, positive definite, with rows
+      (path, output), the output fastest. If layer l has a skip connection of strength
+      s, U_l begins with s^2 U_{l+1}.
+    - `readout`: u > 0, or a positive definite matrix (outputs, outputs); with separate
+      weights per token, rows are (token, output). Without layers it is U_1.
     """
 
     matrices: tuple[Float[Array, "_ _"], ...] = eqx.field(converter=_matrices)
@@ -89,18 +89,16 @@ class OrderParameters(DisplayMixin, eqx.Module):
 
     @property
     def first(self) -> Float[Array, "n n"]:
-        """U_1, which determines the kernel. Without layers it is the readout."""
+        """U_1, which determines the kernel."""
         return to_overlaps(self)[0]
 
 
 def order_parameter_rows(point: OrderParameters) -> Iterator[tuple[str, str]]:
-    """Yield the name of each order parameter, and its entries or their range."""
     names = *(f"$U_{layer}$" for layer in range(1, len(point.matrices) + 1)), "$u$"
     yield from zip(names, map(brief, jax.tree.leaves(point)), strict=True)
 
 
 PointLike = OrderParameters | AbstractOutcome
-"""Order parameters, or the result of a solve."""
 
 
 def to_overlaps(order_parameters: OrderParameters) -> list[Float[Array, "_ _"]]:
@@ -110,19 +108,16 @@ def to_overlaps(order_parameters: OrderParameters) -> list[Float[Array, "_ _"]]:
 
 
 def from_overlaps(overlaps: Iterable[Float[Array | np.ndarray, "_ _"]]) -> OrderParameters:
-    """Return the order parameters of [U_1, ..., U_{L+1}]; a last matrix of one row becomes a number."""
+    """Return the order parameters of [U_1, ..., U_{L+1}]."""
     *matrices, readout = overlaps
     return OrderParameters(tuple(matrices), readout[0, 0] if len(readout) == 1 else readout)
 
 
 def gp_limit(architecture: Architecture) -> OrderParameters:
-    """Return the prior means of the order parameters, which are their values at infinite width.
-
-    If all layers are attention, U_l = sigma_a^2 sigma_L^2 ... sigma_l^2 I.
-    """
+    """Return the prior means of the order parameters, their values at infinite width."""
     require_float64()
     size = checked_architecture(architecture).overlap_sizes[0]
-    # Three copies of U_1 are in memory while it is made, measured.
+    # Three copies are in memory, measured.
     check_fits(architecture, f"making the order parameter U_1, {size:,} x {size:,}", 3 * size**2)
     readout = on_host(architecture.prior_variances[-1]) * np.eye(architecture.overlap_sizes[-1])
     matrices = prior_means(architecture.forms, architecture.layer_numbers(), readout)
@@ -134,30 +129,31 @@ def checked_order_parameters(
 ) -> OrderParameters:
     """Return order parameters that fit and are positive definite, or semidefinite if `singular`.
 
-    The result of a solve is not checked again. If it failed, there is a warning.
+    The result of a solve is trusted. If it failed, there is a warning.
     """
     is_solution = isinstance(point, AbstractOutcome)
     given = point.order_parameters if is_solution else point
-    checked_instance(name, given, OrderParameters, "such as bpkr.gp_limit(architecture), or the result of bpkr.solve")
+    checked_instance(name, given, OrderParameters, "such as the result of bpkr.solve")
     if is_solution:
         if not is_traced(point):
             warn_of_failures(point, stacklevel=4)
         return given
     sizes = checked_architecture(architecture).overlap_sizes
-    if len(point.matrices) != len(sizes) - 1:
-        raise ValueError(f"{name} must have {len(sizes) - 1} matrices, one per layer, got {len(point.matrices)}")
-    names = [*(f"{name}: U_{layer}" for layer in range(1, len(sizes))), f"{name}: u"]
-    overlaps = [
-        checked_positive_definite(called, matrix, size, singular=singular)
-        for called, matrix, size in zip(names, to_overlaps(jax.tree.map(on_host, point)), sizes, strict=True)
-    ]
+    depth = architecture.depth
+    if len(point.matrices) != depth:
+        raise ValueError(f"{name} must have {depth} matrices, one per layer, got {len(point.matrices)}")
+    names = [*(f"{name}: U_{layer}" for layer in range(1, depth + 1)), f"{name}: u"]
+    matrices = to_overlaps(jax.tree.map(on_host, point))
+    check = partial(checked_positive_definite, singular=singular)
+    overlaps = list(map(check, names, matrices, sizes))
     numbers = architecture.layer_numbers()
     for i, form in enumerate(architecture.forms):
         if form.has_skip:
-            expected, size = evaluate_form(form.gain, numbers) ** 2 * overlaps[i + 1], sizes[i + 1]
+            expected = evaluate_form(form.gain, numbers) ** 2 * overlaps[i + 1]
+            size = sizes[i + 1]
             difference = jnp.max(jnp.abs(overlaps[i][:size, :size] - expected))
             is_block = on_host(difference <= _CONSISTENCY * jnp.max(jnp.abs(expected)))
-            message = f"{names[i]} must begin with U_{i + 2} times the squared gain of the skip connection"
+            message = f"{names[i]} must begin with U_{i + 2} times the squared gain of the skip"
             overlaps[i] = require(overlaps[i], [Requirement(message, is_block)])
     return from_overlaps(overlaps)
 
@@ -166,7 +162,7 @@ def checked_order_parameters(
 
 
 class Level(NamedTuple):
-    """Sizes of the Bartlett factors of one order parameter: B is `rows` x `columns`, and R `rows` x `crossing`."""
+    """Sizes of B (rows x columns) and R (rows x crossing) of one order parameter."""
 
     rows: int
     columns: int
@@ -186,44 +182,45 @@ class Level(NamedTuple):
 
     @property
     def diagonal(self) -> np.ndarray:
-        """Places of the diagonal of B, whose triangle `filled_factor` folds into a square."""
+        """Places of the diagonal of B in the order of `filled_factor`."""
         places = np.arange(self.triangle)
         return np.concatenate([places[self.columns :], places[::-1]])[:: self.columns + 1]
 
     @property
     def own(self) -> np.ndarray:
-        """Matrix of ones, with zeros in the block of U_l that is U_{l+1}."""
+        """Ones, with zeros in the block of U_l that is U_{l+1}."""
         nested = np.arange(self.crossing + self.rows) < self.crossing
         return 1.0 - np.outer(nested, nested)
 
 
 def levels_of(architecture: Architecture, widths: tuple[float, ...] | None = None) -> tuple[Level, ...]:
-    """Return the sizes for the readout and layers L, ..., 1: of square B, or of those at `widths`."""
+    """Return the sizes from the readout to U_1: of square B, or at `widths`."""
     *widths, last = widths or (math.inf,) * (architecture.depth + 1)
-    outer, layers = architecture.overlap_sizes[-1], zip(architecture.forms, architecture.branches, widths, strict=True)
+    outer = architecture.overlap_sizes[-1]
+    layers = zip(architecture.forms, architecture.branches, widths, strict=True)
     levels = [Level(outer, int(min(outer, last)), 0)]
     for form, branches, width in reversed(list(layers)):
         rank = levels[-1].rank
-        rows, crossing = (branches - form.has_skip) * rank, form.has_skip * rank
+        rows = (branches - form.has_skip) * rank
+        crossing = form.has_skip * rank
         levels.append(Level(rows, int(min(rows, width - crossing)), crossing))
     return tuple(levels)
 
 
 def dimension(architecture: Architecture) -> int:
-    """Return the number of coordinates, which is also the number of components of a tangent."""
+    """Return the number of coordinates."""
     return sum(level.coordinates for level in levels_of(architecture))
 
 
 def gp_coordinates(architecture: Architecture) -> Coordinates:
-    """Return the coordinates of the Gaussian-process limit, which are zero."""
     return jnp.zeros(dimension(architecture))
 
 
 def _parts(levels: Iterable[Level], coordinates: Coordinates, step: Coordinates | None = None) -> list:
-    """Return (B, R) of the readout and of layers L, ..., 1, at `coordinates` or after a `step` from there."""
+    """Return pairs (B, R), from the readout, at `coordinates` or after a `step`."""
     if step is not None:
         pairs = zip(_parts(levels, coordinates), _parts(levels, step), strict=True)
-        return [(blocks @ turn, crossing + blocks @ shift) for (blocks, crossing), (turn, shift) in pairs]
+        return [(b @ turn, r + b @ shift) for (b, r), (turn, shift) in pairs]
     parts = []
     for level in levels:
         below = (level.rows - level.columns) * level.columns
@@ -251,18 +248,18 @@ def _factors_of(architecture: Architecture, parts: Sequence[tuple[Matrix, Matrix
 
 
 def factors_at(architecture: Architecture, coordinates: Coordinates, step: Coordinates | None = None) -> list[Matrix]:
-    """Return the Cholesky factors [C_1, ..., C_{L+1}] at `coordinates`, or after a `step` from there."""
+    """Return [C_1, ..., C_{L+1}] at `coordinates`, or after a `step`."""
     return _factors_of(architecture, _parts(levels_of(architecture), coordinates, step))
 
 
 def moved(architecture: Architecture, coordinates: Coordinates, step: Coordinates) -> Coordinates:
-    """Return the coordinates after a step, which holds T and r in the places of B and R. Zero is no step."""
+    """Return the coordinates after a step, with T and r in the places of B and R."""
     parts = _parts(levels_of(architecture), coordinates, step)
-    return jnp.concatenate([piece for blocks, r in parts for piece in (entries_of_factor(blocks), r.ravel())])
+    pieces = [piece for b, r in parts for piece in (entries_of_factor(b), r.ravel())]
+    return jnp.concatenate(pieces)
 
 
 def of_factors(factors: Iterable[Matrix]) -> OrderParameters:
-    """Return the order parameters U_l = C_l C_l^T for [C_1, ..., C_{L+1}]."""
     return from_overlaps(factor @ factor.T for factor in factors)
 
 
@@ -271,13 +268,13 @@ def to_order_parameters(architecture: Architecture, coordinates: Coordinates) ->
 
 
 def from_order_parameters(architecture: Architecture, order_parameters: OrderParameters) -> Coordinates:
-    """Return the coordinates of `order_parameters`; the inverse of `to_order_parameters`."""
     numbers = architecture.layer_numbers()
     *matrices, readout = to_overlaps(order_parameters)
     outer = jnp.linalg.cholesky(readout)
     pieces = [entries_of_factor(outer / jnp.sqrt(architecture.prior_variances[-1]))]
     for form, matrix in zip(reversed(architecture.forms), reversed(matrices), strict=True):
-        factor, skip = jnp.linalg.cholesky(matrix), len(outer) if form.has_skip else 0
+        factor = jnp.linalg.cholesky(matrix)
+        skip = len(outer) if form.has_skip else 0
         whitening = jnp.kron(covariance_root(form, numbers), outer)
         white = solve_triangular(whitening, factor[skip:], lower=True)
         pieces += [entries_of_factor(white[:, skip:]), white[:, :skip].ravel()]
@@ -286,11 +283,13 @@ def from_order_parameters(architecture: Architecture, order_parameters: OrderPar
 
 
 def log_volume(architecture: Architecture, coordinates: Coordinates) -> Number:
-    """Return log |dU/dtheta| of the free entries, on and above the diagonals, up to a constant."""
+    """Return log |dU/dtheta| of the free entries up to a constant."""
     parts, total = _parts(levels_of(architecture), coordinates), jnp.zeros(())
-    for (blocks, crossing), factor in zip(parts, reversed(_factors_of(architecture, parts)), strict=True):
+    factors = reversed(_factors_of(architecture, parts))
+    for (blocks, crossing), factor in zip(parts, factors, strict=True):
         rows, nested = crossing.shape
-        of_factor, of_blocks = jnp.log(jnp.diagonal(factor)), jnp.log(jnp.diagonal(blocks))
+        of_factor = jnp.log(jnp.diagonal(factor))
+        of_blocks = jnp.log(jnp.diagonal(blocks))
         # diag(C_l) = diag(W_l) diag(B).
         log_whitening = jnp.sum(of_factor[nested:]) - jnp.sum(of_blocks)
         total += jnp.sum((rows + 1 - np.arange(rows)) * of_blocks)  # d(B B^T)
@@ -299,7 +298,7 @@ def log_volume(architecture: Architecture, coordinates: Coordinates) -> Number:
 
 
 def log_volume_of_steps(architecture: Architecture, coordinates: Coordinates) -> Number:
-    """Return log |dtheta/dstep| at a zero step: each free entry in row i of B T, B r has a factor B_ii."""
+    """Return log |dtheta/dstep| at zero: entries in row i of B T, B r have a factor B_ii."""
     total = jnp.zeros(())
     for blocks, crossing in _parts(levels_of(architecture), coordinates):
         rows, nested = crossing.shape
@@ -307,13 +306,14 @@ def log_volume_of_steps(architecture: Architecture, coordinates: Coordinates) ->
     return total
 
 
-# A tangent dU_l = C_l dW_l C_l^T has the length |dW_l|. Changes of a block of U_l that is U_{l+1} count in U_{l+1}.
+# Tangents dU_l = C_l dW_l C_l^T have the length |dW_l|. A block U_{l+1} counts there.
 
 
 def gradient_length(architecture: Architecture, factors: Sequence[Matrix], gradient: OrderParameters) -> Number:
-    """Return the length |C^T (dS/dU) C| of a gradient, over all U = C C^T of `factors` [C_1, ..., C_{L+1}]."""
+    """Return the length |C^T (dS/dU) C| of a gradient, over all U = C C^T."""
     square, inherited = jnp.zeros(()), jnp.zeros(())
-    for level, factor, slope in zip(reversed(levels_of(architecture)), factors, to_overlaps(gradient), strict=True):
+    levels = reversed(levels_of(architecture))
+    for level, factor, slope in zip(levels, factors, to_overlaps(gradient), strict=True):
         whitened = factor.T @ slope @ factor + inherited
         inherited = whitened[: level.crossing, : level.crossing] if level.crossing else jnp.zeros(())
         square += jnp.sum((whitened * level.own) ** 2)
@@ -321,12 +321,15 @@ def gradient_length(architecture: Architecture, factors: Sequence[Matrix], gradi
 
 
 def metric(architecture: Architecture, factors: Sequence[Matrix], changes: Sequence[Array]) -> Matrix:
-    """Return the inner products of `changes` of the `factors` [C_1, ..., C_{L+1}], stacked along axis 0."""
+    """Return the inner products of `changes` of the `factors`, stacked along axis 0."""
     products = jnp.zeros(())
-    for level, factor, change in zip(reversed(levels_of(architecture)), factors, changes, strict=True):
+    levels = reversed(levels_of(architecture))
+    for level, factor, change in zip(levels, factors, changes, strict=True):
         # C^-1 A for every change A, side by side.
-        side_by_side = change.swapaxes(0, 1).reshape(len(factor), -1)
-        white = solve_triangular(factor, side_by_side, lower=True).reshape(len(factor), -1, len(factor)).swapaxes(0, 1)
+        size = len(factor)
+        side_by_side = change.swapaxes(0, 1).reshape(size, -1)
+        white = solve_triangular(factor, side_by_side, lower=True)
+        white = white.reshape(size, -1, size).swapaxes(0, 1)
         flat = ((white + white.swapaxes(1, 2)) * level.own).reshape(len(white), -1)
         products = products + flat @ flat.T
     return products
@@ -335,7 +338,8 @@ def metric(architecture: Architecture, factors: Sequence[Matrix], changes: Seque
 def displaced(architecture: Architecture, order_parameters: OrderParameters, tangent: Tangent) -> OrderParameters:
     """Return C_l (I + dW_l) C_l^T; `tangent` holds the orthonormal components of all dW_l."""
     found, inner = [], None
-    for level, point in zip(levels_of(architecture), reversed(to_overlaps(order_parameters)), strict=True):
+    points = reversed(to_overlaps(order_parameters))
+    for level, point in zip(levels_of(architecture), points, strict=True):
         rows, columns = np.nonzero(np.triu(level.own))
         components, tangent = jnp.split(jnp.asarray(tangent), [len(rows)])
         weight = np.where(rows == columns, 0.5, 0.5**0.5)
@@ -350,13 +354,14 @@ def displaced(architecture: Architecture, order_parameters: OrderParameters, tan
 
 
 class FiniteWidthLaw(eqx.Module):
-    """The law of (U_1, ..., U_L, u) under the prior of the weights; `finite_width_law` makes it.
+    """The law of the order parameters under the prior, made by `finite_width_law`.
 
-    Its coordinates are those of N_l^(1/2) B and N_l^(1/2) R, with the diagonal log(1 + exp(t)).
+    Its coordinates are those of N_l^(1/2) B, with the diagonal log(1 + exp(t)), and
+    N_l^(1/2) R.
     """
 
     architecture: Architecture
-    levels: tuple[Level, ...] = eqx.field(static=True)  # from the readout to U_1
+    levels: tuple[Level, ...] = eqx.field(static=True)
 
     @property
     def dimension(self) -> int:
@@ -374,19 +379,22 @@ class FiniteWidthLaw(eqx.Module):
 
     @property
     def diagonal(self) -> np.ndarray:
-        """Places of the diagonal entries of all B among the coordinates."""
-        starts = np.cumsum([0, *(level.coordinates for level in self.levels[:-1])])
-        return np.concatenate([start + level.diagonal for start, level in zip(starts, self.levels, strict=True)])
+        """Places of the diagonals of all B among the coordinates."""
+        places, start = [], 0
+        for level in self.levels:
+            places.append(start + level.diagonal)
+            start += level.coordinates
+        return np.concatenate(places)
 
     @property
     def degrees(self) -> Float[Array, " diagonal"]:
-        """Degrees of freedom of the squared diagonal entries of all B."""
+        """Degrees of freedom of the squared diagonals of all B."""
         widths = zip(reversed(self.architecture.widths), self.levels, strict=True)
         return jnp.concatenate([width - level.crossing - np.arange(level.columns) for width, level in widths])
 
     @usual_settings()
     def log_prior(self, coordinates: Coordinates) -> Number:
-        """Return the normalised log density of the coordinates."""
+        """Return the log density of the coordinates."""
         coordinates, degrees = self._checked(coordinates), self.degrees
         t = coordinates[self.diagonal]
         diagonal = jax.nn.softplus(t)
@@ -399,14 +407,14 @@ class FiniteWidthLaw(eqx.Module):
     def sample(self, key: PRNGKeyArray) -> Coordinates:
         """Draw coordinates from the prior."""
         require_float64()
-        chi_key, normal_key = jax.random.split(checked_key("key", key))
+        chi_key, normal_key = jax.random.split(key)
         diagonal = jnp.sqrt(2 * jax.random.gamma(chi_key, self.degrees / 2))
         normal = jax.random.normal(normal_key, (self.dimension,))
         return normal.at[self.diagonal].set(from_positive(diagonal))
 
     @usual_settings()
     def order_parameters(self, coordinates: Coordinates) -> OrderParameters:
-        """Return the order parameters at `coordinates`, singular if a layer is too narrow."""
+        """Return the order parameters at `coordinates`; they may be singular."""
         coordinates = self._checked(coordinates)
         logarithms = jnp.log(jax.nn.softplus(coordinates[self.diagonal]))
         parts = _parts(self.levels, coordinates.at[self.diagonal].set(logarithms))
@@ -424,17 +432,18 @@ def finite_width_law(architecture: Architecture) -> FiniteWidthLaw:
     """Return the exact law of the order parameters at the widths of `architecture`.
 
     Raises:
-        ValueError: a width is traced, or below the number of partial paths and not a whole number.
+        ValueError: a width is traced, or below the number of partial paths and not
+            a whole number.
     """
     require_finite_widths(checked_architecture(architecture), "the law of the order parameters")
     if is_traced(architecture.widths):
-        raise ValueError("widths must not be traced: they determine whether an order parameter is singular")
+        raise ValueError("widths must not be traced")
     widths = tuple(map(float, architecture.widths))
     law = FiniteWidthLaw(architecture, levels_of(architecture, widths))
     check_fits(architecture, "one set of coordinates", law.dimension)
     for level, width in zip(law.levels, reversed(widths), strict=True):
         if level.columns < level.rows and not width.is_integer():
-            raise ValueError(f"widths below the number of partial paths must be whole numbers, got {width}")
+            raise ValueError(f"widths below the number of paths must be whole numbers, got {width}")
     return law
 
 

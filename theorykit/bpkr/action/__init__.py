@@ -1,1 +1,1 @@
-"""The symbolic stage: derive the action from the forward maps by two routes, and expressions that follow from it."""
+"""Symbols only: the action, derived by two routes, and what follows from it."""

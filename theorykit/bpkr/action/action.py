@@ -1,4 +1,4 @@
-"""The symbolic action: expressions and their derivatives. Nothing in it is compiled."""
+"""The symbolic action: expressions and their derivatives."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from sympy import Add, Expr, Identity, Inverse, MatrixSymbol, Poly, PolynomialEr
 from sympy.matrices.expressions.matexpr import MatrixExpr
 
 from ... import saddle
-from ...checks import checked_arguments, checked_instance
+from ...checks import checked_instance
 from ...derivation import Derivation, Step, solving
 from ...derivation.claims import SameMoments
 from ...saddle.action import Slopes
@@ -28,22 +28,23 @@ from .symbols import ActionSymbols
 
 
 class Predictor(NamedTuple):
-    """Mean (test labels x 1) and covariance (test labels x test labels) of the outputs on test examples."""
+    """Mean and covariance of the outputs on test examples, a row per label."""
 
     mean: MatrixExpr
     covariance: MatrixExpr
 
 
 class Majoriser(NamedTuple):
-    """An upper bound on the energy that touches it at U_1 = U_0, and the minima of entropy plus bound.
+    """An upper bound on the energy that touches it at U_1 = U_0.
 
-    The log-determinant, with gradient G_+ at U_0, is concave in U_1. The misfit, with gradient -G_-, is in U_1^-1.
+    The log-determinant, with gradient G_+ at U_0, is concave in U_1. The misfit, with
+    gradient -G_-, is concave in U_1^-1.
 
-    - `logdet_gradient`, `weight`: symbols of G_+ and U_0 G_- U_0 (n_1 x n_1).
-    - `bound`: tr(G_+ U_1) + tr(weight U_1^-1), the bound up to a constant.
-    - `minima`: the minimum in each order parameter, given the others. Empty if one has no closed form, as next to a
-      skip connection.
-    - `steps`: the step that solves the Riccati equation of U_1.
+    - `logdet_gradient`, `weight`: symbols of G_+ and U_0 G_- U_0.
+    - `bound`: tr(G_+ U_1) + tr(weight U_1^-1).
+    - `minima`: of entropy plus bound in each order parameter, given the others;
+      empty if one has no closed form.
+    - `steps`: the solution of the Riccati equation of U_1.
     """
 
     logdet_gradient: MatrixSymbol
@@ -54,12 +55,12 @@ class Majoriser(NamedTuple):
 
 
 class KernelFormulas(NamedTuple):
-    """The energy and the predictor as functions of kernels alone.
+    """The energy and the predictor as functions of kernels.
 
-    - `kernel`, `between`: symbols of K among training examples, and between test and training examples.
-    - `test_diagonal`: symbol of the diagonal of K among test examples, as a column.
+    - `kernel`, `between`: K of training examples, and of test and training examples.
+    - `test_diagonal`: the diagonal of K of test examples, as a column.
     - `resolvent`: (K + T I)^-1.
-    - `representer`: g^(1/2) (K + T I)^-1 y (labels x 1), where g is the power of the likelihood.
+    - `representer`: g^(1/2) (K + T I)^-1 y with the power g of the likelihood.
     - `mean`, `variance`: of the outputs on test examples, as columns.
     """
 
@@ -75,15 +76,15 @@ class KernelFormulas(NamedTuple):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Action(DisplayMixin):
-    """The symbolic action S of the order parameters. Their posterior is proportional to exp(-S/2) (Eq. 32).
+    """The action S: the posterior is proportional to exp(-S/2) (Eq. 32).
 
     - `symbols`: the symbols of all expressions.
     - `entropies`: (S_1, ..., S_L, S_a), each given the next order parameter.
     - `nested`: the block that each nested order parameter is.
     - `energy`: E (Eq. 12).
     - `kernel`: K of the training examples (Eq. 10).
-    - `predictor`: mean and variance of the outputs on test examples (Eqs. 9, 29, 30).
-    - `derivation`: the steps of the derivation; `derivation.verify()` checks each.
+    - `predictor`: of the outputs on test examples (Eqs. 9, 29, 30).
+    - `derivation`: its steps; `derivation.verify()` checks each.
 
     Example:
         >>> from theorykit import bpkr
@@ -105,7 +106,7 @@ class Action(DisplayMixin):
 
     @property
     def program_key(self) -> NetworkForm:
-        """The part that names compiled programs, since it determines the rest."""
+        """The part that names compiled programs."""
         return self.symbols.form
 
     @property
@@ -114,7 +115,7 @@ class Action(DisplayMixin):
 
     @property
     def ansatz(self) -> tuple[str, ...]:
-        """Assumptions in words that are not exact in any limit; empty if hidden units are linear."""
+        """Assumptions that are exact in no limit; none if hidden units are linear."""
         steps = (step for step in self.derivation.steps if isinstance(step.claim, SameMoments))
         return tuple(dict.fromkeys(assumption for step in steps for assumption in step.assumptions))
 
@@ -130,48 +131,47 @@ class Action(DisplayMixin):
 
     @cached_property
     def of_free_order_parameters(self) -> saddle.Action:
-        """`total` for the functions of `theorykit.saddle`. `bpkr.solve` is faster."""
-        domains = {symbol: PositiveDefinite() if symbol.is_Matrix else Positive() for symbol in self.symbols.free}
-        data = self.symbols.features, self.symbols.labels
-        parameters = self.symbols.completed((*self.symbols.numbers, *data))
-        return saddle.Action(self.total, domains, parameters, self.symbols.widths[-1], self.derivation)
+        """`total` for `theorykit.saddle`."""
+        symbols = self.symbols
+        domains = {u: PositiveDefinite() if u.is_Matrix else Positive() for u in symbols.free}
+        parameters = symbols.completed((*symbols.numbers, symbols.features, symbols.labels))
+        return saddle.Action(self.total, domains, parameters, symbols.widths[-1], self.derivation)
 
     def substitute_nested(self, expression: Expr) -> Expr:
-        """Replace every nested order parameter in `expression` by the block that it is."""
-        checked_instance("expression", expression, Expr)
+        """Replace every nested order parameter by the block that it is."""
         while any(expression.has(symbol) for symbol in self.nested):
             expression = expression.xreplace(self.nested)
         return expression
 
     @cached_property
     def saddle_point_equations(self) -> Mapping[Expr, Expr]:
-        """The gradient of S with respect to each free order parameter, which vanishes at a saddle point."""
-        return Slopes({symbol: self.substitute_nested(slope) for symbol, slope in self.named_slopes.items()})
+        """The gradient of S with respect to each free order parameter."""
+        return Slopes({u: self.substitute_nested(slope) for u, slope in self.named_slopes.items()})
 
     @cached_property
     def named_slopes(self) -> Mapping[Expr, Expr]:
-        """`saddle_point_equations` in which nested order parameters keep their names."""
+        """`saddle_point_equations` with the names of nested order parameters."""
         total = Add(*self.entropies, self.energy)
-        slopes = {symbol: gradient(total, symbol) for symbol in self.symbols.order_parameters}
-        # Chain rule, from the innermost block, because a block may contain another.
+        slopes = {u: gradient(total, u) for u in self.symbols.order_parameters}
+        # Chain rule, from the innermost block.
         for inner, block in reversed(self.nested.items()):
             slope = slopes.pop(inner)
             (container,) = slopes.keys() & block.free_symbols
             if inner.is_Matrix:
-                held = positive_definite("X", slope.shape[0])
-                slopes[container] += gradient(trace(held * block), container).xreplace({held: slope})
+                x = positive_definite("X", slope.shape[0])
+                slopes[container] += gradient(trace(x * block), container).xreplace({x: slope})
             else:
                 slopes[container] += slope * gradient(block, container)
         return Slopes(slopes)
 
     @cached_property
     def closed_forms(self) -> Mapping[Expr, Expr]:
-        """Solutions of those saddle-point equations that have one in closed form, given the other order parameters."""
+        """Solutions of saddle-point equations, given the other order parameters, if any."""
         solved = {step.claim.variable: step.after for step in self._riccati_steps}
         for u in (symbol for symbol in self.symbols.free if isinstance(symbol, Symbol)):
             with suppress(PolynomialError):  # u may be inside a trace of an inverse
                 a, b, minus_c = Poly(expand(self.saddle_point_equations[u] * u**2), u).all_coeffs()
-                # The root of a u^2 + b u - c without cancellation for any sign of b, like the Riccati form.
+                # The root of a u^2 + b u - c without cancellation for any sign of b.
                 solved[u] = sqrt(-minus_c / a) * exp(-asinh(b / (2 * sqrt(-a * minus_c))))
         return solved
 
@@ -186,19 +186,22 @@ class Action(DisplayMixin):
 
     @cached_property
     def majoriser(self) -> Majoriser:
-        """The bound on the energy and closed-form minima for majorise-minimise steps."""
+        """The bound and minima for majorise-minimise steps."""
         u1, *others = self.symbols.free
         logdet_gradient, weight = (positive_definite(name, u1.shape[0]) for name in ("Gplus", "W"))
-        bound, minima, steps = trace(logdet_gradient * u1) + trace(weight * Inverse(u1)), {}, ()
+        bound = trace(logdet_gradient * u1) + trace(weight * Inverse(u1))
+        minima = {}
+        steps = ()
         if not self.nested and set(others) == set(self.closed_forms):
             with suppress(solving.RuleError):
                 step = solving.riccati(gradient(Add(self.entropy, bound), u1), u1, section="Closed forms")
-                minima, steps = {u1: step.after, **self.closed_forms}, (step,)
+                minima = {u1: step.after, **self.closed_forms}
+                steps = (step,)
         return Majoriser(logdet_gradient, weight, bound, minima, steps)
 
     @cached_property
     def finite_width(self) -> FiniteWidthPrior:
-        """The exact prior of the matrices `symbols.overlaps` at finite width, derived by the second route."""
+        """The exact prior of `symbols.overlaps`, by the second route."""
         return finite_width_prior(self.symbols, self.derivation.sizes)
 
     @property
@@ -208,18 +211,17 @@ class Action(DisplayMixin):
 
     @property
     def route_differences(self) -> tuple[Expr, ...]:
-        """Leading order of the exact prior minus each entropy; all zero, because the two routes agree."""
+        """Leading order of the exact prior minus each entropy: zero if both routes agree."""
         pairs = zip(map(self._with_number, self.finite_width.leading), self.entropies, strict=True)
         return tuple(expand(leading - entropy) for leading, entropy in pairs)
 
     def _with_number(self, expression: Expr) -> Expr:
-        """Write u for the matrix U_{L+1}, if it has one entry."""
-        matrix, readout = self.symbols.overlaps[-1], self.symbols.readout
+        matrix = self.symbols.overlaps[-1]
+        readout = self.symbols.readout
         return expression if readout == matrix else as_number(expression, matrix, readout)
 
     @property
     def derivations(self) -> Mapping[str, Derivation]:
-        """All derivations of this action, by name."""
         solved = (*self.majoriser.steps, *self._riccati_steps)
         return {
             "back-propagating kernel renormalisation": self.derivation,
@@ -229,11 +231,14 @@ class Action(DisplayMixin):
 
     @cached_property
     def of_kernels(self) -> KernelFormulas:
-        """The energy and the predictor as functions of kernels alone."""
-        symbols, training, test = self.symbols, self.symbols.features, self.symbols.test_features
+        symbols = self.symbols
+        training = self.symbols.features
+        test = self.symbols.test_features
         rows, test_rows = training.shape[0], test.shape[0]
-        kernel, between = positive_definite("K", rows), MatrixSymbol("K_between", test_rows, rows)
-        of_test, diagonal = positive_semidefinite("K_test", test_rows), MatrixSymbol("k_test", test_rows, 1)
+        kernel = positive_definite("K", rows)
+        between = MatrixSymbol("K_between", test_rows, rows)
+        of_test = positive_semidefinite("K_test", test_rows)
+        diagonal = MatrixSymbol("k_test", test_rows, 1)
         weights = kronecker(symbols.first, Identity(symbols.input_features))
         others = {
             test * weights * training.T: between,
@@ -257,16 +262,16 @@ class Action(DisplayMixin):
         return KernelFormulas(kernel, between, diagonal, energy, resolvent, representer, mean, variance)
 
 
-@checked_arguments
 def render_latex(action: Action) -> str:
-    """Write the formulas of an action as one LaTeX `align` environment, for `\\input` in an article with amsmath.
+    """Write the formulas of an action as one LaTeX `align` environment of amsmath.
 
-    Every equation has a label, fits the text width, and cites its number in the paper.
+    Equations have labels and the numbers of the paper.
     """
+    checked_instance("action", action, Action)
     return align_environment(each for part in document.equations(action).values() for each in part)
 
 
-@checked_arguments
 def render_markdown(action: Action) -> str:
     """Write the formulas of an action as Markdown with headings."""
+    checked_instance("action", action, Action)
     return as_markdown(document.blocks(action, *document.USUAL))

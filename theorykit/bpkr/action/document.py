@@ -1,4 +1,4 @@
-"""Documents of an action: parts made of its expressions, for displays, articles and pages."""
+"""Documents of an action, for displays, articles and pages."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -19,24 +19,25 @@ USUAL = ("title", "action")
 
 
 def blocks(action: Action, *parts: str) -> Iterator[Block]:
-    """Yield `parts` of the document of an action: "title", "action", "derivation" and "finite width"."""
+    """Yield parts of a document: "title", "action", "derivation", "finite width"."""
     writers = {"title": _title, "action": _formulas, "derivation": _derivation, "finite width": _finite_width}
     for part in parts:
         yield from writers[part](action)
 
 
 def _title(action: Action) -> Iterator[Block]:
-    layers, form = len(action.forms), action.symbols.form
+    form = action.symbols.form
+    layers = counted(len(action.forms), "layer")
     width = " of infinite width" if form.is_infinite else ""
     units = ", in the mean-field parameterisation" if form.has_richness else ""
-    yield Heading(f"Action of a network{width} of {counted(layers, 'layer') if layers else 'no layers'}{units}", 1)
+    yield Heading(f"Action of a network{width} of {layers if action.forms else 'no layers'}{units}", 1)
 
 
 def _summary(action: Action) -> Iterator[Block]:
-    kinds = (
-        f"{'dense' if form.block_heads is None else 'attention'}{' with skip connection' if form.has_skip else ''}"
-        for form in action.forms
-    )
+    kinds = []
+    for form in action.forms:
+        kind = "dense" if form.block_heads is None else "attention"
+        kinds.append(f"{kind} with skip connection" if form.has_skip else kind)
     yield Text(f"Layers, from the input side: {', '.join(kinds) or 'none'}.")
     written = action.symbols.written.items()
     yield Items(tuple(f"${latex(symbol)}$ is ${_sides(matrix.shape)}$" for matrix, symbol in written))
@@ -80,13 +81,11 @@ def _checked_steps(derivation: Derivation) -> Iterator[Block]:
 
 
 def view(action: Action) -> Iterator[Block]:
-    """Yield the display of an action; terminals leave out folded parts."""
+    """Yield the display of an action; terminals leave out formulas."""
     yield from _title(action)
     yield from _summary(action)
     for heading, formulas in equations(action).items():
         yield Folded(f"**{heading}**", tuple(formulas), is_open=heading == "Action")
-    steps = tuple(derivation_blocks(action.derivation))
-    yield Folded(f"**Derivation** in {counted(len(action.derivation.steps), 'step')}: `action.derivation`", steps)
 
 
 def equations(action: Action) -> Mapping[str, list[Equation]]:
@@ -96,8 +95,10 @@ def equations(action: Action) -> Mapping[str, list[Equation]]:
         return Equation(name, latex(fold(value, {kernel: action.kernel})), source=source)
 
     *layers, of_readout = action.entropies
-    entropies = {"S_{a}": of_readout, **{f"S_{{{layer}}}": entropy for layer, entropy in enumerate(layers, 1)}}
-    slopes, solved = action.named_slopes.items(), action.closed_forms.items()
+    entropies = {"S_{a}": of_readout}
+    entropies |= {f"S_{{{i}}}": entropy for i, entropy in enumerate(layers, 1)}
+    slopes = action.named_slopes.items()
+    solved = action.closed_forms.items()
     parts = {
         "Action": [
             Equation("S", " + ".join([*entropies, "E"]), source="32"),
@@ -106,10 +107,8 @@ def equations(action: Action) -> Mapping[str, list[Equation]]:
             *(Equation(latex(block), latex(value)) for block, value in action.nested.items()),
             Equation("K", latex(action.kernel), source="10"),
         ],
-        "Saddle point": [
-            equation(rf"0 = \frac{{\partial S}}{{\partial {latex(symbol)}}}", slope) for symbol, slope in slopes
-        ],
-        "Closed forms": [equation(latex(symbol), fold_asinh(solution)) for symbol, solution in reversed(solved)],
+        "Saddle point": [equation(rf"0 = \frac{{\partial S}}{{\partial {latex(u)}}}", slope) for u, slope in slopes],
+        "Closed forms": [equation(latex(u), fold_asinh(solution)) for u, solution in reversed(solved)],
         "Predictor": [
             equation(r"\langle f \rangle", action.predictor.mean, "9, 29"),
             equation(r"\operatorname{var} f", Diagonal(action.predictor.covariance), "30"),
@@ -119,7 +118,7 @@ def equations(action: Action) -> Mapping[str, list[Equation]]:
 
 
 def definitions(action: Action) -> list[Definition]:
-    """Return the meaning of the symbols of an action. The index is the layer, "a" the readout."""
+    """Return the meaning of the symbols of an action."""
     symbols = action.symbols
     found: dict[str | Expr, str] = {
         "S": "the action: the posterior of the order parameters is proportional to $e^{-S/2}$",

@@ -12,16 +12,15 @@ def size(name: str) -> Symbol:
 
 
 class ActionSymbols:
-    """The symbols of the action of a network, per layer from the input side, with the readout last.
+    """The symbols of an action, per layer from the input side, with the readout last.
 
     - `power`: N_1 gamma_0^2, or 1 in the standard parameterisation.
-    - `overlaps`: the matrices U_1, ..., U_{L+1}. `nested` ones are blocks of the previous one.
-    - `order_parameters`: (U_1, ..., U_L, u), with the number u for U_{L+1} if it has one entry and there are layers.
-    - `written`: the order parameter that each of `overlaps` is written as.
-    - `free`: the order parameters that are not nested, on which the action depends.
-    - `features`, `test_features`: path features Phi (labels x paths N_0), a row per example and output.
-    - `labels`: y (labels x 1).
-    - `numbers`, `sizes`: all scalars, and those of them that are sizes of arrays.
+    - `overlaps`: matrices U_1, ..., U_{L+1}; `nested` ones are blocks of the one before.
+    - `order_parameters`: `overlaps` with a number u for U_{L+1} of one entry; `written`
+      maps one to the other.
+    - `free`: the order parameters that are not nested.
+    - `features`, `test_features`: Phi, a column per path and N_0; `labels`: y.
+    - `numbers`, `sizes`: scalars, and those that are sizes of arrays.
     """
 
     def __init__(self, form: NetworkForm):
@@ -31,25 +30,28 @@ class ActionSymbols:
         rows = [expand(self.outputs * self.read_tokens)]
         for layer in reversed(layers):
             rows.insert(0, expand(layer.branches * rows[0]))
-        self.heads = tuple(layer.symbols.heads for layer in layers if layer.forward.has(layer.symbols.heads))
-        self.widths = form.widths
+        heads = (layer.symbols.heads for layer in layers if layer.forward.has(layer.symbols.heads))
+        self.heads, self.widths = tuple(heads), form.widths
         self.variances = (*(layer.symbols.variance for layer in layers), Symbol("sigma2_a", positive=True))
         parameters = frozenset().union(*(layer.parameters for layer in layers))
-        self.parameters = tuple(sorted(parameters, key=lambda symbol: symbol.name))
+        self.parameters = tuple(sorted(parameters, key=str))
         self.temperature = Symbol("T", positive=True)
         self.richness = Symbol("gamma_0", positive=True) if form.has_richness else None
         self.power = self.widths[0] * self.richness**2 if form.has_richness else Integer(1)
 
-        self.overlaps = tuple(positive_definite(f"U_{layer}", count) for layer, count in enumerate(rows, 1))
-        self.nested = tuple(outer for layer, outer in zip(layers, self.overlaps[1:], strict=True) if layer.has_skip)
-        self.first, self.matrices = self.overlaps[0], self.overlaps[:-1]
+        self.overlaps = tuple(positive_definite(f"U_{i}", count) for i, count in enumerate(rows, 1))
+        pairs = zip(layers, self.overlaps[1:], strict=True)
+        self.nested = tuple(outer for layer, outer in pairs if layer.has_skip)
+        self.first = self.overlaps[0]
+        self.matrices = self.overlaps[:-1]
         is_number = bool(layers) and rows[-1] == 1
         self.readout = Symbol("u", positive=True) if is_number else self.overlaps[-1]
         self.order_parameters = (*self.matrices, self.readout)
         self.written = dict(zip(self.overlaps, self.order_parameters, strict=True))
-        self.free = tuple(self.written[matrix] for matrix in self.overlaps if matrix not in self.nested)
+        self.free = tuple(self.written[u] for u in self.overlaps if u not in self.nested)
 
-        self.input_features, self.examples = size("N_0"), size("P")
+        self.input_features = size("N_0")
+        self.examples = size("P")
         columns = expand(rows[0] * self.input_features)
         self.features = MatrixSymbol("Phi", self.examples * self.outputs, columns)
         self.test_features = MatrixSymbol("Phi_test", size("P_test") * self.outputs, columns)
@@ -61,9 +63,9 @@ class ActionSymbols:
 
     @property
     def arguments(self) -> tuple[Expr, ...]:
-        """All arguments of the action, in the order of the generated function."""
+        """All arguments of the action."""
         return self.completed((*self.free, *self.numbers, self.features, self.labels))
 
     def completed(self, arguments: tuple[Expr, ...]) -> tuple[Expr, ...]:
-        """Return `arguments` followed by the sizes that their shapes do not determine."""
+        """Add the sizes that the shapes of `arguments` do not determine."""
         return (*arguments, *(each for each in self.sizes if each not in bound_sizes(arguments)))

@@ -1,1 +1,1 @@
-"""Find, certify and differentiate the saddle point for given data, and compute fluctuations about it."""
+"""The saddle point for given data, and fluctuations about it."""

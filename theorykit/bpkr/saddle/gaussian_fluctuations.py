@@ -1,15 +1,14 @@
 """The theory to next order in 1/N: the first-order saddle point, and fluctuations.
 
-In coordinates theta the exact posterior is exp(-V/2) with V = S + c - 2 log |dU/dtheta|.
-Corrections c of the exact prior and the volume element are of order one. At the minimum
-of S, define Sigma = (S''/2)^-1 and the drift
+In coordinates theta the exact posterior is exp(-V/2), with V = S + c - 2 log |dU/dtheta|
+and corrections c of the exact prior. At the minimum of S, with Sigma = (S''/2)^-1 and
 
     delta_i = -1/4 sum_jkl Sigma_ij S'''_jkl Sigma_kl
-              - 1/2 sum_j Sigma_ij d_j (c - 2 log |dU/dtheta|).
+              - 1/2 sum_j Sigma_ij d_j (c - 2 log |dU/dtheta|),
 
-The mean of g is g + sum_i g_i delta_i + 1/2 sum_ij g_ij Sigma_ij + O(1/N^2), and its
-covariance with h is sum_ij g_i Sigma_ij h_j + O(1/N^2). The log evidence is a Gaussian
-integral, up to O(1/N). All orders hold at a fixed number of examples.
+the mean of g is g + sum_i g_i delta_i + 1/2 sum_ij g_ij Sigma_ij, and its covariance
+with h is sum_ij g_i Sigma_ij h_j, up to O(1/N^2) at a fixed number of examples. The log
+evidence is a Gaussian integral, up to O(1/N).
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ from jaxtyping import Array, Float
 from ..._jit import jit, jit_and_keep, usual_settings
 from ...checks import is_traced
 from ...symbolic.documents.display import DisplayMixin
-from ...symbolic.documents.document import Table, Text
+from ...symbolic.documents.document import Table
 from ...symbolic.documents.values import number
 from ..evaluation.formulas import BoundAction
 from ..evaluation.problem import Problem, as_problem
@@ -47,10 +46,10 @@ from .solve import Saddle, solve
 
 @usual_settings()
 def first_order(problem: Problem) -> OrderParameters:
-    """Return the saddle point to first order in 1/N, by one Newton step from infinite width.
+    """Return the saddle point to first order in 1/N.
 
-    Without a richness it is accurate if widths are large compared to the number
-    of examples. At small widths the matrices may not be positive definite.
+    Without a richness it needs widths above the number of examples. At small widths
+    the matrices may not be positive definite.
 
     Raises:
         ValueError: the widths are infinite.
@@ -81,8 +80,8 @@ def _first_order(problem: Problem, wide: Problem | None, at) -> OrderParameters:
 class Fluctuations(DisplayMixin, eqx.Module):
     """The posterior of the order parameters to next order in 1/N.
 
-    - `mean`: of the order parameters; `modes`: their deviations along independent
-      directions of unit variance, stacked along axis 0.
+    - `mean`: of the order parameters.
+    - `modes`: their changes along independent directions of unit variance (axis 0).
     - `prediction`: of the outputs on test examples, if any.
     - `log_evidence`: log p(y).
     """
@@ -93,7 +92,6 @@ class Fluctuations(DisplayMixin, eqx.Module):
     log_evidence: Float[Array, ""]
 
     def _view(self):
-        yield Text("**Fluctuations** about the saddle point: means of the order parameters")
         yield Table((("log evidence", number(self.log_evidence, 8)), *order_parameter_rows(self.mean)))
 
     @property
@@ -110,18 +108,18 @@ def fluctuations(
 ) -> Fluctuations:
     """Expand about a saddle point to next order in 1/N.
 
-    At infinite width with a richness the result has leading orders: means of the
-    saddle point, modes times N_1^(1/2), variances times N_1, and `log_evidence`
-    per N_1. At zero richness, variances of outputs are not multiplied.
+    At infinite width with a richness: means of the saddle point, modes times
+    N_1^(1/2), variances of outputs times N_1 (unless the richness is zero), and
+    `log_evidence` per N_1.
 
     Args:
         problem: the architecture with its training data.
-        order_parameters: the saddle point, as `solve` returns it.
+        order_parameters: the saddle point.
         test_features: (examples, paths, features), by default of the problem.
 
     Raises:
-        ValueError: the action has no minimum at `order_parameters`, or a layer
-            has fewer units than partial paths.
+        ValueError: the action has no minimum there, or a layer has fewer units
+            than partial paths.
     """
     problem = as_problem(problem)
     data, architecture = problem.data, problem.architecture
@@ -135,11 +133,12 @@ def fluctuations(
     if not is_traced(found) and jnp.isnan(found.log_evidence) and jnp.all(jnp.isfinite(point.first)):
         raise ValueError("order_parameters are not a minimum: the Hessian is not positive definite")
     named = {"ansatz": problem.ansatz, "classes": data.classes}
-    return replace(problem.finite(found), prediction=found.prediction and replace(found.prediction, **named))
+    prediction = found.prediction and replace(found.prediction, **named)
+    return replace(problem.finite(found), prediction=prediction)
 
 
 def prior_corrections(bound: BoundAction, order_parameters: OrderParameters) -> Float[Array, ""]:
-    """Return -2 log p of the exact prior minus the entropy, up to a constant."""
+    """Return c, up to a constant."""
     return bound(bound.point(order_parameters), corrections=bound.action.corrections)["corrections"]
 
 
@@ -150,13 +149,13 @@ def _of_order_one(problem: Problem, theta):
 
 
 def _evidence(problem: Problem, at, log_determinant):
-    """Return the log evidence from log det S''/2 at the minimum of S."""
+    """Return the log evidence, given log det S''/2."""
 
     def entropy(theta):
         return problem.bound.entropy(problem.order_parameters(theta))
 
-    # Common errors of this integral and that over the prior cancel. The law of
-    # Bartlett factors is a product, so the Hessian of the entropy is diagonal.
+    # Errors of this integral and of that over the prior cancel. Bartlett factors are
+    # independent, so the Hessian of the entropy is diagonal.
     origin = gp_coordinates(problem.architecture)
     _, of_prior = jax.jvp(jax.grad(entropy), (origin,), (jnp.ones_like(origin),))
     posterior = problem.action(at) + _of_order_one(problem, at) + log_determinant
@@ -166,9 +165,9 @@ def _evidence(problem: Problem, at, log_determinant):
 
 @jit_and_keep
 def corrected_evidence(problem: Problem, order_parameters: OrderParameters) -> Float[Array, ""]:
-    """Return the log evidence of `fluctuations`, at the cost of a step of Newton's method."""
+    """Return the log evidence of `fluctuations` at the cost of a Newton step."""
     at = problem.coordinates(order_parameters)
-    # In the steps of `coordinates.moved`, whose Jacobian multiplies the Hessian from both sides.
+    # In the steps of `moved`, whose Jacobian multiplies the Hessian from both sides.
     factor = jnp.linalg.cholesky(problem.expansion(problem.at(at)).hessian / 2)
     of_steps = log_volume_of_steps(problem.architecture, at)
     return _evidence(problem, at, 2 * jnp.sum(jnp.log(jnp.diagonal(factor))) - 2 * of_steps)
@@ -176,8 +175,10 @@ def corrected_evidence(problem: Problem, order_parameters: OrderParameters) -> F
 
 @jit_and_keep
 def _fluctuations(problem: Problem, order_parameters, test_features) -> Fluctuations:
-    architecture, at = problem.architecture, problem.coordinates(order_parameters)
-    is_infinite, has_tests = architecture.is_infinite, test_features is not None
+    architecture = problem.architecture
+    at = problem.coordinates(order_parameters)
+    is_infinite = architecture.is_infinite
+    has_tests = test_features is not None
 
     def described(theta):
         point = problem.order_parameters(theta)
@@ -192,14 +193,14 @@ def _fluctuations(problem: Problem, order_parameters, test_features) -> Fluctuat
         return here, first, second
 
     def whiten(directions, _):
-        """Differentiate along the columns of `directions`, and make them orthonormal in half the Hessian."""
+        """Differentiate along `directions`, and orthonormalise them in half the Hessian."""
         here, first, second = jax.lax.map(derivatives, directions.T)
         factor = jnp.linalg.cholesky(first["slope"] @ directions / 2)
         here = jax.tree.map(lambda values: values[0], here)
         return solve_triangular(factor, directions.T, lower=True).T, (directions, here, first, second)
 
-    # The first pass gives directions, the second one derivatives along them. In
-    # one loop they are compiled once. Sigma = directions directions^T.
+    # The first pass gives directions, the second derivatives along them, in one loop
+    # that is compiled once. Sigma = directions directions^T.
     _, passes = jax.lax.scan(whiten, jnp.eye(len(at)), length=2)
     directions, here, first, second = jax.tree.map(lambda each: each[1], passes)
     modes, of_mean = first["results"]
@@ -221,7 +222,7 @@ def _fluctuations(problem: Problem, order_parameters, test_features) -> Fluctuat
 
     point, prediction = jax.tree.map(mean, *(each["results"] for each in (here, first, second)))
     if has_tests:
-        # Law of total variance: add the variance of the mean given the order parameters.
+        # Law of total variance.
         prediction = replace(prediction, variance=jnp.maximum(prediction.variance + between, 0.0))
     log_evidence = _evidence(problem, at, -2 * jnp.sum(jnp.log(jnp.diagonal(directions))))
     return Fluctuations(point, modes, prediction, log_evidence)

@@ -1,4 +1,4 @@
-"""Measure the cost of leaving out each attention head, in log evidence and in test predictions."""
+"""The cost of leaving out each attention head, in log evidence and in predictions."""
 
 from __future__ import annotations
 
@@ -6,16 +6,15 @@ import warnings
 from dataclasses import dataclass, replace
 from typing import Any
 
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
 from ..._jit import usual_settings
-from ...checks import checked_flag, checked_instance, refuse_traced
+from ...checks import checked_instance, refuse_traced
 from ...runs import bar
 from ...saddle.diagnosis import ConvergenceWarning
 from ...symbolic.documents.display import DisplayMixin
-from ...symbolic.documents.document import Table, Text, verbatim
+from ...symbolic.documents.document import Table, verbatim
 from ..data.classes import mean_and_error, outputs_as_classes
 from ..evaluation.problem import Problem, as_problem
 from ..evaluation.values import head_scores, predict
@@ -29,17 +28,16 @@ PerHead = tuple[Float[Array | np.ndarray, " _"], ...]
 
 @dataclass(frozen=True, repr=False)
 class HeadCosts(DisplayMixin):
-    """Costs of leaving out single heads, one array (H_l,) per layer, as `rank_heads` takes.
+    """Costs of leaving out single heads, one array (H_l,) per layer.
 
-    A cost is positive if the network is better with the head, and NaN if a solve
-    failed. Costs do not add up: either one of two redundant heads costs nothing.
+    A cost is positive if the network is better with the head, NaN if a solve failed.
+    Costs do not add up: either one of two redundant heads costs nothing.
 
-    - `log_evidence`: to leading order in the widths; per N_1 at infinite width with
-      a richness. `log_evidence_error` is its rounding error.
-    - `prediction`: in accuracy of a posterior network, or in its squared error if
-      labels are not classes. Empty without test labels.
-    - `prediction_error`: its standard error over paired test examples.
-    - `measure`: "expected accuracy" or "expected squared error", if any.
+    - `log_evidence`: to leading order in the widths, with its rounding error
+      `log_evidence_error`; per N_1 at infinite width with a richness.
+    - `prediction`, `prediction_error`: in `measure`, "expected accuracy" of a posterior
+      network or "expected squared error", with the standard error over test examples.
+      Empty without test labels.
     - `scores`, `infinite_width_scores`: `head_scores` here, and of the GP.
     """
 
@@ -52,15 +50,16 @@ class HeadCosts(DisplayMixin):
     infinite_width_scores: PerHead
 
     def _view(self):
-        heads = [Head(layer, i + 1) for layer, each in enumerate(self.scores, 1) for i in range(len(each))]
-        columns = {"log evidence lost": self.log_evidence}
+        layers = enumerate(self.scores, 1)
+        heads = [Head(layer, i + 1) for layer, each in layers for i in range(len(each))]
+        columns = {"log evidence lost": self.log_evidence, "score": self.scores}
         if self.measure:
-            columns |= {f"cost in {self.measure}": self.prediction, "± standard error": self.prediction_error}
-        columns |= {"score": self.scores, "score of the Gaussian process": self.infinite_width_scores}
+            columns[f"cost in {self.measure}"] = self.prediction
+            columns["± standard error"] = self.prediction_error
+        columns["score of the Gaussian process"] = self.infinite_width_scores
         values = np.stack([np.concatenate(each) for each in columns.values()], axis=1)
         order = np.argsort(values[:, 0])
         rows = [(verbatim(heads[i]), *(f"{value:.3g}" for value in values[i])) for i in order]
-        yield Text("**Costs of heads**")
         yield Table(tuple(rows), ("head left out", *columns))
 
 
@@ -68,8 +67,8 @@ class HeadCosts(DisplayMixin):
 def head_costs(problem: Problem, saddle: Saddle, *, progress: bool = True, **options: Any) -> HeadCosts:
     """Measure the cost of leaving out each attention head.
 
-    The contribution of the head becomes zero, and the factor 1/sqrt(H_l) stays. Each
-    head takes one solve, from `saddle` restricted to the other paths.
+    Its contribution becomes zero, and the factor 1/sqrt(H_l) stays. Each head takes
+    one solve, from `saddle`.
 
     Args:
         problem: the architecture with training data, and any test data.
@@ -81,12 +80,11 @@ def head_costs(problem: Problem, saddle: Saddle, *, progress: bool = True, **opt
             T = 0 the kernel without a head is singular.
 
     Warns:
-        ConvergenceWarning: solves failed; the message names their heads.
+        ConvergenceWarning: solves failed.
     """
     refuse_traced("head_costs", problem, saddle)
     problem = as_problem(problem)
     checked_instance("saddle", saddle, Saddle, "as bpkr.solve returns it")
-    checked_flag("progress", progress)
     architecture, point = problem.architecture, problem.point(saddle, "saddle")
     if not any(architecture.heads):
         raise ValueError("the architecture has no heads")
@@ -114,7 +112,8 @@ def head_costs(problem: Problem, saddle: Saddle, *, progress: bool = True, **opt
             rows.append(row)
             report.update(1)
     if failed:
-        warnings.warn(f"{len(failed)} of {len(stays)} solves failed: {'; '.join(failed)}", ConvergenceWarning, 3)
+        said = f"{len(failed)} of {len(stays)} solves failed: {'; '.join(failed)}"
+        warnings.warn(said, ConvergenceWarning, stacklevel=3)
     layers = np.split(np.array(rows), np.cumsum(architecture.heads)[:-1])
     evidence, evidence_error, *prediction = (tuple(layer[:, i] for layer in layers) for i in range(4))
     scores = (head_scores(architecture, each) for each in (point, gp_limit(architecture)))
@@ -132,23 +131,18 @@ def _without(problem: Problem, point: OrderParameters, stays: np.ndarray, option
     data = problem.data
     parts = {name: restricted(getattr(data, name)) for name in ("features", "test_features")}
     without = Problem(problem.architecture, replace(data, **parts))
-    # From the unrestricted solution, Newton's method takes twice as many steps.
-    matrices = []
-    for ours, prior in zip(point.matrices, gp_limit(problem.architecture).matrices, strict=True):
-        # In rows of partial paths, branches of the first layers vary slowest, and outputs fastest.
-        rows = np.repeat(stays, len(point.first) // len(stays)).reshape(-1, len(ours)).any(axis=0)
-        matrices.append(jnp.where(np.outer(rows, rows), ours, np.outer(~rows, ~rows) * prior))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
-        found = solve(without, initial=OrderParameters(tuple(matrices), point.readout), **options)
+        found = solve(without, initial=point, **options)
         return without, found if found.converged else solve(without, **options)
 
 
 def _expected(problem: Problem, point) -> tuple[str, np.ndarray]:
-    """Return the expected accuracy, or minus the squared error, of a posterior network for every test example."""
+    """Return accuracies, or minus squared errors, that a posterior network has on average."""
     if problem.data.test_labels is None:
         return "", np.zeros(0)
-    prediction, labels = predict(problem, point), np.asarray(problem.data.test_labels)
+    prediction = predict(problem, point)
+    labels = np.asarray(problem.data.test_labels)
     variance = np.asarray(prediction.variance) * (not problem.architecture.has_sharp_outputs)
     classes, truth = outputs_as_classes(labels)
     if classes is not None:

@@ -25,8 +25,8 @@ from ..evaluation.problem import Problem
 
 # Sweeps before the first Newton step, which are combined, and after a failed one.
 _FIRST_SWEEPS, _SWEEPS = 4, 2
-# Initial fraction of the convex part of the data term that sweeps bound, alone
-# and before Newton's method: the fastest on many problems.
+# Initial fraction of the convex part of the data term that sweeps bound, alone and
+# before Newton's method.
 _SHARE, _NEWTON_SHARE = 0.25, 0.8
 # Newton's method is faster if a sweep changes all coordinates by less than this.
 _NEAR = 0.04
@@ -52,8 +52,7 @@ class _Sweeps(eqx.Module):
     cleared, and the share is doubled.
 
     - `share`: fraction of the convex part of the data term that a sweep bounds.
-    - `steps`, `turns`: differences of successive points and of changes g(x) - x,
-      newest first; `point`, `change`: the last ones, if `has_last`.
+    - `steps`, `turns`: differences of points and of g(x) - x, newest first.
     - `plain`: whether the last sweep was plain, and can fail by rounding alone.
     """
 
@@ -67,7 +66,9 @@ class _Sweeps(eqx.Module):
 
     @classmethod
     def start(cls, share: float, memory: int, size: int) -> _Sweeps:
-        rows, last, no = jnp.zeros((memory, size)), jnp.zeros(size), jnp.array(False)
+        rows = jnp.zeros((memory, size))
+        last = jnp.zeros(size)
+        no = jnp.array(False)
         # Without memory, bound the whole convex part, so that the action never rises.
         return cls(jnp.array(share if memory else 1.0), rows, rows, last, last, no, no)
 
@@ -88,7 +89,8 @@ class _Sweeps(eqx.Module):
         def extended(rows, newest):
             return jnp.where(self.has_last, jnp.roll(rows, 1, axis=0).at[:1].set(newest), rows)
 
-        steps, turns = extended(self.steps, point - self.point), extended(self.turns, change - self.change)
+        steps = extended(self.steps, point - self.point)
+        turns = extended(self.turns, change - self.change)
         weights, *_ = jnp.linalg.lstsq(turns.T, change, rcond=1e-10)
         ahead = jnp.where(combines, point + change - weights @ (steps + turns), end)
         after = _Sweeps(share, steps, turns, point, change, jnp.array(True), ~accepted)
@@ -108,8 +110,8 @@ class Newton(minimisers.Newton):
         state = super().start(problem, coordinates, progress)
         if not problem.has_sweeps:
             return state
-        sweeps = jnp.array(_FIRST_SWEEPS), _Sweeps.start(_NEWTON_SHARE, _FIRST_SWEEPS, len(coordinates))
-        return replace(state, sweeping=jnp.array(True), sweeps=sweeps)
+        sweeps = _Sweeps.start(_NEWTON_SHARE, _FIRST_SWEEPS, len(coordinates))
+        return replace(state, sweeping=jnp.array(True), sweeps=(jnp.array(_FIRST_SWEEPS), sweeps))
 
     def swept(self, problem, here, accepted, state):
         if not problem.has_sweeps:
@@ -166,7 +168,8 @@ def least_curvature(problem: Problem, point: Point) -> Float[Array, ""]:
     start = jax.random.normal(jax.random.key(0), (size,), dtype=jnp.float64)
     functions = action, problem.model_on_tangent(point)
     products = [jax.linearize(jax.grad(function), jnp.zeros(size))[1] for function in functions]
-    return smallest_eigenvalue(*products, start, products=_PRODUCTS, tolerance=_TOLERANCE).value / problem.scale
+    found = smallest_eigenvalue(*products, start, products=_PRODUCTS, tolerance=_TOLERANCE)
+    return found.value / problem.scale
 
 
 class Eigenvalue(NamedTuple):
@@ -182,13 +185,11 @@ def smallest_eigenvalue(
 ) -> Eigenvalue:
     """Find the smallest eigenvalue of a symmetric matrix by Davidson's method.
 
-    The next search vector is M^{-1} r for the residual r, with a model M of the
-    matrix that is most accurate in its softest directions.
+    The next search vector is M^{-1} r for the residual r and a model M of the matrix.
 
     Args:
         product, model: multiply a vector by the matrix, and by its model.
-        start: first search vector (size,), at random: directions orthogonal to
-            it are not found.
+        start: random search vector (size,); directions orthogonal to it are not found.
         products: maximum number of products.
         tolerance: stop when the residual is below this multiple of the value.
     """
@@ -220,7 +221,8 @@ def smallest_eigenvalue(
         # Unused rows get an eigenvalue larger than all others.
         used = jnp.arange(products) <= taken
         beyond = 2 * jnp.sum(jnp.abs(projected)) + 1
-        projected = jnp.where(used[:, None] & used, (projected + projected.T) / 2, beyond * jnp.eye(products))
+        symmetric = (projected + projected.T) / 2
+        projected = jnp.where(used[:, None] & used, symmetric, beyond * jnp.eye(products))
         values, vectors = jnp.linalg.eigh(projected)
         residual = vectors[:, 0] @ images - values[0] * (vectors[:, 0] @ basis)
         # A model such as the identity leaves the start unchanged.
@@ -242,5 +244,5 @@ def _unit(vector: Vector) -> Vector:
 
 
 def _beyond(basis: Float[Array, "k size"], vector: Vector) -> Vector:
-    """Return the part of a vector orthogonal to the rows of `basis`, which are orthonormal or zero."""
+    """Return the part orthogonal to the rows of `basis`, which are orthonormal or zero."""
     return vector - (basis @ vector) @ basis

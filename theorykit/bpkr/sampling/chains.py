@@ -17,7 +17,7 @@ import numpy as np
 from jaxtyping import PRNGKeyArray
 
 from ..._jit import jit
-from ...checks import Count, Index, check_fields
+from ...checks import checked_whole_number
 from ...runs import Folder, bar, in_parallel, tree_dataset, tree_from
 
 # Steps per call of compiled code, between checkpoints.
@@ -31,12 +31,13 @@ _DRAW = "draw "
 class Schedule:
     """The length of a run: discarded (`warmup`) and recorded (`draws`) steps per chain."""
 
-    chains: Count
-    warmup: Index
-    draws: Count
+    chains: int
+    warmup: int
+    draws: int
 
     def __post_init__(self):
-        check_fields(self)
+        for name, least in (("chains", 1), ("warmup", 0), ("draws", 1)):
+            checked_whole_number(name, getattr(self, name), least=least)
 
 
 DEFAULT_SCHEDULES = {
@@ -55,10 +56,10 @@ def run_chains(
     n_jobs: int = 1,
     progress: bool = True,
 ) -> dict[str, np.ndarray]:
-    """Run chains of the sampler that `make` creates, from independent starts.
+    """Run chains of the sampler that `make` creates, and resume exactly from `folder`.
 
     Returns draws (chains, draws, ...) by name, and `warmup_seconds` and `seconds`,
-    summed over chains. A run resumes exactly from its `folder`, also to add draws.
+    summed over chains.
     """
     # Plain numbers, unlike typed keys, can be written to disk.
     keys = np.asarray(jax.random.key_data(jax.random.split(key, schedule.chains)))
@@ -74,10 +75,9 @@ def run_chains(
             report.update()
     runs = [runs[task] for task in range(len(batches))]
     found = {name: sum(run[name] for run in runs) for name in ("warmup_seconds", "seconds")}
-    for name in runs[0]:
-        if name.startswith(_DRAW):
-            draws = np.concatenate([run[name] for run in runs])
-            found[name.removeprefix(_DRAW)] = draws[:, : schedule.draws]
+    for name in (name for name in runs[0] if name.startswith(_DRAW)):
+        draws = np.concatenate([run[name] for run in runs])
+        found[name.removeprefix(_DRAW)] = draws[:, : schedule.draws]
     return found
 
 
@@ -86,24 +86,28 @@ def _run_batch(make, schedule, folder, shown, name, keys) -> dict[str, Any]:
     states, blocks = _start(sampler, jnp.asarray(keys)), []
     run = {"steps": 0, "warmup_seconds": 0.0, "seconds": 0.0}
     if (kept := folder.read(name)) is not None:
-        states, run = tree_from(kept, states), {each: kept[each].item() for each in run}
-        blocks = [draws] if (draws := {each: kept[each].values for each in kept if each.startswith(_DRAW)}) else []
+        states = tree_from(kept, states)
+        run = {each: kept[each].item() for each in run}
+        draws = {each: kept[each].values for each in kept if each.startswith(_DRAW)}
+        blocks = [draws] if draws else []
 
     def drawn() -> dict[str, np.ndarray]:
-        if not blocks:  # in the warm-up
-            return {}
-        blocks[:] = [{each: np.concatenate([block[each] for block in blocks], axis=1) for each in blocks[0]}]
-        return blocks[0]
+        if len(blocks) > 1:
+            blocks[:] = [jax.tree.map(lambda *rows: np.concatenate(rows, axis=1), *blocks)]
+        return blocks[0] if blocks else {}
 
     def checkpoint() -> None:
-        draws = {each: ([f"{each}.{axis}" for axis in range(rows.ndim)], rows) for each, rows in drawn().items()}
-        folder.write(name, tree_dataset(states).assign(**run, **draws))
+        kept = tree_dataset(states).assign(run)
+        for each, rows in drawn().items():
+            kept[each] = [f"{each}.{axis}" for axis in range(rows.ndim)], rows
+        folder.write(name, kept)
 
     saved, checkpointed = run["steps"], time.monotonic()
     try:
         with bar(name, total, "step", shown=shown, done=min(run["steps"], total)) as report:
             while run["steps"] < total:
-                is_warmup, begun = run["steps"] < schedule.warmup, time.monotonic()
+                is_warmup = run["steps"] < schedule.warmup
+                begun = time.monotonic()
                 count = min(_STEPS, (schedule.warmup if is_warmup else total) - run["steps"])
                 states, rows = jax.block_until_ready(_advance(sampler, states, jnp.array(count)))
                 run["warmup_seconds" if is_warmup else "seconds"] += time.monotonic() - begun
@@ -127,7 +131,7 @@ def _start(sampler, keys):
 
 @jit
 def _advance(sampler, states, steps):
-    """Advance all chains by at most `_STEPS`. Return draws, padded with zeros."""
+    """Advance all chains by `steps`. Return draws, padded to `_STEPS`."""
 
     def chain(state):
         def step(i, carried):

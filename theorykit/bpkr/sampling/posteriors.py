@@ -33,10 +33,7 @@ def _named(point: OrderParameters, first: int = 1) -> dict[str, Array]:
 
 
 class OrderParameterPosterior(eqx.Module):
-    """The exact posterior of the order parameters at any width, in the coordinates of `law`.
-
-    With the embedding integrated out, the likelihood is N(y; 0, K(U_1) + T I).
-    """
+    """The exact posterior of the order parameters, in the coordinates of `law`."""
 
     law: FiniteWidthLaw
     problem: Problem
@@ -47,9 +44,10 @@ class OrderParameterPosterior(eqx.Module):
 
     def log_density(self, coordinates: Coordinates) -> Float[Array, ""]:
         """Return log p(coordinates) + log N(y; 0, K(U_1) + T I)."""
-        energy, first = self.problem.energy, self.law.order_parameters(coordinates).first
+        energy = self.problem.energy
+        first = self.law.order_parameters(coordinates).first
         here = jax.lax.stop_gradient(first)
-        # This gives value and gradient in half the time of automatic differentiation.
+        # Half the time of automatic differentiation.
         point = energy.at(here)
         value = point.value + jnp.sum(point.slope * (first - here))
         return self.law.log_prior(coordinates) + energy.label_constant - value / 2
@@ -65,8 +63,8 @@ class OrderParameterPosterior(eqx.Module):
 class WeightPosterior(eqx.Module):
     """The posterior of all weights, Eqs. (5), (6) and (8), whose prior is N(0, 1).
 
-    With a richness, `labels` and `outputs` are multiplied by `architecture.root_power`.
-    `shapes` are of embedding, layers, readout.
+    `labels` and `outputs` are multiplied by `architecture.root_power`. `shapes` are of
+    embedding, layers, readout.
     """
 
     architecture: Architecture
@@ -84,7 +82,8 @@ class WeightPosterior(eqx.Module):
         nonlinear = nonlinear_layers(self.architecture.layers)
         blocks = colour_layers(self.architecture, layers)[nonlinear:]
         readout = jnp.sqrt(self.architecture.prior_variances[-1]) * readout
-        forms, numbers = self.architecture.forms[nonlinear:], self.architecture.layer_numbers()
+        forms = self.architecture.forms[nonlinear:]
+        numbers = self.architecture.layer_numbers()
         return all_path_weights(forms, numbers, blocks, readout)
 
     def outputs(self, white: White, features: Features) -> Array:
@@ -185,7 +184,8 @@ class Gibbs(eqx.Module):
         return {**self.posterior.record(coordinates), "lp": self.posterior.log_density(coordinates)}
 
     def _drawn(self, white, block, key) -> Weights:
-        temperature, labels = self.posterior.architecture.temperature, self.posterior.labels
+        temperature = self.posterior.architecture.temperature
+        labels = self.posterior.labels
 
         def slopes(example):
             def output(own):

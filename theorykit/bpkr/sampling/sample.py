@@ -1,20 +1,25 @@
-"""Sample the posterior of order parameters or weights, and judge the draws with ArviZ."""
+"""Sample the posterior, judge the draws with ArviZ, and compare theory with them."""
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Literal
+from types import MappingProxyType
+from typing import Any, Literal, get_args
 
+import jax
 import numpy as np
 import xarray as xr
+from jaxtyping import PRNGKeyArray
 
 from ... import bpkr
 from ..._compat import Lazy, needed
-from ...checks import Key, checked_arguments, checked_number, counted, refuse_traced
-from ...runs import Folder
+from ...checks import checked_choice, checked_instance, checked_number, counted, refuse_traced
+from ...runs import Folder, bar
+from ..data.classes import outputs_as_classes
 from ..evaluation.problem import as_problem
 from ..network.network import checked_whole_widths, weight_shapes
 from ..order_parameters import finite_width_law
@@ -32,28 +37,33 @@ ESS_PER_CHAIN = 100
 BFMI = 0.3
 # With fewer draws per chain, the diagnostics of ArviZ are NaN.
 _FEWEST_DRAWS = 4
-# Fewest parts that the jackknife leaves out in turn.
+# Fewest parts of the jackknife.
 _JACKKNIFE = 20
 # Increase it if draws change for the same arguments.
 _VERSION = 9
-_NAMES = {"exact": "NUTS on the order parameters", "gibbs": "block Gibbs on the weights", "nuts": "NUTS on the weights"}
+_NAMES = {
+    "exact": "NUTS on the order parameters",
+    "gibbs": "block Gibbs on the weights",
+    "nuts": "NUTS on the weights",
+}
 Sampler = Literal["exact", "gibbs", "nuts"]
-_Rate = Annotated[float, partial(checked_number, above=0.0, below=1.0)]
+
+
+Approach = Literal["saddle", "one_over_n", "exact", "gibbs", "nuts", "infinite_width"]
 
 
 class MixingWarning(UserWarning):
     """Warns of chains that did not mix, or are too short to judge."""
 
 
-@checked_arguments
 def sample(
     problem: bpkr.Problem | bpkr.Architecture,
     data: bpkr.Data | None = None,
     *,
     sampler: Sampler = "exact",
-    key: Key,
+    key: PRNGKeyArray,
     schedule: Schedule | None = None,
-    target_accept: _Rate = 0.8,
+    target_accept: float = 0.8,
     folder: Path | str | None = None,
     n_jobs: int = 1,
     progress: bool = True,
@@ -66,13 +76,12 @@ def sample(
 
             - `exact`: NUTS on the order parameters, with all weights integrated out; for
               nonlinear hidden units, under the `ansatz`.
-            - `nuts`: NUTS on all weights but queries and keys, Eq. (8). It is slow at
-              low temperatures.
-            - `gibbs`: block Gibbs on these weights. It mixes slowly if labels are nearly
-              interpolated.
+            - `nuts`: NUTS on all weights but queries and keys, Eq. (8); slow at low
+              temperatures.
+            - `gibbs`: block Gibbs on these weights; slow for nearly interpolated labels.
         key: JAX random key.
         schedule: number of chains, warm-up steps and draws.
-        target_accept: the acceptance rate to which NUTS adapts its step size.
+        target_accept: acceptance rate of NUTS.
         folder: keeps draws, from which a run resumes, also for more draws.
         n_jobs: number of processes for chains; see `bpkr.sweeps.sweep`.
 
@@ -82,7 +91,7 @@ def sample(
         - `posterior` (chain, draw, ...): U_l and u; for test examples `mean` and
           `variance` given these, or `sampled_output` of the network.
         - `sample_stats` (chain, draw): such as `diverging`, `energy` and `n_steps`.
-        - `summary`: ArviZ's summary along `statistic`.
+        - `summary`: of ArviZ, along `statistic`.
         - attributes: `mixed` (0 or 1), `diagnosis`, `problem`, `sampler`, `seconds`.
 
     Raises:
@@ -95,11 +104,15 @@ def sample(
     needed("arviz_stats", "sampling")
     problem = as_problem(problem, data)
     check_can_be_sampled(sampler, problem.architecture)
+    checked_number("target_accept", target_accept, above=0.0, below=1.0)
     schedule = DEFAULT_SCHEDULES[sampler] if schedule is None else schedule
-    numbers = {name: getattr(problem.data, name) for name in ("features", "labels", "test_features")}
-    # A run can be continued for more draws.
+    checked_instance("schedule", schedule, Schedule)
+    names = ("features", "labels", "test_features")
+    numbers = {name: getattr(problem.data, name) for name in names}
+    # The number of draws may grow.
     numbers |= {"chains": schedule.chains, "warmup": schedule.warmup, "key": key}
-    numbers |= {"sampler": sampler, "target_accept": target_accept, "architecture": problem.architecture}
+    numbers |= {"sampler": sampler, "target_accept": target_accept}
+    numbers["architecture"] = problem.architecture
     kept = Folder.of(folder, "sampling", _VERSION, **numbers)
     make = partial(sampler_of, sampler, problem, schedule.warmup, target_accept)
     drawn = run_chains(make, schedule, key=key, folder=kept, n_jobs=n_jobs, progress=progress)
@@ -108,11 +121,12 @@ def sample(
     if sampler == "exact" and problem.ansatz:
         tree.attrs["ansatz"] = problem.ansatz
     if not tree.attrs["mixed"]:
-        warnings.warn(f"{_NAMES[sampler]}: {tree.attrs['diagnosis']}", MixingWarning, stacklevel=3)
+        warnings.warn(f"{_NAMES[sampler]}: {tree.attrs['diagnosis']}", MixingWarning, stacklevel=2)
     return tree
 
 
 def check_can_be_sampled(sampler: str, architecture: bpkr.Architecture) -> None:
+    checked_choice("sampler", sampler, get_args(Sampler))
     require_finite_widths(architecture, "sampling")
     is_cold = float(architecture.temperature) == 0
     if sampler == "exact":
@@ -139,11 +153,13 @@ def sampler_of(sampler: str, problem: bpkr.Problem, warmup: int, target_accept: 
 
 
 def label_draws(architecture: bpkr.Architecture, drawn: Mapping[str, np.ndarray]) -> xr.DataTree:
-    known = ("u", "mean", "variance", "sampled_output", *(f"U_{layer}" for layer in range(1, architecture.depth + 1)))
+    layers = range(1, architecture.depth + 1)
+    known = {"u", "mean", "variance", "sampled_output", *(f"U_{layer}" for layer in layers)}
     seconds = {name: float(drawn[name]) for name in ("seconds", "warmup_seconds")}
-    axes = {axis: ((axis,), np.arange(size)) for axis, size in zip(("chain", "draw"), drawn["u"].shape, strict=False)}
+    chains, draws = drawn["u"].shape[:2]
+    axes = {"chain": ("chain", np.arange(chains)), "draw": ("draw", np.arange(draws))}
     posterior = {name: values for name, values in drawn.items() if name in known}
-    stats = {name: (tuple(axes), drawn[name]) for name in drawn if name not in (*known, *seconds)}
+    stats = {name: (tuple(axes), drawn[name]) for name in drawn if name not in {*known, *seconds}}
     posterior = label(architecture, None, along=tuple(axes), **axes, **posterior)
     with np.errstate(invalid="ignore", divide="ignore"):  # R-hat of a constant is NaN.
         summary = arviz_stats.summary(posterior, fmt="xarray", round_to="none").rename(summary="statistic")
@@ -157,8 +173,9 @@ def label_draws(architecture: bpkr.Architecture, drawn: Mapping[str, np.ndarray]
 def _complaints(tree: xr.DataTree) -> list[str]:
     chains, draws = (tree["posterior"].sizes[axis] for axis in ("chain", "draw"))
     if draws < _FEWEST_DRAWS:
-        return [f"{counted(draws, 'draw')} per chain, but diagnostics need at least {_FEWEST_DRAWS}"]
-    summary, stats = tree["summary"].to_dataset(), tree["sample_stats"]
+        return [f"{counted(draws, 'draw')} per chain, but diagnostics need {_FEWEST_DRAWS}"]
+    summary = tree["summary"].to_dataset()
+    stats = tree["sample_stats"]
     if not summary.sel(statistic="sd").max().to_array().max() > 0:
         return ["all draws are equal"]
     found = ["a single chain cannot show whether chains agree"] if chains == 1 else []
@@ -168,7 +185,8 @@ def _complaints(tree: xr.DataTree) -> list[str]:
     for statistic in ("ess_bulk", "ess_tail"):
         size = summary.sel(statistic=statistic).min().to_array()
         if size.min() < ESS_PER_CHAIN * chains:
-            found.append(f"{statistic} of {size.idxmin().item()} is {size.min():.0f}, below {ESS_PER_CHAIN} per chain")
+            least = f"{statistic} of {size.idxmin().item()} is {size.min():.0f}"
+            found.append(f"{least}, below {ESS_PER_CHAIN} per chain")
     if "diverging" in stats and (diverging := int(stats["diverging"].sum())):
         found.append(f"{diverging} of {chains * draws} transitions diverged")
     if "energy" in stats and (lowest := float(arviz_stats.bfmi(tree)["energy"].min())) < BFMI:
@@ -177,7 +195,7 @@ def _complaints(tree: xr.DataTree) -> list[str]:
 
 
 def entry_estimates(tree: xr.DataTree) -> xr.Dataset:
-    """Return the posterior mean of every order parameter, with `U_l_error` and so on."""
+    """Return the posterior mean of every order parameter, with `_error`."""
     summary = tree["summary"].to_dataset()
     summary = summary[[name for name in summary.data_vars if name == "u" or name.startswith("U_")]]
     errors = summary.sel(statistic="mcse_mean", drop=True)
@@ -186,7 +204,7 @@ def entry_estimates(tree: xr.DataTree) -> xr.Dataset:
 
 
 def output_estimates(posterior: xr.Dataset) -> xr.Dataset:
-    """Return `mean` and `variance` of test outputs with errors, by the law of total variance."""
+    """Return `mean` and `variance` of test outputs, with errors."""
     means = posterior["mean" if "mean" in posterior else "sampled_output"]
     spread = (means - means.mean(("chain", "draw"))) ** 2 + posterior.get("variance", 0.0)
     series = xr.Dataset({"mean": means, "variance": spread})
@@ -195,9 +213,9 @@ def output_estimates(posterior: xr.Dataset) -> xr.Dataset:
 
 
 def of_posterior_mean(draws: np.ndarray, function) -> tuple[np.ndarray, np.ndarray]:
-    """Return `function` of the mean of draws (chains, draws, ...), and its standard error.
+    """Return `function` of the mean of draws (chains, draws, ...), and its error.
 
-    The jackknife leaves out contiguous parts, longer than the correlation time.
+    The jackknife leaves out parts longer than the correlation time.
     """
     chains, length, *axes = draws.shape
     count = min(-(-_JACKKNIFE // chains), length)
@@ -206,6 +224,138 @@ def of_posterior_mean(draws: np.ndarray, function) -> tuple[np.ndarray, np.ndarr
     parts = len(means)
     others = (means.sum(axis=0) - means) / (parts - 1)
     values = np.stack([np.asarray(function(mean)) for mean in others])
-    # The mean of equal values may differ from them by rounding.
+    # Equal values have no rounding error.
     error = np.sqrt((parts - 1) * np.var(values - values[0], axis=0))
     return np.asarray(function(draws.mean(axis=(0, 1)))), error
+
+
+def compare(
+    problem: bpkr.Problem | bpkr.Architecture,
+    data: bpkr.Data | None = None,
+    *,
+    key: PRNGKeyArray,
+    approaches: Sequence[Approach] = ("saddle", "one_over_n", "exact", "gibbs", "infinite_width"),
+    options: Mapping[str, Mapping[str, Any]] = MappingProxyType({}),
+    folder: Path | str | None = None,
+    n_jobs: int = 1,
+    progress: bool = True,
+) -> xr.Dataset:
+    """Compute order parameters and predictions by every approach.
+
+    Args:
+        problem, data, key, n_jobs, progress: as in `sample`.
+        approaches: some of
+
+            - `saddle`: the minimum of the action.
+            - `one_over_n`: the next order in 1/N; NaN if a layer has fewer units
+              than partial paths.
+            - `exact`, `gibbs`, `nuts`: the samplers of `sample`.
+            - `infinite_width`: the Gaussian process, or the limit with a richness.
+        options: keywords of `sample` or `bpkr.solve` by approach, such as
+            {"gibbs": {"schedule": Schedule(4, warmup=1000, draws=10_000)}}.
+        folder: samplers keep draws in subfolders, and resume from them.
+
+    Returns:
+        A dataset along `approach`: `U_l`, `u`; `mean`, `variance` and any `accuracy` on
+        test examples; `mixed`, `diagnosis`, `seconds`; Monte Carlo errors such as
+        `U_l_error`; with the approach `exact` also `deviations`.
+    """
+    refuse_traced("compare", problem, data, key)
+    problem = as_problem(problem, data)
+    for approach in approaches:
+        checked_choice("approaches", approach, get_args(Approach))
+    for approach in options:
+        checked_choice("options", approach, ("saddle", *get_args(Sampler)))
+    if not approaches or len(set(approaches)) < len(approaches):
+        raise ValueError(f"approaches must be one or more, each once, got {approaches}")
+    samplers = [approach for approach in approaches if approach in get_args(Sampler)]
+    for sampler in samplers:
+        check_can_be_sampled(sampler, problem.architecture)
+    found = []
+    with bar("comparison", len(approaches), "approach", shown=progress) as report:
+        needs_saddle = {"saddle", "one_over_n"} & set(approaches)
+        saddle = bpkr.solve(problem, **options.get("saddle", {})) if needs_saddle else None
+        for approach in approaches:
+            if approach in samplers:
+                tree = sample(
+                    problem,
+                    sampler=approach,
+                    key=jax.random.fold_in(key, get_args(Approach).index(approach)),
+                    folder=folder and Path(folder, approach),
+                    n_jobs=n_jobs,
+                    progress=progress,
+                    **options.get(approach, {}),
+                )
+                found.append(_of_draws(tree, problem.data))
+            else:
+                found.append(_of_theory(approach, problem, saddle))
+            report.update()
+    result = xr.concat(found, dim="approach").assign_coords(approach=list(approaches))
+    return result.merge(deviations(result)) if "exact" in approaches else result
+
+
+def deviations(result: xr.Dataset, reference: str = "exact") -> xr.Dataset:
+    """Return differences from a reference in standard errors, such as `U_l_deviation`.
+
+    Args:
+        result: from `compare`.
+        reference: the approach to which the others are compared.
+    """
+    checked_choice("reference", reference, map(str, result["approach"].values))
+    found, there = {}, result.sel(approach=reference)
+    for name in (str(name) for name in result.data_vars if f"{name}_error" in result):
+        error = np.hypot(result[f"{name}_error"], there[f"{name}_error"])
+        # Entries that a skip connection fixes have no error.
+        difference = result[name] - there[name]
+        found[f"{name}_deviation"] = xr.where(difference == 0, 0.0, difference / error.where(error > 0))
+    return xr.Dataset(found)
+
+
+def _of_draws(tree: xr.DataTree, data: bpkr.Data) -> xr.Dataset:
+    found, posterior = entry_estimates(tree), tree["posterior"].to_dataset()
+    if data.test_features is not None:
+        found = found.merge(output_estimates(posterior))
+        classes, truth = outputs_as_classes(data.test_labels)
+        if classes is not None:
+            means = posterior["mean" if "mean" in posterior else "sampled_output"].values
+            accuracy, error = of_posterior_mean(means, lambda mean: np.mean(classes.nearest(mean) == truth))
+            found = found.assign(accuracy=float(accuracy), accuracy_error=float(error))
+    return found.assign({name: tree.attrs[name] for name in ("mixed", "diagnosis", "seconds")})
+
+
+def _of_theory(approach, problem: bpkr.Problem, saddle) -> xr.Dataset:
+    architecture, data, prediction = problem.architecture, problem.data, None
+    if approach == "infinite_width":
+        saddle = None
+        if architecture.richness is not None:
+            wide = bpkr.Problem(architecture.at_infinite_width(), data)
+            saddle = bpkr.solve(wide)
+            if data.test_features is not None:
+                limit = bpkr.predict(wide, saddle)
+                prediction = replace(limit, variance=limit.variance / architecture.widths[0])
+    point, mixed, diagnosis = bpkr.gp_limit(architecture), 1, ""
+    if saddle is not None:
+        point = saddle.order_parameters
+        mixed = int(saddle.converged)
+        diagnosis = saddle.diagnosis
+    is_corrected = finite_width_law(architecture).is_regular
+    if approach == "one_over_n" and is_corrected:
+        corrected = bpkr.fluctuations(problem, point)
+        point, prediction = corrected.mean, corrected.prediction
+    elif data.test_features is not None and prediction is None:
+        prediction = bpkr.predict(problem, point)
+    numbers = {}
+    classes, truth = outputs_as_classes(data.test_labels)
+    if prediction is not None:
+        numbers = {"mean": prediction.mean, "variance": prediction.variance}
+        if classes is not None:
+            hits = classes.nearest(np.asarray(prediction.mean)) == truth
+            numbers["accuracy"] = float(np.mean(hits))
+    found = label(architecture, point, **numbers)
+    errors = {f"{name}_error": xr.zeros_like(found[name]) for name in found.data_vars}
+    found = found.merge(errors)
+    if approach == "one_over_n" and not is_corrected:
+        found = found * np.nan
+        mixed = 0
+        diagnosis = "a layer has fewer units than partial paths"
+    return found.assign(mixed=mixed, diagnosis=diagnosis, seconds=0.0)

@@ -10,14 +10,13 @@ import optimistix as optx
 import xarray as xr
 
 from ... import bpkr
-from ...checks import checked_arguments, checked_choice, refuse_traced
+from ...checks import checked_choice, checked_instance, refuse_traced
 from ...summaries import OF_EXAMPLES, TITLES, best_place, evidence_name
 from ..data.classes import outputs_as_classes, r_squared
 from ..evaluation.values import evaluate_infinite_width
 from ..order_parameters import checked_order_parameters
 
 
-@checked_arguments
 def label(
     architecture: bpkr.Architecture,
     point: bpkr.OrderParameters | bpkr.Saddle | None,
@@ -31,14 +30,13 @@ def label(
         architecture: the architecture that was solved.
         point: order parameters, the result of `bpkr.solve`, or None.
         along: names of leading axes of all arrays, such as ("chain", "draw").
-        numbers: numbers, text, arrays (test_examples,) or (test_examples, outputs), or
-            pairs (axes, values).
+        numbers: numbers, text, arrays (test_examples, outputs), or pairs (axes, values).
 
     Returns:
-        A dataset with `U_l` (path_l, other_path_l) between partial paths, where "21:2"
-        is path 21 to output 2; `u`; and `numbers`. A solve adds the fields of `Saddle`
-        and its `stats`, and `head_score_l` (head_l). At infinite width with a richness,
-        names of actions and evidence end in `_per_width`.
+        A dataset with `U_l` (path_l, other_path_l), where "21:2" is path 21 to output 2;
+        `u`; and `numbers`. A solve adds fields of `Saddle`, its `stats`, and
+        `head_score_l` (head_l). At infinite width with a richness, names of actions and
+        evidence end in `_per_width`.
     """
     refuse_traced("label", architecture, point, reason="returns an xarray dataset")
     if isinstance(point, bpkr.Saddle):
@@ -49,7 +47,7 @@ def label(
             of_solve[name + suffix] = getattr(saddle, name)
         of_solve["converged"] = bool(saddle.converged)
         of_solve["result"] = "converged" if saddle.converged else optx.RESULTS[saddle.result]
-        # Add zero, because a Boolean cannot be missing.
+        # Unlike a Boolean, a number can be missing.
         of_solve |= {name: np.asarray(value).item() + 0 for name, value in saddle.stats.items()}
         numbers = {**of_solve, **_head_scores(architecture, point), **numbers}
     if point is not None:
@@ -63,11 +61,10 @@ def label(
             dims, value = value
         else:
             dims = (*along, *own.get(name, ("test_example", "output")))[: np.ndim(value)]
-        # xarray selects points with labels from arrays of NumPy only.
         numbers[name] = dims, np.asarray(value)
     found = xr.Dataset(numbers)
-    names = {axis: path_names(architecture, layer) for layer in layers for axis in axes(layer) if axis in found.dims}
-    return found.assign_coords(names)
+    names = {axis: path_names(architecture, layer) for layer in layers for axis in axes(layer)}
+    return found.assign_coords({axis: names[axis] for axis in names if axis in found.dims})
 
 
 def axes(layer: int) -> tuple[str, str]:
@@ -75,7 +72,7 @@ def axes(layer: int) -> tuple[str, str]:
 
 
 def path_names(architecture: bpkr.Architecture, layer: int) -> list[str]:
-    """Return the labels along both axes of U_l: partial paths, or paths and outputs."""
+    """Return the labels along both axes of U_l."""
     count = architecture.outputs
     outputs = [f":{output + 1}" for output in range(count)] if count > 1 else [""]
     return [path + output for path in architecture.path_labels(layer) for output in outputs]
@@ -91,10 +88,9 @@ def _head_scores(architecture, point) -> dict[str, Any]:
 
 
 def label_solution(problem: bpkr.Problem, saddle: bpkr.Saddle | None, **numbers: Any) -> xr.Dataset:
-    """Label a solution with its predictions of test examples and their scores.
+    """Label a solution, or the Gaussian process (NNGP), with predictions and their scores.
 
-    Without a saddle point, label the Gaussian process (NNGP). At infinite width with a
-    richness, variances vanish: there is `variance_times_width`, and no log loss.
+    At infinite width with a richness there is `variance_times_width`, and no log loss.
     """
     architecture, data, point = problem.architecture, problem.data, saddle
     if saddle is None:
@@ -105,66 +101,72 @@ def label_solution(problem: bpkr.Problem, saddle: bpkr.Saddle | None, **numbers:
     if data.test_features is not None:
         prediction = bpkr.predict(problem, point)
         numbers["mean"] = prediction.mean
-        numbers["variance_times_width" if architecture.has_sharp_outputs else "variance"] = prediction.variance
+        unit = "_times_width" if architecture.has_sharp_outputs else ""
+        numbers[f"variance{unit}"] = prediction.variance
         if data.test_labels is not None:
-            scores = score_prediction(prediction, np.asarray(data.test_labels), float(architecture.label_noise))
+            noise = float(architecture.label_noise)
+            numbers |= score_prediction(prediction, np.asarray(data.test_labels), noise)
             if architecture.is_infinite:
-                scores = {name: each for name, each in scores.items() if "log_loss" not in name}
-            numbers |= scores
+                numbers = {name: each for name, each in numbers.items() if "log_loss" not in name}
     return label(architecture, point, **numbers)
 
 
 def score_prediction(prediction: bpkr.Prediction, labels: np.ndarray, noise: float = 0.0) -> dict[str, Any]:
-    """Return the mean square error `test_error`, and `test_r_squared`, or `ClassScores`."""
+    """Return `test_error`, and `test_r_squared` or `ClassScores`."""
     mean = np.asarray(prediction.mean)
     found: dict[str, Any] = {"test_error": np.mean((mean - labels) ** 2)}
     classes, truth = outputs_as_classes(labels)
     if classes is None:
         explained = r_squared(mean, labels)
         return found | ({"test_r_squared": explained} if np.isfinite(explained) else {})
-    scores = classes.score(np.array(classes.names)[truth], mean, prediction.variance, noise=noise)._asdict()
+    given = np.array(classes.names)[truth]
+    scores = classes.score(given, mean, prediction.variance, noise=noise)._asdict()
     found |= {f"test_{name}": value for name, value in scores.items()}
-    names, both = list((prediction.classes or classes).names), ("class", "predicted_class")
-    return {**found, "test_confusion": (both, scores["confusion"]), **{axis: ((axis,), names) for axis in both}}
+    both = ("class", "predicted_class")
+    names = list((prediction.classes or classes).names)
+    found |= {axis: ((axis,), names) for axis in both}
+    return {**found, "test_confusion": (both, scores["confusion"])}
 
 
 def add_errors_of_examples(result: xr.Dataset) -> xr.Dataset:
-    """Add the error of means over seeds that is due to their shared test examples."""
+    """Add errors of means over seeds due to their shared test examples."""
+    result = result.copy()
     if "mean" not in result or "test_label" not in result:
         return result
     mean, labels = result["mean"], result["test_label"]
-    has_several = "output" in mean.dims
-    losses = (mean - labels) ** 2
-    scores = {"test_error": losses.mean("output") if has_several else losses}
+    losses, hits = (mean - labels) ** 2, np.sign(mean) == labels
+    if "output" in mean.dims:
+        losses = losses.mean("output")
+        hits = mean.fillna(0).argmax("output") == labels.argmax("output")
+    scores = {"test_error": losses}
     if "test_accuracy" in result:
-        hits = np.sign(mean) == labels
-        hits = mean.fillna(0).argmax("output") == labels.argmax("output") if has_several else hits
-        scores["test_accuracy"] = hits.where(scores["test_error"].notnull())
+        scores["test_accuracy"] = hits.where(losses.notnull())
     root = mean.sizes["test_example"] ** 0.5
-    errors = {name: score.mean("seed").std("test_example") / root for name, score in scores.items()}
-    return result.assign({f"{name}{OF_EXAMPLES}": error for name, error in errors.items()})
+    for name, score in scores.items():
+        result[f"{name}{OF_EXAMPLES}"] = score.mean("seed").std("test_example") / root
+    return result
 
 
-@checked_arguments
 def order_parameters_of(architecture: bpkr.Architecture, solution: xr.Dataset) -> bpkr.OrderParameters:
     """Return the order parameters in the result of `label`, or in one point of a sweep."""
+    checked_instance("solution", solution, xr.Dataset)
     matrices = []
     for layer in range(1, architecture.depth + 1):
         matrix = solution.get(f"U_{layer}", xr.DataArray())
         if matrix.dims != axes(layer):
             raise ValueError(f"U_{layer} must have the axes {axes(layer)}, got {matrix.dims}; select one point")
-        there, expected = solution[f"path_{layer}"].values.tolist(), path_names(architecture, layer)
-        if there != expected:
-            raise ValueError(f"U_{layer} is between the paths {there}, not {expected} as in the architecture")
+        paths = path_names(architecture, layer)
+        there = solution[f"path_{layer}"].values.tolist()
+        if there != paths:
+            raise ValueError(f"U_{layer} is between the paths {there}, not {paths}")
         matrices.append(matrix.values)
     return checked_order_parameters(architecture, bpkr.OrderParameters(matrices, solution["u"].values))
 
 
-@checked_arguments
 def best(result: xr.Dataset, score: str = "log_evidence") -> dict[str, Any]:
     """Return the numbers with the best mean score over seeds, for `Model.set_params`.
 
-    Points at which there is no solution or the theory does not hold are left out.
+    Points without a solution, or at which the theory does not hold, are left out.
 
     Args:
         result: from `sweep` or `Model.sweep`.
@@ -184,7 +186,6 @@ def best(result: xr.Dataset, score: str = "log_evidence") -> dict[str, Any]:
     return {"widths": layers if len(layers) > 1 else layers[0], **place}
 
 
-@checked_arguments
 def best_temperatures(result: xr.Dataset) -> xr.DataArray:
     """Return the lowest temperature (width,) with the best predictions, NaN if all failed.
 

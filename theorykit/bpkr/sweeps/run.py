@@ -7,11 +7,10 @@ import time
 import warnings
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
-from functools import partial
+from dataclasses import replace
 from itertools import product
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import numpy as np
@@ -20,7 +19,7 @@ import xarray as xr
 
 from ... import bpkr
 from ..._compat import require_float64
-from ...checks import NonNegative, checked_arguments, checked_number, refuse_traced
+from ...checks import checked_number, checked_whole_number, refuse_traced
 from ...runs import Folder, bar, in_parallel
 from ..data.classes import warn_of_class_numbers
 from ..data.data import check_data
@@ -28,32 +27,29 @@ from ..evaluation.problem import architecture_and_data
 from ..saddle.gaussian_fluctuations import corrected_evidence
 from .datasets import label_solution, of_test_examples, order_parameters_of
 
-# Increase it if results change by more than the tolerance for the same arguments.
+# Increase it if results change by more than the tolerance.
 _VERSION = 4
 _COLD = "Gaussian-process limit"
 _TOLERANCE = 1e-9
-# Replaces T = 0 in logarithms of temperatures.
+# Replaces T = 0 in logarithms.
 _COLDEST = 1e-12
 
 
-def checked_width(name: str, value: Any) -> Any:
+def _width(value: Any) -> Any:
+    """Return equal numbers for 10 and 10.0."""
     if isinstance(value, (tuple, list)):
-        return tuple(checked_width(f"{name}[{i}]", each) for i, each in enumerate(value))
-    if isinstance(value, float) and value == math.inf:
-        return value
-    number = float(checked_number(name, value, above=0.0))
-    # 10 and 10.0 are the same.
-    return int(number) if number.is_integer() else number
+        return tuple(map(_width, value))
+    number = value if value == math.inf else float(checked_number("width", value, above=0.0))
+    return int(number) if float(number).is_integer() else number
 
 
-@checked_arguments
 def sweep(
     problem: bpkr.Problem | bpkr.Architecture,
     data: Any = None,
     *,
-    width: Sequence[Annotated[Any, checked_width]],
-    temperature: Sequence[NonNegative],
-    richness: Sequence[NonNegative] | None = None,
+    width: Sequence[Any],
+    temperature: Sequence[float],
+    richness: Sequence[float] | None = None,
     seeds: Sequence[int] | None = None,
     folder: Path | str | None = None,
     n_jobs: int = 1,
@@ -66,11 +62,10 @@ def sweep(
     or from the Gaussian-process limit. One `ConvergenceWarning` counts failures.
 
     Args:
-        problem: the architecture with its data. Its widths and temperature are not used.
+        problem: the architecture with its data; other widths and temperatures are used.
         data: the data, if `problem` is an architecture; with `seeds`, a function of a seed.
         width: widths of all layers, or tuples (N_1, ..., N_L, N_a), labelled "10-20-20".
-            `math.inf` is the Gaussian process (NNGP); with a richness, the limit with
-            learned features.
+            `math.inf` is the Gaussian process (NNGP), or the limit with a richness.
         temperature: values of at least 0.
         richness: values of gamma_0, by default that of the architecture.
         seeds: numbers of several data sets.
@@ -80,66 +75,71 @@ def sweep(
         options: passed to `bpkr.solve`.
 
     Returns:
-        A dataset over `width` and `temperature`, and over `seed` and `richness` if given:
-        the variables of `label`,
+        The variables of `label` over `width`, `temperature`, and any `seed`, `richness`;
 
-        - `log_evidence_corrected`: to next order in the widths; NaN if `units_per_path`
-          is below one.
+        - `log_evidence_corrected`: to next order in the widths, if the theory holds.
         - `mean`, `variance`, `test_label` of test examples, and scores such as
           `test_accuracy` with `_error`.
         - `load`: training examples per unit of the narrowest layer.
         - `start`, `seconds`, `message`: start of the solve, its time, cause of failure.
 
     Raises:
-        FileExistsError: `folder` has a sweep with other data, architecture or tolerance.
+        FileExistsError: `folder` has another sweep.
     """
     require_float64()
     refuse_traced("sweep", problem, data)
-    axes = {"seed": seeds, "width": width, "temperature": temperature, "richness": richness}
-    axes = {axis: values for axis, values in axes.items() if values is not None}
-    # NumPy's numbers are printed in another way.
-    axes |= {axis: [*map(float, axes[axis])] for axis in ("temperature", "richness") if axis in axes}
+    axes = {"width": [*map(_width, width)]}
+    if seeds is not None:
+        axes = {"seed": [checked_whole_number("seeds", seed) for seed in seeds], **axes}
+    for axis, values in (("temperature", temperature), ("richness", richness)):
+        if values is not None:
+            axes[axis] = [float(checked_number(axis, value, least=0.0)) for value in values]
     for axis, values in axes.items():
         if not values or len(set(values)) < len(values):
             raise ValueError(f"{axis} must have at least one value, and none twice, got {values}")
+    falling = sorted(axes["temperature"], reverse=True)
+    values = axes.get("richness", (None,))
     if seeds is None:
         architecture, data = architecture_and_data(problem, data)
         sets = {None: data}
     elif isinstance(problem, bpkr.Architecture) and callable(data):
-        architecture, sets = problem, {seed: data(seed) for seed in seeds}
+        architecture = problem
+        sets = {seed: data(seed) for seed in axes["seed"]}
     else:
         raise TypeError("seeds need an architecture, and data that is a function of a seed")
-    for each in width:
-        # Zero richness, valid only at infinite width, fails at its own point.
-        Place(None, each, temperature[0], richness and max(richness)).architecture(architecture)
-    sources = {}
+    for each in axes["width"]:
+        # Zero richness at a finite width fails at its own point.
+        Place(None, each, falling[0], max(values)).architecture(architecture)
+    folders = {}
     for seed, given in sets.items():
         # A problem has checked its data.
         if not isinstance(problem, bpkr.Problem):
-            given = check_data(architecture, given)
+            given = sets[seed] = check_data(architecture, given)
             if given.classes is None:
-                warn_of_class_numbers(given.labels, stacklevel=3)
+                warn_of_class_numbers(given.labels, stacklevel=2)
         at = folder and Path(folder, "" if seed is None else f"seed={seed}")
-        sources[seed] = Source.of(architecture, given, options, at)
+        folders[seed] = _folder(at, architecture, given, options.get("tolerance", _TOLERANCE))
 
-    falling, values = sorted(axes["temperature"], reverse=True), axes.get("richness", (None,))
-    chains = [[Place(*of, at, value) for at in falling] for *of, value in product(sources, width, values)]
-    places = [place for chain in chains for place in chain]
-    points = {place: kept for place in places if (kept := sources[place.seed].folder.read(str(place))) is not None}
-    tasks = [(chain, {place: points[place] for place in chain if place in points}) for chain in chains]
-    tasks = [(chain, known) for chain, known in tasks if len(known) < len(chain)]
-    with bar("saddle points", len(places), "point", shown=progress, done=len(points)) as report:
-        # Workers report only complete chains.
-        is_here = n_jobs == 1
-        solve = partial(_solve_chain, sources, **({"advance": report.update} if is_here else {}))
-        for _, solved in in_parallel(solve, tasks, n_jobs):
+    chains = product(sets, axes["width"], values)
+    chains = [[Place(*of, at, value) for at in falling] for *of, value in chains]
+    points, tasks = {}, []
+    for chain in chains:
+        kept = {place: folders[place.seed].read(str(place)) for place in chain}
+        known = {place: point for place, point in kept.items() if point is not None}
+        points |= known
+        if len(known) < len(chain):
+            seed = chain[0].seed
+            tasks.append((architecture, sets[seed], options, folders[seed], chain, known))
+    total = len(chains) * len(falling)
+    with bar("saddle points", total, "point", shown=progress, done=len(points)) as report:
+        for _, solved in in_parallel(_solve_chain, tasks, n_jobs):
             points |= solved
-            report.update(0 if is_here else len(solved))
-    result = _combined(axes, points).assign(_of_data(axes, sources)).set_coords("load")
+            report.update(len(solved))
+    result = _combined(axes, points).assign(_of_data(axes, sets)).set_coords("load")
     if failed := [place for place, point in points.items() if not point["converged"]]:
         first = f"{failed[0]}: {points[failed[0]]['message'].item()}"
         said = f"{len(failed)} of {len(points)} points are not solutions; the first is {first}"
-        warnings.warn(said, bpkr.ConvergenceWarning, stacklevel=3)
+        warnings.warn(said, bpkr.ConvergenceWarning, stacklevel=2)
     return result
 
 
@@ -170,68 +170,57 @@ def _label(width: Any) -> str:
     return "-".join(map(repr, width)) if isinstance(width, tuple) else repr(width)
 
 
-@dataclass(frozen=True)
-class Source:
-    """One data set, and the folder that keeps its solutions."""
-
-    architecture: bpkr.Architecture
-    data: bpkr.Data
-    options: Mapping[str, Any]
-    folder: Folder
-
-    @classmethod
-    def of(cls, architecture: bpkr.Architecture, data, options, folder: Path | None) -> Source:
-        numbers = lambda like: (like.widths, like.temperature)  # noqa: E731
-        same = eqx.tree_at(numbers, architecture.with_arrays(), replace_fn=lambda _: None)
-        tolerance = options.get("tolerance", _TOLERANCE)
-        values = {"architecture": same, "data": data, "tolerance": tolerance}
-        return cls(architecture, data, options, Folder.of(folder, "sweep", _VERSION, **values))
+def _folder(path: Path | None, architecture: bpkr.Architecture, data: bpkr.Data, tolerance: float) -> Folder:
+    numbers = lambda like: (like.widths, like.temperature)  # noqa: E731
+    same = eqx.tree_at(numbers, architecture.with_arrays(), replace_fn=lambda _: None)
+    return Folder.of(path, "sweep", _VERSION, architecture=same, data=data, tolerance=tolerance)
 
 
-def _solve_chain(sources, chain: Sequence[Place], known, advance=lambda: None) -> Mapping[Place, xr.Dataset]:
+def _solve_chain(architecture, data, options, folder, chain, known) -> Mapping[Place, xr.Dataset]:
     """Solve the points of a chain that are not `known`, in order."""
-    source, solved, points = sources[chain[0].seed], dict(known), {}
+    solved, points = dict(known), {}
     heights = {place: math.log(max(place.temperature, _COLDEST)) for place in chain}
     for place in chain:
         if place in known:
             continue
         nearby = min(solved, key=lambda other, here=place: abs(heights[other] - heights[here]), default=None)
         with warnings.catch_warnings():
-            # The sweep warns of labels when it begins, and of failures when it ends.
+            # The sweep warns itself.
             warnings.simplefilter("ignore", bpkr.LabelsWarning)
             warnings.simplefilter("ignore", bpkr.ConvergenceWarning)
-            point = points[place] = _solve_point(source, place, nearby, solved.get(nearby))
+            point = points[place] = _solve_point(architecture, data, options, place, nearby, solved.get(nearby))
         if point["converged"]:
             solved[place] = point
-            source.folder.write(str(place), point)
-        advance()
+            folder.write(str(place), point)
     return points
 
 
-def _solve_point(source: Source, place: Place, nearby: Place | None, neighbour) -> xr.Dataset:
-    """Return the labelled solution, or the end with the smaller gradient, or the error."""
+def _solve_point(like, data, options, place: Place, nearby: Place | None, neighbour) -> xr.Dataset:
+    """Label the solution, or the end with the smaller gradient, or the error."""
     began, found = time.perf_counter(), {}
     try:
-        architecture = place.architecture(source.architecture)
+        architecture = place.architecture(like)
         if architecture is None:
-            limit = replace(source.architecture, widths=1.0, temperature=place.temperature)
-            point = label_solution(bpkr.Problem(limit, source.data), None)
+            limit = replace(like, widths=1.0, temperature=place.temperature)
+            point = label_solution(bpkr.Problem(limit, data), None)
             return point.assign(start=_COLD, message="", seconds=time.perf_counter() - began)
-        problem = bpkr.Problem(architecture, source.data)
+        problem = bpkr.Problem(architecture, data)
         if nearby is not None:
-            initial = order_parameters_of(nearby.architecture(source.architecture), neighbour)
-            # The start from the limit tells whether the problem has a solution.
+            initial = order_parameters_of(nearby.architecture(like), neighbour)
             with suppress(ValueError):
-                found[str(nearby)] = bpkr.solve(problem, initial=initial, **source.options)
+                found[str(nearby)] = bpkr.solve(problem, initial=initial, **options)
         if not any(saddle.converged for saddle in found.values()):
-            found[_COLD] = bpkr.solve(problem, initial=None, **source.options)
+            found[_COLD] = bpkr.solve(problem, initial=None, **options)
         start = min(found, key=lambda each: (not found[each].converged, float(found[each].gradient_norm)))
         saddle, seconds = found[start], time.perf_counter() - began
-        numbers = {"start": start, "message": "" if saddle.converged else saddle.diagnosis, "seconds": seconds}
+        message = "" if saddle.converged else saddle.diagnosis
+        numbers = {"start": start, "message": message, "seconds": seconds}
         if not architecture.is_infinite:
             holds = saddle.converged and problem.forms_curvature and saddle.stats["units_per_path"] >= 1
-            evidence = corrected_evidence(problem.canonical, saddle.order_parameters) if holds else math.nan
-            numbers["log_evidence_corrected"] = float(evidence)
+            evidence = math.nan
+            if holds:
+                evidence = float(corrected_evidence(problem.canonical, saddle.order_parameters))
+            numbers["log_evidence_corrected"] = evidence
         return label_solution(problem, saddle, **numbers)
     except (ValueError, RuntimeError) as failure:
         record = {"converged": False, "result": "failed", "start": "", "message": str(failure)}
@@ -239,22 +228,23 @@ def _solve_point(source: Source, place: Place, nearby: Place | None, neighbour) 
 
 
 def _combined(axes, points: Mapping[Place, xr.Dataset]) -> xr.Dataset:
-    """Return one dataset along all axes, with NaN where failed points lack a variable."""
-    is_labelled = any(isinstance(each, tuple) for each in axes["width"])
-    axes = {**axes, "width": list(map(_label, axes["width"])) if is_labelled else axes["width"]}
+    """Return one dataset along all axes, with NaN for failed points."""
     table = pd.DataFrame(list(points), columns=Place._fields)
-    table["width"] = table["width"].map(_label) if is_labelled else table["width"]
+    if any(isinstance(each, tuple) for each in axes["width"]):
+        axes = {**axes, "width": [*map(_label, axes["width"])]}
+        table["width"] = table["width"].map(_label)
     rules = {"data_vars": "all", "coords": "minimal", "compat": "override", "combine_attrs": "override"}
     result = xr.concat(points.values(), "point", join="outer", **rules)
     index = pd.MultiIndex.from_frame(table[list(axes)])
-    result = result.assign_coords(xr.Coordinates.from_pandas_multiindex(index, "point")).unstack("point")
+    points = xr.Coordinates.from_pandas_multiindex(index, "point")
+    result = result.assign_coords(points).unstack("point")
     names = {axis: np.array(values) for axis, values in axes.items()}
     return result.sel(names).assign_coords(names).transpose(*axes, ...)
 
 
-def _of_data(axes, sources: Mapping[int | None, Source]) -> xr.Dataset:
+def _of_data(axes, sets: Mapping[int | None, bpkr.Data]) -> xr.Dataset:
     narrowest, found = [np.min(each) for each in axes["width"]], []
-    for data in (source.data for source in sources.values()):
+    for data in sets.values():
         numbers = {"load": ("width", np.divide(data.examples, narrowest))}
         if data.test_labels is not None:
             numbers["test_label"] = of_test_examples(data.test_labels)
