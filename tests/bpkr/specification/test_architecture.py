@@ -135,7 +135,7 @@ def test_an_architecture_that_does_not_fit_in_memory_is_refused():
     [
         ({"widths": (math.inf, 3.0, 3.0), "richness": 1.0}, "widths[0] must be finite"),
         ({"widths": (math.inf, math.inf), "richness": 1.0}, "widths must have 3 numbers"),
-        ({"widths": 3.0, "width_ratios": 2.0, "richness": 1.0}, "width_ratios must be None"),
+        ({"widths": 3.0, "width_ratios": 2.0, "richness": 1.0}, "width_ratios needs widths=math.inf"),
         ({"widths": math.inf, "width_ratios": (1.0, 0.0, 1.0), "richness": 1.0}, "width_ratios[1] must be finite"),
         ({"widths": 3.0, "richness": 0.0}, "richness must be finite and > 0"),
         ({"widths": 3.0, "richness": 1.0, "embedding": "erf"}, "richness must be None for nonlinear"),
