@@ -102,9 +102,11 @@ class Model(DisplayMixin):
         from sklearn.utils import ClassifierTags, InputTags, RegressorTags, Tags, TargetTags
 
         is_classifier = self.classes or hasattr(self, "classes_")
-        is_regressor = not is_classifier and (self.classes is not None or hasattr(self, "problem_"))
+        is_known = self.classes is not None or hasattr(self, "problem_")
+        is_regressor = not is_classifier and is_known
+        kind = "regressor" if is_regressor else None
         return Tags(
-            estimator_type="classifier" if is_classifier else "regressor" if is_regressor else None,
+            estimator_type="classifier" if is_classifier else kind,
             target_tags=TargetTags(required=True, multi_output=not is_classifier),
             classifier_tags=ClassifierTags() if is_classifier else None,
             regressor_tags=RegressorTags() if is_regressor else None,
@@ -175,11 +177,11 @@ class Model(DisplayMixin):
         variance = found.variance + self.architecture_.label_noise
         return np.asarray(found.classes.probabilities(found.mean, variance))
 
-    # A scikit-learn scorer selects the column of the positive class if a method has this name.
+    # By this name, scorers of scikit-learn select the column of the positive class.
     _probabilities.__name__ = "predict_proba"
 
     def score(self, inputs: Any, labels: Any, attention: Maps = None) -> float:
-        """Return the accuracy of predicted classes, or for numbers R^2 averaged over outputs.
+        """Return the accuracy of classes, or the mean R^2 of outputs.
 
         R^2 is NaN, with a `LabelsWarning`, if all labels of an output are equal.
         """
@@ -206,7 +208,7 @@ class Model(DisplayMixin):
         *,
         progress: bool = True,
     ) -> HeadCosts:
-        """Measure the cost of leaving out each head, as `bpkr.head_costs` does on test examples."""
+        """Measure the cost of leaving out each head, as `bpkr.head_costs` does."""
         problem = self._fitted()
         if inputs is not None:
             classes = problem.data.classes
@@ -346,7 +348,7 @@ class Model(DisplayMixin):
     def _features(self, architecture, found: Heads | None, inputs, attention=None) -> PathFeatures:
         sequences, real = _sequences(inputs)
         if (found is None) == (attention is None):
-            raise ValueError("attention must be given for all inputs, in fit and later, or for none")
+            raise ValueError("attention must be given for all inputs, or for none")
         layout = self.layout
         if found is not None:
             attention = found(sequences, self.mask, real_tokens=real, layout=layout)
@@ -356,11 +358,11 @@ class Model(DisplayMixin):
 
 
 def _sequences(inputs: Any) -> tuple[Array, np.ndarray | None]:
-    """Return inputs with zeros as padding, and which tokens are real, None without padding."""
+    """Return inputs with zeros as padding, and which tokens are real, or None."""
     axes = "examples tokens features"
     if checks.is_traced(inputs):
         return checks.finite_array("inputs", inputs, axes), None
-    if isinstance(inputs, (list, tuple)) or getattr(getattr(inputs, "dtype", None), "kind", "") == "O":
+    if isinstance(inputs, (list, tuple)) or str(getattr(inputs, "dtype", "")) == "object":
         places = enumerate(inputs)
         sequences = [checks.numeric_array(f"inputs[{i}]", x, "tokens features") for i, x in places]
         features = {each.shape[1] for each in sequences}

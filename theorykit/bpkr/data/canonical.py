@@ -56,9 +56,8 @@ class Examples(eqx.Module):
 def canonical(architecture: Architecture, data: Data) -> Examples:
     """Return the canonical form of checked training data with labels.
 
-    Examples are rotated to their principal axes, where Cholesky factors of the
-    graded kernel have full relative accuracy. Traced data and kernels of tokens
-    stay as they are.
+    In principal axes of the examples, Cholesky factors of the graded kernel have full
+    relative accuracy. Traced data and kernels of tokens stay as they are.
     """
     outputs, temperature = architecture.outputs, architecture.temperature
     features, labels = require((data.features, data.labels), _ranges(architecture, data))
@@ -70,7 +69,7 @@ def canonical(architecture: Architecture, data: Data) -> Examples:
     smallest, usual = min(examples, paths * width), min(examples, paths * width + 1)
     rounding, is_lost, error = examples * _EPS, False, 0.0
     if not is_traced(architecture):
-        # Compare T with the rounding of K at infinite width. The embedding's variance is in the features.
+        # Compare T with the rounding of K at infinite width.
         variance = np.prod(architecture.prior_variances[1:])
         is_lost = temperature <= rounding * variance * np.vdot(features, features)
     # To decompose a large set would take longer than a solve.
@@ -127,9 +126,8 @@ def _ranges(architecture: Architecture, data: Data) -> Iterator[Requirement]:
 def _rotated(features, labels, decomposes: bool):
     """Rotate examples, phi -> O phi and y -> O y, and leave out rows without features.
 
-    QR factorisations and the singular vectors of a small triangular factor make
-    O. One row of zeros has the labels that no feature explains. Return singular
-    values, or the norm.
+    One row of zeros has the labels that no feature explains. Return singular values, or
+    the norm.
     """
     examples, paths, width = features.shape
     flat, columns = features.reshape(examples, -1), paths * width
@@ -142,7 +140,7 @@ def _rotated(features, labels, decomposes: bool):
         if not decomposes:
             singular = np.linalg.norm(flat, keepdims=True).ravel()
         else:
-            # Phi^T = Q R and R = A s B, so the rows B Phi are (Q A s)^T, orthogonal to full relative accuracy.
+            # Phi^T = Q R with R = A s B: rows of B Phi = (Q A s)^T keep their relative accuracy.
             (reflectors, scales), upper = scipy.linalg.qr(flat.T, mode="raw", check_finite=False)
             inner, singular, rotation = np.linalg.svd(upper[: len(flat)], full_matrices=False)
             kept = singular > max(examples, columns) * _EPS * singular[0]
@@ -171,12 +169,13 @@ def with_zeros(features: Array | np.ndarray, size: int, widens: bool = True) -> 
 
 
 def _in_spanned_directions(features: np.ndarray) -> tuple[np.ndarray, Array | None]:
-    """Drop directions without features, such as black pixels; return those kept, None if all."""
+    """Drop directions without features, such as black pixels; return others, None if all."""
     width = features.shape[2]
     with threads_for(width):
         upper = np.linalg.qr(features.reshape(-1, width), mode="r")
         _, singular, directions = np.linalg.svd(upper)
-    kept = shared_size(max(1, int(np.sum(singular > _NOTHING * np.linalg.norm(singular)))))
+    rank = np.sum(singular > _NOTHING * np.linalg.norm(singular))
+    kept = shared_size(max(1, int(rank)))
     if kept >= width:
         return features, None
     directions = directions[:kept].T

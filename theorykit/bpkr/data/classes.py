@@ -111,7 +111,7 @@ class Classes:
         """Return the classes (examples,) nearest to `outputs`."""
         return np.array(self.names)[self.nearest(self._checked("outputs", outputs))]
 
-    def probabilities(self, mean: ArrayLike, variance: ArrayLike) -> Float[np.ndarray, "examples classes"]:
+    def probabilities(self, mean: ArrayLike, variance: ArrayLike) -> np.ndarray:
         """Return the probability that each class is nearest to Gaussian outputs.
 
         Args:
@@ -212,7 +212,7 @@ def mean_and_error(values: Float[np.ndarray, " examples"]) -> tuple[float, float
     return float(np.mean(values)), float(np.std(values) / np.sqrt(len(values)))
 
 
-def r_squared(predicted: Float[np.ndarray, "..."], labels: Float[np.ndarray, "..."]) -> float:
+def r_squared(predicted: np.ndarray, labels: np.ndarray) -> float:
     """Return the explained fraction of the labels' variance, averaged over outputs.
 
     It is NaN if all labels of an output are equal up to rounding.
@@ -234,7 +234,7 @@ def warn_of_class_numbers(labels: Any, stacklevel: int) -> None:
         warnings.warn(f"{which}; {instead}", LabelsWarning, stacklevel=stacklevel + 1)
 
 
-def outputs_as_classes(labels: ArrayLike | None) -> tuple[Classes | None, Int[np.ndarray, " _"]]:
+def outputs_as_classes(labels: ArrayLike | None) -> tuple[Classes | None, np.ndarray]:
     """Return numbered classes, None if labels are numbers, and the index of each label.
 
     Labels of classes are -1 or 1, or one output is 1 and all others are 0 or -1.

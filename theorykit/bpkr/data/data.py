@@ -187,7 +187,7 @@ def checked_features(
         features = checks.finite_array(name, features, "examples paths features")
     if activations != architecture.activations:
         given = architecture.activations
-        raise ValueError(f"{name} are for the activations {activations}, but the architecture has {given}")
+        raise ValueError(f"{name} are for the activations {activations}, not {given}")
     if features.shape[1] != architecture.paths:
         raise ValueError(f"{name} must have {architecture.paths} paths, got shape {features.shape}")
     return features

@@ -175,7 +175,7 @@ class Energy(eqx.Module):
         return BoundedEnergy(self.bound, slope, weight)
 
     def curvature(self, point: EnergyPoint) -> Float[Array, "pairs pairs"]:
-        """Compute the second derivative of E in the entries of U_1 on and above the diagonal."""
+        """Compute the second derivative of E in the upper triangle of U_1."""
         kernel = self.examples.kernel
         return kernel.curvature(point.resolvent, point.representer, not self.is_per_width)
 
@@ -260,7 +260,7 @@ def has_sweeps(action: Action) -> bool:
 
 
 def entropy_rounding(architecture: Architecture, factors: Sequence[Float[Array, "_ _"]]) -> Number:
-    """Estimate the rounding error of the entropy per eps, for U_l = C_l C_l^T of `factors`."""
+    """Estimate the rounding error of the entropy per eps, for U_l = C_l C_l^T."""
     widths, total, inner = architecture.relative_widths, jnp.zeros(()), 0.0
     # Each U_l enters two layers.
     for factor, width, branches in zip(factors, widths, (*architecture.branches, 0), strict=True):

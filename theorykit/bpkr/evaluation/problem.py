@@ -249,7 +249,7 @@ def _add_to_u1(slopes: OrderParameters, slope: Float[Array, "paths paths"]) -> O
     return eqx.tree_at(u1, slopes, u1(slopes) + slope.reshape(u1(slopes).shape))
 
 
-def as_problem(problem: Problem | Architecture, data: Data | None = None, *, needs_labels: bool = True) -> Problem:
+def as_problem(problem: Any, data: Data | None = None, *, needs_labels: bool = True) -> Problem:
     if not isinstance(problem, Problem) or data is not None:
         problem = Problem(*architecture_and_data(problem, data))
     if needs_labels and problem.examples is None:

@@ -1,4 +1,4 @@
-"""Values at given order parameters: parts of the action, predictions, kernels and head scores."""
+"""Values at given order parameters: the action, predictions, kernels and head scores."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def evaluate_infinite_width(problem: Problem) -> tuple[float, float]:
 
 
 def parameter_values(problem: Problem) -> dict[Expr, Float[Array, "..."] | int]:
-    """Return the value of every parameter of `derive(architecture).of_free_order_parameters`, by symbol.
+    """Return parameters of `derive(architecture).of_free_order_parameters`, by symbol.
 
     Use them with the functions of `theorykit.saddle`.
     """
@@ -90,7 +90,7 @@ def parameter_values(problem: Problem) -> dict[Expr, Float[Array, "..."] | int]:
 
 
 class Prediction(DisplayMixin, eqx.Module):
-    """Posterior mean and variance of the outputs on test examples, without the labels' noise T.
+    """Posterior mean and variance of outputs on test examples, without the noise T.
 
     - `mean`, `variance`: (examples,), or (examples, outputs) for several outputs.
     - `ansatz`, `classes`: as in `Problem` and `Data`.
@@ -143,19 +143,15 @@ def prediction_at(problem: Problem, order_parameters: OrderParameters, test_feat
 
 
 def prediction_from_kernels(
-    bound: BoundAction,
-    kernel: Float[Array, "rows rows"],
-    between: Float[Array, "testrows rows"],
-    test_diagonal: Float[Array, " testrows"],
-    labels: Float[Array, "rows one"],
+    bound: BoundAction, kernel: Array, between: Array, test_diagonal: Array, labels: Array
 ) -> Prediction:
     """Evaluate Eqs. (9), (29), (30) with one row per (example, output)."""
-    form, symbols, richness = bound.action.of_kernels, bound.symbols, bound.architecture.richness
-    given = {form.kernel: kernel, form.between: between, form.test_diagonal: test_diagonal[:, None]}
-    given[symbols.labels] = labels
+    form, richness = bound.action.of_kernels, bound.architecture.richness
+    given = {form.kernel: kernel, form.between: between, bound.symbols.labels: labels}
+    given[form.test_diagonal] = test_diagonal[:, None]
     if richness is not None:
-        # At zero richness the network is a Gaussian process, with the standard variance.
-        given[symbols.richness] = jnp.where(richness == 0, 1.0, richness)
+        # At zero richness the Gaussian process has the standard variance.
+        given[bound.symbols.richness] = jnp.where(richness == 0, 1.0, richness)
     found = bound(given, mean=form.mean, variance=form.variance)
     # Rounding can make the variance negative if the output is certain.
     return Prediction(found["mean"][:, 0], jnp.maximum(found["variance"][:, 0], 0.0))
@@ -215,7 +211,7 @@ def kernel_task_alignment(kernel: ArrayLike, labels: ArrayLike) -> KernelTaskAli
 
 
 @usual_settings()
-def head_scores(architecture: Architecture, order_parameters: PointLike) -> tuple[Float[Array, " heads"], ...]:
+def head_scores(architecture: Architecture, order_parameters: PointLike) -> tuple[Array, ...]:
     """Score the importance of every head. The most important head of all layers scores 1.
 
     The score is the sum of |U_1^{pi pi'}| over outputs and over pairs of paths with at

@@ -196,8 +196,8 @@ def token_kernel(activations, rules: Rules, variances, one: Tokens, other: Token
     return between / jnp.prod(variances)
 
 
-def token_means(activation: Activation, rule: Rule | None, tokens: Array) -> Float[Array, " tokens"]:
-    """Return the mean of each token's hidden units after the embedding's function."""
+def token_means(activation: Activation, rule: Rule | None, tokens: Array) -> Array:
+    """Return the mean of each token's units after the embedding's function."""
     own = jnp.maximum(jnp.sum(tokens**2, axis=1), _LEAST)
     if rule is None:
         return _of_arrays(activation.mean, OWN)(own)

@@ -129,7 +129,7 @@ class Kernel(eqx.Module):
         half = half.swapaxes(2, 3).reshape(-1, examples)
         x = (half @ flat).reshape(paths, size, outputs, outputs, paths, size)
         x = x.transpose(0, 2, 4, 3, 1, 5).reshape(count, count, size, size)
-        # For dU = E_ab and dU' = E_cd, which are not symmetric: -tr(X_da X_bc) + 2 z_a^T X_bc z_d.
+        # For dU = E_ab and dU' = E_cd: -tr(X_da X_bc) + 2 z_a^T X_bc z_d.
         curvature = 2 * jnp.einsum("ai,bcij,dj->abcd", z, x, z)
         rows, columns = np.triu_indices(count)
         if has_log_determinant:

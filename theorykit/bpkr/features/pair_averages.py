@@ -73,8 +73,7 @@ class Rule:
 
     - `edges`: values of the argument between which phi is smooth.
     - `centres`: kinks, or the edge about which panels are finest.
-    - `terms`: number of terms of Mehler's sum.
-    - `uses_panels`: whether panels compute pairs that need more terms.
+    - `terms`: number of terms of Mehler's sum; panels compute pairs that need more.
     """
 
     activation: Activation
@@ -161,7 +160,7 @@ def _numerical(activation, least, most) -> tuple[Rule, float]:
     edges, resolved = _edges(value, kinks, variances)
     centres = kinks or (edges[int(np.argmin(np.diff(edges)))],)
     # Oscillating functions have too many edges for panels.
-    has_panels = len(edges) <= _MOST_EDGES_OF_PAIRS and len(edges) * len(centres) <= 2 * _MOST_EDGES_OF_PAIRS
+    has_panels = len(edges) * max(1, len(centres) / 2) <= _MOST_EDGES_OF_PAIRS
     terms = _BESIDE_PANELS if has_panels else int(_TERMS[-1])
     rule = Rule(activation, least, most, edges, centres, terms, uses_panels=False)
     if not resolved:
@@ -272,7 +271,7 @@ def _at_nodes(rule: Rule, variance) -> tuple[Array, Array, Array]:
     return points, weights, apply_to(rule.activation, deviation * points)
 
 
-def moment(rule: Rule, variance: Float[Array, " tokens"], power: int) -> Float[Array, " tokens"]:
+def moment(rule: Rule, variance: Float[Array, " tokens"], power: int) -> Array:
     """Return E[phi^power] at each variance."""
 
     def of_token(variance: Array) -> Array:
@@ -284,8 +283,8 @@ def moment(rule: Rule, variance: Float[Array, " tokens"], power: int) -> Float[A
 
 
 @partial(jax.custom_jvp, nondiff_argnums=(0,))
-def coefficients(rule: Rule, variance: Float[Array, " tokens"]) -> Float[Array, "tokens terms"]:
-    """Return a_n(v) for n up to the number of terms."""
+def coefficients(rule: Rule, variance: Float[Array, " tokens"]) -> Array:
+    """Return a_n(v) (tokens, terms)."""
 
     def of_token(variance: Array) -> Array:
         points, weights, values = _at_nodes(rule, variance)

@@ -190,7 +190,7 @@ def path_features(
         is_read = positions[:, None] == np.arange(tokens)
         is_valid = np.any(is_read if real is None else is_read & real, axis=1)
         if len(is_read) != examples or not np.all(is_valid):
-            raise ValueError(f"readout must be a real token's position in each of {examples} examples")
+            raise ValueError(f"readout must be a real token of each of {examples} examples")
         read = jnp.asarray(is_read, dtype=float)[..., None]
     layers = _checked_attention(attention, inputs.shape, architecture, layout, real)
     # Numbers are arrays, so that one compilation serves all values.
@@ -219,7 +219,7 @@ def unchecked_path_features(inputs, attention, architecture: Architecture, read)
     return over_examples(of_example, architecture, inputs, attention, read)
 
 
-def over_examples(of_example: Callable[..., Array], architecture: Architecture, inputs, attention, read):
+def over_examples(of_example: Callable, architecture: Architecture, inputs, attention, read):
     """Map of_example(tokens, stacked heads of layers by number, read) over examples."""
     layers = zip(architecture.forms, architecture.heads, strict=True)
     indices = [form.symbols.index for form, count in layers if count]
@@ -231,9 +231,7 @@ def over_examples(of_example: Callable[..., Array], architecture: Architecture, 
 
 
 @jit
-def readout_weights(
-    readout: Readout, tokens: int, real: Bool[Array, "examples tokens"] | None = None
-) -> Float[Array, "... tokens read"]:
+def readout_weights(readout: Readout, tokens: int, real=None) -> Float[Array, "... tokens read"]:
     """Return the weights of tokens; with `real` tokens, a matrix per example."""
     real = jnp.ones(tokens, dtype=bool) if real is None else real
     if readout == "all":
@@ -257,7 +255,7 @@ def chosen_readout(architecture: Architecture, readout: Any, tokens: int) -> Rea
     return readout
 
 
-def checked_real_tokens(value, examples: int, tokens: int) -> Bool[Array, "examples tokens"] | None:
+def checked_real_tokens(value, examples: int, tokens: int) -> Bool[Array, "_ _"] | None:
     if value is None:
         return None
     axes = "examples tokens" if np.ndim(value) == 2 else "examples"
@@ -343,7 +341,7 @@ def _checked_attention(attention, shape, architecture, layout, real) -> tuple[Ar
         layer = jnp.swapaxes(layer, -1, -2) if layout == "torch" else layer
         is_transposed, leak = map(on_host, _judge(layer, real))
         is_valid = True if layout == "keys-first" else ~is_transposed
-        which = f'{name} is transposed: it sums to one over queries; pass layout="torch" or "keys-first"'
+        which = f'{name} is transposed: it sums to one over queries; pass layout="torch"'
         requirements = [Requirement(which, is_valid)]
         requirements.append(Requirement(f"{name}: real tokens attend to padding", leak <= _LEAK))
         layers.append(require(layer, requirements))

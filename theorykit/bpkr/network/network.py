@@ -1,4 +1,4 @@
-"""The finite network, layer by layer and as a sum over paths, Eqs. (1)-(6), and its pruning."""
+"""The finite network, by layers and as a sum over paths, Eqs. (1)-(6), and its pruning."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ class Network(eqx.Module):
     def __call__(
         self, inputs: ArrayLike, mask: Mask | None = None, *, real_tokens=None, layout=None
     ) -> Float[Array, "examples *outputs"]:
-        """Compute outputs, with arguments as in `bpkr.attention`. Only real tokens are read."""
+        """Compute outputs, with arguments as in `bpkr.attention`."""
         inputs = finite_array("inputs", inputs, "examples tokens features")
         examples, tokens, _ = inputs.shape
         of_attention.chosen_readout(self.architecture, self.readout, tokens)
@@ -122,7 +122,7 @@ class Network(eqx.Module):
         return outputs[:, 0] if architecture.outputs == 1 else outputs
 
     def path_outputs(self, features: ArrayLike) -> Float[Array, "examples paths *outputs"]:
-        """Return the term of each path in the output, Eq. (5), given path features."""
+        """Return the term of each path in the output, Eq. (5)."""
         architecture = self.architecture
         if not architecture.is_linear:
             raise ValueError("outputs of nonlinear units are not a sum over paths")
@@ -167,11 +167,12 @@ def network_of_whitened(
     return Network.of_weights(architecture, weights, heads, readout=readout)
 
 
-def weight_shapes(architecture: Architecture, input_features: int) -> tuple[tuple[int, int], ...]:
+def weight_shapes(architecture: Architecture, input_features: int):
     widths, counts = checked_whole_widths(architecture), architecture.head_counts()
-    layers = zip(architecture.forms, pairwise(widths), strict=True)
-    blocks = ((after, of_layers.size_of(form.blocks, counts) * before) for form, (before, after) in layers)
-    return (widths[0], input_features), *blocks, (architecture.overlap_sizes[-1], widths[-1])
+    shapes = [(widths[0], input_features)]
+    for form, (before, after) in zip(architecture.forms, pairwise(widths), strict=True):
+        shapes.append((after, of_layers.size_of(form.blocks, counts) * before))
+    return *shapes, (architecture.overlap_sizes[-1], widths[-1])
 
 
 def colour_layers(architecture: Architecture, layers: Sequence[Weights]) -> tuple[Weights, ...]:
@@ -194,9 +195,9 @@ def checked_whole_widths(architecture: Architecture) -> tuple[int, ...]:
 
 
 def path_weights(network: Network) -> tuple[Weights, ...]:
-    """Return (w^(1), ..., w^(L+1)), Eq. (6): weights (n_l, N_l) of partial paths, and the readout.
+    """Return (w^(1), ..., w^(L+1)): weights (n_l, N_l) of partial paths, and the readout; Eq. (6).
 
-    With several outputs, rows are (partial path, output), and the output varies fastest.
+    With several outputs, rows are (partial path, output), the output fastest.
     """
     architecture = checked_instance("network", network, Network).architecture
     if nonlinear_layers(architecture.layers):
@@ -263,7 +264,7 @@ def removable_heads(order: Iterable[Head], head_counts: Sequence[int]) -> list[H
 
 
 def without_heads(network: Network, removed: Iterable[Head]) -> Network:
-    """Return a smaller network with the output that zero weights of `removed` heads give.
+    """Return a smaller network with the output for zero weights of `removed` heads.
 
     A layer that keeps H' of H heads divides by sqrt(H'), so its blocks are multiplied
     by sqrt(H' / H). Source: Sec. 4.2 of arXiv 2405.15926.

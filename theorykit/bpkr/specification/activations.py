@@ -1,6 +1,6 @@
-"""Functions phi of hidden units g, and E[phi(g)] and the kernel E[phi(g) phi(g')] of Gaussian g.
+"""Functions phi of hidden units g, with E[phi(g)] and kernels E[phi(g) phi(g')] of Gaussian g.
 
-Closed forms are from Cho and Saul (2009) and Williams (1998). Other kernels are averages for quadrature.
+Closed forms are from Cho and Saul (2009) and Williams (1998).
 """
 
 from collections.abc import Mapping
@@ -23,8 +23,9 @@ from ...symbolic import GaussianAverage, gaussian_average
 from ...symbolic.matrix_functions import kernel_matrix
 
 UNIT = Symbol("h", real=True)
-OWN, BETWEEN, OTHER = Symbol("c_xx", positive=True), Symbol("c_xy", real=True), Symbol("c_yy", positive=True)
-"""Variance of a hidden unit at a token, covariance with another token, and variance there."""
+OWN, OTHER = Symbol("c_xx", positive=True), Symbol("c_yy", positive=True)
+"""Variances of a hidden unit at two tokens."""
+BETWEEN = Symbol("c_xy", real=True)
 CORRELATION = Symbol("rho", real=True)
 
 _NORMALS = Symbol("z", real=True), Symbol("z_other", real=True)
@@ -48,7 +49,7 @@ class Activation:
     @property
     @lru_cache  # noqa: B019
     def kernel_of_correlation(self) -> Expr | None:
-        """The kernel from `OWN`, `CORRELATION` and `OTHER`, without cancellation; None if not in closed form."""
+        """The closed form in `OWN`, `CORRELATION` and `OTHER`, without cancellation; or None."""
         kernel = _exact_kernel(self.function)
         if kernel.has(GaussianAverage):
             return None
@@ -82,7 +83,7 @@ def _compiled(activation: Activation) -> CompiledFunction:
 
 def kernel_of_covariance(activation: Activation, covariance: MatrixExpr) -> MatrixExpr:
     """Return E[phi(g_s) phi(g_t)] for Gaussian variables g with this covariance."""
-    # Rounding can make the argument of a root negative or that of asin, a correlation, exceed one.
+    # Rounding can make arguments of roots negative, and correlations exceed one.
     cut = _exact_kernel(activation.function).replace(
         lambda node: _is_root_of_sum(node) and node.exp > 0 and not node.base.is_nonnegative,
         lambda root: sqrt(Max(0, root.base)),
@@ -179,7 +180,7 @@ def as_activation(value: Any, where: str = "activation") -> Activation:
     if isinstance(value, Expr) and len(value.free_symbols) == 1:
         expression = value.xreplace(dict.fromkeys(value.free_symbols, UNIT))
     elif callable(value):
-        with suppress(Exception):  # A function that does not take a symbol raises any error.
+        with suppress(Exception):  # Functions that take no symbol raise any error.
             expression = value(UNIT)
     if not isinstance(expression, Expr) or expression.is_Matrix or expression.free_symbols != {UNIT}:
         known = f"one of {', '.join(map(repr, NAMED))}, or a SymPy function of one number"

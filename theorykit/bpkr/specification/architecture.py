@@ -105,7 +105,7 @@ class Architecture(DisplayMixin, eqx.Module):
         layers = tuple(of_layers.as_layer(f"layers[{i}]", layer) for i, layer in enumerate(layers))
         for i, layer in enumerate(layers[: nonlinear_layers(layers)]):
             if not isinstance(layer, Dense):
-                raise ValueError(f"layers[{i}] must be Dense below a nonlinear layer, got {type(layer).__name__}")
+                raise ValueError(f"layers[{i}] must be Dense below a nonlinear layer")
         forms, depth = _forms(jax.tree.structure(layers)), len(layers)
         self.prior_variances = tuple(_numbers("prior_variances", prior_variances, depth + 2, above=0.0))
         self.layers = tuple(map(_checked_layer, layers, forms, self.prior_variances[1:-1]))
@@ -115,7 +115,8 @@ class Architecture(DisplayMixin, eqx.Module):
         self.read_tokens = checks.checked_whole_number("read_tokens", read_tokens, least=1)
 
         widths = _entries("widths", widths, depth + 1)
-        is_infinite = richness is not None and all(isinstance(each, float) and each == math.inf for each in widths)
+        are_infinite = (isinstance(each, float) and each == math.inf for each in widths)
+        is_infinite = richness is not None and all(are_infinite)
         self.widths, self.width_ratios, self.richness = widths, None, None
         if is_infinite:
             ratios = 1.0 if width_ratios is None else width_ratios
@@ -168,7 +169,7 @@ class Architecture(DisplayMixin, eqx.Module):
 
     @property
     def activations(self) -> tuple[Activation, ...]:
-        """The functions phi of the embedding and of the layers up to the last nonlinear one."""
+        """The functions phi up to the last nonlinear layer."""
         below = self.layers[: nonlinear_layers(self.layers)]
         return (self.embedding, *map(of_layers.activation_of, below))
 
@@ -194,7 +195,7 @@ class Architecture(DisplayMixin, eqx.Module):
 
     @property
     def root_power(self) -> Any:
-        """N_1^(1/2) gamma_0 with a richness, else 1: the factor of labels, and divisor of outputs."""
+        """N_1^(1/2) gamma_0 with a richness, else 1: factor of labels, divisor of outputs."""
         if self.richness is None:
             return 1.0
         return self.relative_widths[0] ** 0.5 * self.richness
@@ -205,7 +206,7 @@ class Architecture(DisplayMixin, eqx.Module):
         return 0.0 if self.is_infinite else self.temperature / self.root_power**2
 
     def at_infinite_width(self) -> Architecture:
-        """Return the limit of infinite width with the same richness and ratios of widths."""
+        """Return the limit with the same richness and ratios of widths."""
         return replace(self, widths=math.inf, width_ratios=self.relative_widths)
 
     def path_branches(self) -> tuple[tuple[int, ...], ...]:
@@ -237,7 +238,8 @@ class Architecture(DisplayMixin, eqx.Module):
             labels = ["+".join(str(head + 1) for head in heads) or "-" for heads in passed]
             if self.forms[layer - 1].has_skip:
                 labels[0] = "0"
-            if len(set(labels)) < len(labels):  # Letters distinguish blocks of the same heads.
+            # Letters distinguish blocks of the same heads.
+            if len(set(labels)) < len(labels):
                 labels = [f"{label}{chr(ord('a') + i)}" for i, label in enumerate(labels)]
             layers.append(labels)
         is_short = all(len(label) == 1 for label in itertools.chain(*layers))
@@ -249,13 +251,13 @@ class Architecture(DisplayMixin, eqx.Module):
     def _view(self) -> Iterator[Block]:
         yield Text(f"**Architecture**: {architecture_line(self)}")
         kinds = (f"{type(each).__name__}({each.heads or ''})" for each in self.layers)
-        rows = (
-            ("functions of units", ", ".join(verbatim(each.name) for each in self.activations)),
-            ("layers", ", ".join(map(verbatim, kinds))),
-            ("widths", ", ".join(map(number, self.widths))),
-            ("prior variances", ", ".join(map(number, self.prior_variances))),
+        yield Table(
+            (
+                ("layers", ", ".join(map(verbatim, kinds))),
+                ("widths", ", ".join(map(number, self.widths))),
+                ("prior variances", ", ".join(map(number, self.prior_variances))),
+            )
         )
-        yield Table(rows)
 
     def head_counts(self) -> Mapping[str, int]:
         """Return the values of H_l by name, for every layer that has heads."""
@@ -289,8 +291,8 @@ def require_finite_widths(architecture: Architecture, what: str) -> None:
 
 
 def architecture_line(architecture: Architecture) -> str:
-    counts = (architecture.depth, "layer"), (architecture.paths, "path"), (architecture.outputs, "output")
-    line = ", ".join(itertools.starmap(checks.counted, counts))
+    counts = architecture.depth, architecture.paths, architecture.outputs
+    line = ", ".join(map(checks.counted, counts, ("layer", "path", "output")))
     line += f", temperature {number(architecture.temperature)}"
     if architecture.richness is not None:
         line += f", richness {number(architecture.richness)}"
@@ -364,7 +366,8 @@ def _widths(name: str, widths: Any, forms: Sequence[LayerForm]) -> tuple:
     for i, form in enumerate(forms):
         before, after = checked[i : i + 2]
         if form.has_skip and after is not before:
-            message = f"{name}[{i}] and {name}[{i + 1}] must be equal: layer {i + 1} has a skip connection"
+            which = f"{name}[{i}] and {name}[{i + 1}]"
+            message = f"{which} must be equal: layer {i + 1} has a skip connection"
             after = jnp.asarray(after) if is_traced(before, after) else after
             checked[i + 1] = require(after, [Requirement(message, after == before)])
     return tuple(checked)
@@ -394,7 +397,8 @@ def _checked_layer(kind: AbstractLayer, form: LayerForm, variance: Any) -> Abstr
         covariance = scale * Identity(1) if is_identity else form.covariance
         given = {symbols.variance: variance, **values}.items()
         numbers = {symbol.name: np.asarray(value, dtype=float) for symbol, value in given}
-        require(None, _is_positive(f"the prior covariance of {layer}", interpret(covariance, numbers | counts)))
+        covariance = interpret(covariance, numbers | counts)
+        require(None, _is_positive(f"the prior covariance of {layer}", covariance))
     return kind
 
 

@@ -185,14 +185,13 @@ def activation_of(layer: AbstractLayer) -> Activation:
 class LayerForm:
     """Expressions that follow from the forward map and the prior of one layer.
 
-    Partial paths branch at the layer: first the skip connection, then the weight blocks.
+    Paths branch at the layer: first the skip connection, then the weight blocks.
 
     - `forward`: X_l in terms of `weights` V_l and of X_{l-1}.
-    - `blocks`: number of weight blocks k.
-    - `covariance`: prior covariance of the blocks (k x k).
+    - `blocks`, `covariance`: number of weight blocks k, and prior covariance (k x k).
     - `gain`: strength of the skip connection, or zero.
-    - `skip_tokens`, `block_tokens`: mixing of tokens by the skip connection
-      (tokens x tokens), and by the blocks (k tokens x tokens).
+    - `skip_tokens`, `block_tokens`: mixing of tokens by the skip connection (tokens x
+      tokens), and by the blocks (k tokens x tokens).
     - `block_heads`: the heads that each block passes (k x H_l), if any.
     """
 
@@ -223,8 +222,8 @@ class LayerForm:
         return self.blocks + int(self.has_skip)
 
     def block_reading(self, reading: MatrixExpr) -> MatrixExpr:
-        """Return how the blocks read tokens (tokens x k n), given the `reading` after the layer."""
-        return SideBySide(expand_products(self.block_tokens * reading), self.blocks)  # Eq. (7), one layer
+        """Return how blocks read tokens (tokens x k n), given the `reading` after the layer."""
+        return SideBySide(expand_products(self.block_tokens * reading), self.blocks)  # Eq. (7)
 
     def prior_mean(self, outer: MatrixExpr) -> MatrixExpr:
         """Return the prior mean of U_l = w^(l) w^(l)T / N_l, given U_{l+1}."""
@@ -257,7 +256,7 @@ class NetworkForm:
 
 
 def width_symbol(name: str) -> Symbol:
-    """Return N_name, the hidden units before the layer with this number; "a" is the readout."""
+    """Return N_name, the units before the layer with this number; "a" is the readout."""
     return Symbol(f"N_{name}", positive=True)
 
 
@@ -282,7 +281,7 @@ def _read(kind: AbstractLayer, symbols: LayerSymbols) -> LayerForm:
         raise ValueError(f"its `prior` must not depend on {', '.join(sorted(map(str, diverging)))}")
     blocks = covariance.shape[0]
     weights = symbols.weights(blocks)
-    # Compare sizes at the layer's number of heads, because one head needs no KroneckerProduct.
+    # Compare sizes at the layer's heads, because one head needs no KroneckerProduct.
     heads = {symbols.heads: kind.heads} if kind.heads else {}
     gain, skip_tokens, mixings, block_heads = S.Zero, Identity(TOKENS), [], None
     for coefficient, factors in matrix_terms(forward):
@@ -326,9 +325,10 @@ def _read(kind: AbstractLayer, symbols: LayerSymbols) -> LayerForm:
     return LayerForm(symbols, forward, weights, *of_prior, gain, *of_tokens)
 
 
-def _check_is_linear(factors: Sequence[MatrixExpr], weights: MatrixSymbol, hidden: MatrixSymbol) -> None:
+def _check_is_linear(factors: Sequence[MatrixExpr], weights, hidden) -> None:
+    kinds = MatrixSymbol, Transpose, KroneckerProduct
     for factor in factors:
-        if factor.has(weights, hidden) and factor.func not in (MatrixSymbol, Transpose, KroneckerProduct):
+        if factor.has(weights, hidden) and factor.func not in kinds:
             raise ValueError(f"it is nonlinear: {weights} or {hidden} is inside a function")
     of_hidden = sum(factor.count(hidden) for factor in factors)
     of_weights = sum(factor.count(weights) for factor in factors)
@@ -369,8 +369,8 @@ def layer_reading(form: LayerForm, numbers: Numbers, outer: Array, attention: Ar
 
 
 def all_path_weights(
-    forms: Sequence[LayerForm], numbers: Numbers, layers: Sequence[Array], readout: Float[Array, "outputs width"]
-) -> tuple[Float[Array, "_ _"], ...]:
+    forms: Sequence[LayerForm], numbers: Numbers, layers: Sequence[Array], readout: Array
+) -> tuple[Array, ...]:
     """Return (w^(1), ..., w^(L+1)), given V_1, ..., V_L and the readout weights; Eq. (6)."""
     found = [readout]
     for form, blocks in zip(reversed(forms), reversed(layers), strict=True):
@@ -399,14 +399,14 @@ def prior_means(forms: Sequence[LayerForm], numbers: Numbers, outer: Any) -> lis
 
 
 def covariance_root(form: LayerForm, numbers: Numbers) -> Float[Array, "blocks blocks"]:
-    """Return the lower Cholesky factor of the prior covariance of the layer's weight blocks."""
+    """Return the Cholesky factor of the prior covariance of weight blocks."""
     variance, matrix = split_coefficient(form.covariance)
     if isinstance(matrix, Identity):
         return evaluate_form(sqrt(variance) * matrix, numbers)
     return jnp.linalg.cholesky(evaluate_form(form.covariance, numbers))
 
 
-def evaluate_form(expression: Expr, numbers: Numbers, arrays: Mapping[MatrixSymbol, Array | None] | None = None) -> Any:
+def evaluate_form(expression: Expr, numbers: Numbers, arrays: Mapping[Expr, Any] | None = None) -> Any:
     """Evaluate an expression of a layer, given numbers and arrays that are not None."""
     given = {symbol: array for symbol, array in (arrays or {}).items() if array is not None}
     function = _compile(expression, tuple(given))
