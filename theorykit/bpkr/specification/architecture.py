@@ -369,7 +369,9 @@ def _widths(name: str, widths: Any, forms: Sequence[LayerForm]) -> tuple:
             which = f"{name}[{i}] and {name}[{i + 1}]"
             message = f"{which} must be equal: layer {i + 1} has a skip connection"
             after = jnp.asarray(after) if is_traced(before, after) else after
-            checked[i + 1] = require(after, [Requirement(message, after == before)])
+            known = f"{message}, got {checks.shown(before)} and {checks.shown(after)}"
+            requirement = Requirement(message, after == before, lambda known=known: known)
+            checked[i + 1] = require(after, [requirement])
     return tuple(checked)
 
 
