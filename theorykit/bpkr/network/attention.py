@@ -95,7 +95,7 @@ class Heads(eqx.Module):
         inputs = checks.finite_array("inputs", inputs, "examples tokens features")
         if self.counts and inputs.shape[2] != self.input_features:
             wanted = self.input_features
-            raise ValueError(f"inputs must have {wanted} features, got shape {inputs.shape}")
+            raise ValueError(f"inputs must have the {wanted} features of heads, got shape {inputs.shape}")
         real = checked_real_tokens(real_tokens, *inputs.shape[:2])
         return _attention(self, inputs, _added_scores(mask, real, inputs.shape, self.counts, layout))
 
