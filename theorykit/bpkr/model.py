@@ -13,8 +13,8 @@ from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 from numpy.typing import NDArray
 
+from .. import checks
 from .._jit import usual_settings
-from ..checks import checked_array, checked_whole_number, finite_array, is_traced, numeric_array, refuse_traced
 from ..symbolic.documents.display import DisplayMixin
 from ..symbolic.documents.document import Table, Text
 from .data.classes import LabelsWarning, r_squared
@@ -30,7 +30,7 @@ from .specification.architecture import Architecture, require_finite_widths
 
 Maps = Sequence[ArrayLike] | None
 
-# Largest mean of labels, in standard deviations, that a network without an intercept should fit.
+# Largest mean of labels in standard deviations: networks have no intercept.
 _OFFSET = 3.0
 
 
@@ -40,18 +40,17 @@ class Model(DisplayMixin):
 
     Inputs are (examples, tokens, features), with tokens of NaN as padding, or a list of
     arrays (tokens, features). Instead of heads, all methods with inputs can get
-    attention: (examples, heads, keys, queries) per layer that has heads.
+    attention: (examples, heads, keys, queries) per layer with heads.
 
     Args:
-        layers: as in `Architecture`; by default those of heads or attention, or two layers
-            of two random heads.
-        widths, prior_variances, richness: as in `Architecture`. Without a richness,
-            `math.inf` is the Gaussian process of infinitely wide layers (NNGP).
-        temperature: variance of the labels' noise.
+        layers: as in `Architecture`; by default those of heads or attention, or two
+            layers of two random heads.
+        widths, temperature, prior_variances, richness: as in `Architecture`. Without a
+            richness, `math.inf` is the Gaussian process of infinitely wide layers (NNGP).
         heads: "random", `bpkr.Heads`, or its key-query products. Random products have
             standard deviation 1/features.
         readout: "first", "last", "mean", or "all" with separate weights per token.
-        mask: which keys a query may attend to; see `bpkr.attention`.
+        mask: see `bpkr.attention`.
         classes: whether labels are classes, by default for text and booleans.
         random_state: the seed of random heads.
         layout: of masks and attention; see `bpkr.path_features`.
@@ -94,7 +93,8 @@ class Model(DisplayMixin):
     def set_params(self, **params: Any) -> Model:
         """Set arguments of the constructor, and return the model."""
         if unknown := sorted(set(params) - set(self.get_params())):
-            raise ValueError(f"{unknown[0]} is not a parameter of Model; use {', '.join(self.get_params())}")
+            known = ", ".join(self.get_params())
+            raise ValueError(f"{unknown[0]} is not a parameter of Model; use {known}")
         vars(self).update(params)
         return self
 
@@ -102,9 +102,11 @@ class Model(DisplayMixin):
         from sklearn.utils import ClassifierTags, InputTags, RegressorTags, Tags, TargetTags
 
         is_classifier = self.classes or hasattr(self, "classes_")
-        is_regressor = not is_classifier and (self.classes is not None or hasattr(self, "problem_"))
+        is_known = self.classes is not None or hasattr(self, "problem_")
+        is_regressor = not is_classifier and is_known
+        kind = "regressor" if is_regressor else None
         return Tags(
-            estimator_type="classifier" if is_classifier else "regressor" if is_regressor else None,
+            estimator_type="classifier" if is_classifier else kind,
             target_tags=TargetTags(required=True, multi_output=not is_classifier),
             classifier_tags=ClassifierTags() if is_classifier else None,
             regressor_tags=RegressorTags() if is_regressor else None,
@@ -123,14 +125,14 @@ class Model(DisplayMixin):
             ConvergenceWarning: the solve did not converge.
             LabelsWarning: numbers have a large mean, or look like classes.
         """
-        refuse_traced("Model.fit", inputs, labels, attention, self.get_params())
+        checks.refuse_traced("Model.fit", inputs, labels, attention, self.get_params())
         architecture, data, found = self._prepare(inputs, labels, attention)
         problem, saddle = Problem(architecture, data), None
-        if data.classes is None and data.labels is not None:
-            numbers = np.asarray(problem.data.labels)
-            if np.any(np.abs(numbers.mean(axis=0)) > _OFFSET * numbers.std(axis=0)):
-                said = "labels have a large mean, but the network has no intercept: subtract the mean"
-                warnings.warn(said, LabelsWarning, stacklevel=3)
+        numbers = np.asarray(problem.data.labels)
+        is_off = np.any(np.abs(numbers.mean(axis=0)) > _OFFSET * numbers.std(axis=0))
+        if data.classes is None and is_off:
+            said = "labels have a large mean, but the network has no intercept: subtract the mean"
+            warnings.warn(said, LabelsWarning, stacklevel=3)
         if self._is_gaussian_process:
             point = gp_limit(architecture)
             _, log_evidence = evaluate_infinite_width(problem)
@@ -148,48 +150,54 @@ class Model(DisplayMixin):
 
     def predict(self, inputs: Any, attention: Maps = None) -> NDArray[Any]:
         """Predict the classes (examples,), or the mean outputs, of sequences."""
-        mean, classes = self.predict_distribution(inputs, attention).mean, self.problem_.data.classes
+        found = self.predict_distribution(inputs, attention)
+        mean, classes = found.mean, found.classes
         return np.asarray(mean) if classes is None else classes.decode(mean)
 
     def predict_distribution(self, inputs: Any, attention: Maps = None) -> Prediction:
-        """Predict the posterior mean and variance of the outputs, as `bpkr.predict` does."""
+        """Predict mean and variance of the outputs, as `bpkr.predict` does."""
         problem = self._fitted()
         features = self._features(self.architecture_, self.heads_, inputs, attention)
         return predict(problem, self.order_parameters_, features)
 
     @property
     def predict_proba(self) -> Callable[..., Float[np.ndarray, "examples classes"]]:
-        """A method like `predict` that returns the probability of each class, with label noise.
+        """A method like `predict`: the probability of each class, with label noise.
 
         Models of numbers do not have it, as scikit-learn tests.
         """
-        if self.classes is False or (hasattr(self, "problem_") and not hasattr(self, "classes_")):
+        has_numbers = hasattr(self, "problem_") and not hasattr(self, "classes_")
+        if self.classes is False or has_numbers:
             raise AttributeError("predict_proba needs classes: pass classes=True if labels are")
         return self._probabilities
 
-    def _probabilities(self, inputs: Any, attention: Maps = None) -> Float[np.ndarray, "examples classes"]:
+    def _probabilities(self, inputs: Any, attention: Maps = None) -> np.ndarray:
         require_finite_widths(self._fitted().architecture, "predict_proba")
         found = self.predict_distribution(inputs, attention)
         variance = found.variance + self.architecture_.label_noise
-        return np.asarray(self.problem_.data.classes.probabilities(found.mean, variance))
+        return np.asarray(found.classes.probabilities(found.mean, variance))
 
-    # A scikit-learn scorer selects the column of the positive class if a method has this name.
+    # By this name, scorers of scikit-learn select the column of the positive class.
     _probabilities.__name__ = "predict_proba"
 
     def score(self, inputs: Any, labels: Any, attention: Maps = None) -> float:
-        """Return the accuracy of predicted classes, or for numbers R^2 averaged over outputs.
+        """Return the accuracy of classes, or the mean R^2 of outputs.
 
         R^2 is NaN, with a `LabelsWarning`, if all labels of an output are equal.
         """
         predicted, classes = self.predict(inputs, attention), self.problem_.data.classes
-        labels = checked_array("labels", labels) if classes is None else self.classes_[classes.indices_of(labels)]
+        if classes is None:
+            labels = checks.checked_array("labels", labels)
+        else:
+            labels = self.classes_[classes.indices_of(labels)]
         if labels.shape != predicted.shape:
-            raise ValueError(f"labels must have the shape {predicted.shape}, got {labels.shape}")
+            raise ValueError(f"labels must have shape {predicted.shape}, got {labels.shape}")
         if classes is not None:
             return float(np.mean(predicted == labels))
         explained = r_squared(predicted, np.asarray(labels))
         if math.isnan(explained):
-            warnings.warn("all labels of an output are equal, so R^2 is not defined", LabelsWarning, stacklevel=2)
+            said = "all labels of an output are equal, so R^2 is not defined"
+            warnings.warn(said, LabelsWarning, stacklevel=2)
         return explained
 
     def head_costs(
@@ -200,13 +208,14 @@ class Model(DisplayMixin):
         *,
         progress: bool = True,
     ) -> HeadCosts:
-        """Measure the cost of leaving out each head, as `bpkr.head_costs` does on test examples."""
+        """Measure the cost of leaving out each head, as `bpkr.head_costs` does."""
         problem = self._fitted()
         if inputs is not None:
             classes = problem.data.classes
             features = self._features(self.architecture_, self.heads_, inputs, attention)
             tested = labels if classes is None else classes.encode(labels)
-            problem = Problem(problem.architecture, replace(problem.data, test_features=features, test_labels=tested))
+            data = replace(problem.data, test_features=features, test_labels=tested)
+            problem = Problem(problem.architecture, data)
         return head_costs(problem, self.saddle_, progress=progress)
 
     def plot(self) -> Any:
@@ -233,42 +242,47 @@ class Model(DisplayMixin):
     ) -> Any:
         """Solve at every width and temperature, for several draws of random heads.
 
-        Names that end in `_error_of_test_examples` are standard errors of means over seeds
-        due to their shared test examples.
-
         Args:
             inputs, labels, attention: the training data, as in `fit`.
             width, temperature: the axes; by default the temperature of the model.
             test: test data (inputs, labels) or (inputs, labels, attention).
             seeds: number of draws of random heads, from seed `random_state`.
             options: passed to `sweeps.sweep`, such as `richness` and `folder`.
+
+        Returns:
+            An xarray Dataset as of `sweeps.sweep`. Names `..._error_of_test_examples`
+            are standard errors of means over seeds due to shared test examples.
         """
         from .sweeps.datasets import add_errors_of_examples
         from .sweeps.run import sweep
 
-        grid = {"width": width, "temperature": [self.temperature] if temperature is None else temperature}
-        seeds = checked_whole_number("seeds", seeds, least=1)
+        seeds = checks.checked_whole_number("seeds", seeds, least=1)
+        options |= {"width": width, "temperature": temperature}
+        if temperature is None:
+            options["temperature"] = [self.temperature]
         if not self._is_random or attention is not None:
             architecture, data, _ = self._prepare(inputs, labels, attention, test)
-            return sweep(architecture, data, **grid, **options)
+            return sweep(architecture, data, **options)
         draws = range(self.random_state, self.random_state + seeds)
         prepared = {seed: self._prepare(inputs, labels, None, test, seed) for seed in draws}
         architecture, _, _ = prepared[self.random_state]
-        found = sweep(architecture, lambda seed: prepared[seed][1], seeds=list(draws), **grid, **options)
+        found = sweep(architecture, lambda seed: prepared[seed][1], seeds=list(draws), **options)
         return add_errors_of_examples(found)
 
     def _view(self):
-        given = ((field, getattr(self, field.name)) for field in fields(self))
-        known = [each for each in given if isinstance(each[1], (str, int, float, tuple))]
-        changed = [f"{field.name}={value!r}" for field, value in known if value != field.default]
+        given = ((field.name, getattr(self, field.name), field.default) for field in fields(self))
+        shown = [row for row in given if isinstance(row[1], (str, int, float, tuple))]
+        changed = ", ".join(f"{name}={value!r}" for name, value, usual in shown if value != usual)
         is_fitted = hasattr(self, "problem_")
-        yield Text(f"Model({', '.join(changed)}){'' if is_fitted else ', not fitted'}")
+        yield Text(f"Model({changed}){'' if is_fitted else ', not fitted'}")
         if is_fitted:
-            kind = f", classes {', '.join(map(str, self.classes_))}" if hasattr(self, "classes_") else ""
-            rows = [("data", data_line(self.problem_.data) + kind), ("log evidence", f"{self.log_evidence_:.6g}")]
-            for scores in head_scores(self.architecture_, self.order_parameters_):
+            data, point = data_line(self.problem_.data), self.order_parameters_
+            if hasattr(self, "classes_"):
+                data += f", classes {', '.join(map(str, self.classes_))}"
+            rows = [("data", data), ("log evidence", f"{self.log_evidence_:.6g}")]
+            for scores in head_scores(self.architecture_, point):
                 rows.append(("head scores", "  ".join(f"{each:.3f}" for each in scores)))
-            said = self.saddle_.diagnosis if self.saddle_ else "Gaussian process at infinite width"
+            said = self.saddle_.diagnosis if self.saddle_ else "Gaussian process"
             yield Table((*rows, ("solution", said)))
 
     @property
@@ -284,18 +298,20 @@ class Model(DisplayMixin):
             raise ValueError("this Model is not fitted yet: call fit(inputs, labels) first")
         return self.problem_
 
-    def _prepare(self, inputs, labels, attention=None, test=None, seed=None) -> tuple[Architecture, Data, Heads | None]:
+    def _prepare(self, inputs, labels, attention=None, test=None, seed=None):
         """Return the architecture, the data and the heads, drawn with `seed`."""
         # scikit-learn also passes objects that are arrays only to NumPy.
         labels = labels if isinstance(labels, Iterable) else np.asarray(labels)
         sequences, _ = _sequences(inputs)
-        found, layers = self._heads_and_layers(sequences.shape[2], attention, seed)
+        _, tokens, width = sequences.shape
+        found, layers = self._heads_and_layers(width, attention, seed)
+        reads_all = isinstance(self.readout, str) and self.readout == "all"
         architecture = Architecture(
             layers,
             1.0 if self._is_gaussian_process else self.widths,
             self.prior_variances,
             temperature=self.temperature,
-            read_tokens=sequences.shape[1] if isinstance(self.readout, str) and self.readout == "all" else 1,
+            read_tokens=tokens if reads_all else 1,
             richness=self.richness,
         )
         parts = [self._features(architecture, found, inputs, attention), labels]
@@ -303,18 +319,20 @@ class Model(DisplayMixin):
             test_inputs, test_labels, *rest = test
             parts += [self._features(architecture, found, test_inputs, *rest), test_labels]
         data = (Data.of_classes if self._has_classes(labels) else Data)(*parts)
-        return replace(architecture, outputs=np.prod(np.shape(data.labels)[1:], dtype=int).item()), data, found
+        outputs = math.prod(np.shape(data.labels)[1:])
+        return replace(architecture, outputs=outputs), data, found
 
     def _heads_and_layers(self, features, attention, seed) -> tuple[Heads | None, Any]:
         layers, found = self.layers, self.heads
         if attention is not None:
-            counts = [np.shape(each)[-3] if np.ndim(each) > 2 else 0 for each in attention]
-            return None, counts if layers is None else layers
+            if layers is None:
+                layers = [np.shape(each)[-3] if np.ndim(each) > 2 else 0 for each in attention]
+            return None, layers
         if self._is_random:
             layers = (2, 2) if layers is None else layers
-            counts = [count for count in Architecture(layers, 1.0, temperature=1.0).heads if count]
-            seed = checked_whole_number("random_state", self.random_state if seed is None else seed, least=0)
-            rng = np.random.default_rng(seed)
+            counts = filter(None, Architecture(layers, 1.0, temperature=1.0).heads)
+            seed = self.random_state if seed is None else seed
+            rng = np.random.default_rng(checks.checked_whole_number("random_state", seed, least=0))
             found = [rng.normal(size=(count, features, features)) / features for count in counts]
         found = found if isinstance(found, Heads) else Heads(key_query=found)
         return found, found.counts if layers is None else layers
@@ -323,33 +341,37 @@ class Model(DisplayMixin):
         if self.classes is not None:
             return self.classes
         array = np.asarray(labels)
-        entries = array.ravel().tolist() if array.dtype.kind == "O" else ()
-        return array.dtype.kind in "USTb" or any(isinstance(each, (str, bytes, bool)) for each in entries)
+        if array.dtype.kind == "O":
+            return any(isinstance(each, (str, bytes, bool)) for each in array.ravel().tolist())
+        return array.dtype.kind in "USTb"
 
-    def _features(self, architecture: Architecture, found: Heads | None, inputs, attention=None) -> PathFeatures:
+    def _features(self, architecture, found: Heads | None, inputs, attention=None) -> PathFeatures:
         sequences, real = _sequences(inputs)
         if (found is None) == (attention is None):
-            raise ValueError("attention must be given for all inputs, in fit and later, or for none")
+            raise ValueError("attention must be given for all inputs, or for none")
         layout = self.layout
         if found is not None:
-            attention, layout = found(sequences, self.mask, real_tokens=real, layout=layout), None
-        return path_features(sequences, attention, architecture, self.readout, real_tokens=real, layout=layout)
+            attention = found(sequences, self.mask, real_tokens=real, layout=layout)
+            layout = None
+        options = {"real_tokens": real, "layout": layout}
+        return path_features(sequences, attention, architecture, self.readout, **options)
 
 
 def _sequences(inputs: Any) -> tuple[Array, np.ndarray | None]:
-    """Return inputs with zeros as padding, and which tokens are real, or None without padding."""
+    """Return inputs with zeros as padding, and which tokens are real, or None."""
     axes = "examples tokens features"
-    if is_traced(inputs):
-        return finite_array("inputs", inputs, axes), None
-    if isinstance(inputs, (list, tuple)) or getattr(getattr(inputs, "dtype", None), "kind", "") == "O":
-        sequences = [numeric_array(f"inputs[{i}]", each, "tokens features") for i, each in enumerate(inputs)]
+    if checks.is_traced(inputs):
+        return checks.finite_array("inputs", inputs, axes), None
+    if isinstance(inputs, (list, tuple)) or str(getattr(inputs, "dtype", "")) == "object":
+        places = enumerate(inputs)
+        sequences = [checks.numeric_array(f"inputs[{i}]", x, "tokens features") for i, x in places]
         features = {each.shape[1] for each in sequences}
         if len(features) != 1:
             raise ValueError(f"inputs must have one number of features, got {sorted(features)}")
         inputs = np.full((len(sequences), max(map(len, sequences)), *features), np.nan)
         for row, each in zip(inputs, sequences, strict=True):
             row[: len(each)] = each
-    array = np.asarray(numeric_array("inputs", inputs, axes))
+    array = np.asarray(checks.numeric_array("inputs", inputs, axes))
     is_padding = np.isnan(array).all(axis=2)
-    array = finite_array("inputs", np.where(is_padding[..., None], 0.0, array), axes)
+    array = checks.finite_array("inputs", np.where(is_padding[..., None], 0.0, array), axes)
     return array, ~is_padding if is_padding.any() else None

@@ -22,7 +22,7 @@ from ..bpkr.evaluation.problem import as_problem
 from ..bpkr.evaluation.values import prediction_from_kernels
 from ..bpkr.features.implicit import ImplicitFeatures, token_kernel, token_units
 from ..bpkr.specification.activations import Activation, kernel_of_covariance
-from ..bpkr.specification.architecture import activation_of
+from ..bpkr.specification.layers import activation_of
 from ..saddle.domains import Positive
 
 

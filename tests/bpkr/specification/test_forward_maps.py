@@ -106,7 +106,7 @@ REFUSED = {
     "no weights": (lambda layer: layer.number("s") * layer.hidden, "does not contain the weights|skip connection"),
     "other weights": (
         lambda layer: MatrixSymbol("V", layer.next_width, layer.width) * layer.hidden,
-        "starts neither with",
+        "starts with .*, not with",
     ),
     "weights on the right": (
         lambda layer: layer.hidden * MatrixSymbol("K", layer.tokens, layer.width) * layer.hidden + dense(layer),

@@ -11,10 +11,12 @@ from collections.abc import Iterator
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
+import scipy.linalg
 from jaxtyping import Array, Float
+from scipy.linalg import lapack
 
 from ..._compat import MANY_ROWS, threads_for
-from ...checks import Requirement, array_module, is_in_traced_code, is_traced, on_host, require
+from ...checks import Requirement, array_module, is_traced, on_host, require
 from ..features.implicit import Features, ImplicitFeatures
 from ..features.kernels import Kernel, is_tabulated, kernel_of
 from ..specification.architecture import Architecture
@@ -29,8 +31,7 @@ class Examples(eqx.Module):
     """The training examples that solvers use.
 
     - `labels`: y, with one row per (example, output).
-    - `omitted`: number of labels in rows of zeros that are left out, minus
-      those in rows that were added.
+    - `omitted`: labels in rows of zeros that are left out, minus those that were added.
     - `error`: largest rounding error of a feature.
     - `directions`: directions of the input features in use; None for all.
     - `adds_zeros`: whether sizes were rounded up to a `shared_size`.
@@ -55,9 +56,8 @@ class Examples(eqx.Module):
 def canonical(architecture: Architecture, data: Data) -> Examples:
     """Return the canonical form of checked training data with labels.
 
-    Examples are rotated to their principal axes, where Cholesky factors of the
-    graded kernel have full relative accuracy. Traced data and kernels of tokens
-    stay as they are.
+    In principal axes of the examples, Cholesky factors of the graded kernel have full
+    relative accuracy. Traced data and kernels of tokens stay as they are.
     """
     outputs, temperature = architecture.outputs, architecture.temperature
     features, labels = require((data.features, data.labels), _ranges(architecture, data))
@@ -69,9 +69,9 @@ def canonical(architecture: Architecture, data: Data) -> Examples:
     smallest, usual = min(examples, paths * width), min(examples, paths * width + 1)
     rounding, is_lost, error = examples * _EPS, False, 0.0
     if not is_traced(architecture):
-        # Compare T with the rounding of K at infinite width. The embedding's variance is in the features.
+        # Compare T with the rounding of K at infinite width.
         variance = np.prod(architecture.prior_variances[1:])
-        is_lost = temperature <= rounding * variance * np.sum(features**2)
+        is_lost = temperature <= rounding * variance * np.vdot(features, features)
     # To decompose a large set would take longer than a solve.
     if smallest <= MANY_ROWS or is_lost or examples > paths * width:
         decomposes = smallest <= MANY_ROWS or is_lost
@@ -79,11 +79,10 @@ def canonical(architecture: Architecture, data: Data) -> Examples:
         error = _EPS * singular[0]
         least = singular[-1] if examples <= paths * width else 0.0
         if is_lost and temperature <= variance * (rounding * singular[0] ** 2 - least**2):
-            raise ValueError(
-                f"temperature={temperature} needs an invertible kernel, but features have "
-                f"singular values from {least:.3g} to {singular[0]:.3g}"
-            )
-    is_small = usual * outputs <= MANY_ROWS and not is_in_traced_code(temperature)
+            known = f"but features have singular values from {least:.3g} to {singular[0]:.3g}"
+            raise ValueError(f"temperature={temperature} needs an invertible kernel, {known}")
+    # Within traced code, a new array is traced.
+    is_small = usual * outputs <= MANY_ROWS and not is_traced(temperature, jnp.zeros(()))
     adds_zeros = is_small and bool(temperature > 0)
     # A size that depends on the rank of the data would need a compilation.
     size = shared_size(usual) if adds_zeros else len(features)
@@ -111,38 +110,48 @@ def _ranges(architecture: Architecture, data: Data) -> Iterator[Requirement]:
     rows = {
         "prior_variances": (variances, abs(powers) <= 200),
         "temperature": (temperature, temperature <= 1e300),
-        "labels": (labels, numbers.abs(labels) <= 1e75 * scale),
+        "labels": (labels, abs(labels) <= 1e75 * scale),
     }
     if not isinstance(data.features, ImplicitFeatures):
         features = on_host(data.features)
         rows["features"] = features, abs(features) <= 1e150
     for name, (value, holds) in rows.items():
-        beyond = f"{name} of magnitude {{}} leave the range of double precision".format
-        yield Requirement(beyond("traced"), holds, lambda value=value, beyond=beyond: beyond(np.max(np.abs(value))))
+
+        def message(size="traced", name=name):
+            return f"{name} of magnitude {size} leave the range of double precision"
+
+        yield Requirement(message(), holds, lambda value=value, m=message: m(np.max(np.abs(value))))
 
 
 def _rotated(features, labels, decomposes: bool):
     """Rotate examples, phi -> O phi and y -> O y, and leave out rows without features.
 
-    The rows of O are left singular vectors, or those of a QR factorisation. One
-    row of zeros has the labels that no feature explains. Return singular values,
-    or the norm.
+    One row of zeros has the labels that no feature explains. Return singular values, or
+    the norm.
     """
     examples, paths, width = features.shape
     flat, columns = features.reshape(examples, -1), paths * width
+    unexplained = labels[:0]
     with threads_for(examples):
-        if decomposes:
-            left, singular, right = np.linalg.svd(flat, full_matrices=False)
-            kept = singular > max(examples, columns) * _EPS * singular[0]
-            left, flat = left[:, kept], singular[kept, None] * right[kept]
-            labels, rest = left.T @ labels, labels - left @ (left.T @ labels)
-        else:
+        if examples > columns:
+            joined = np.linalg.qr(np.hstack([flat, labels]), mode="r")
+            flat, labels = joined[:columns, :columns], joined[:, columns:]
+            labels, unexplained = labels[:columns], labels[columns:]
+        if not decomposes:
             singular = np.linalg.norm(flat, keepdims=True).ravel()
-            flat, labels = np.hsplit(np.linalg.qr(np.hstack([flat, labels]), mode="r"), [columns])
-            flat, labels, rest = flat[:columns], labels[:columns], labels[columns:]
+        else:
+            # Phi^T = Q R with R = A s B: rows of B Phi = (Q A s)^T keep their relative accuracy.
+            (reflectors, scales), upper = scipy.linalg.qr(flat.T, mode="raw", check_finite=False)
+            inner, singular, rotation = np.linalg.svd(upper[: len(flat)], full_matrices=False)
+            kept = singular > max(examples, columns) * _EPS * singular[0]
+            graded = np.zeros((columns, np.sum(kept)), order="F")
+            graded[: len(flat)] = (singular * inner)[:, kept]
+            flat = lapack.dormqr("L", "N", reflectors, scales, graded, 64 * columns, overwrite_c=True)[0].T
+            labels = rotation @ labels
+            labels, unexplained = labels[kept], np.vstack([labels[~kept], unexplained])
     if len(flat) < examples:
-        unexplained = np.linalg.norm(rest, axis=0, keepdims=True)
-        flat, labels = np.vstack([flat, np.zeros(columns)]), np.vstack([labels, unexplained])
+        rest = np.linalg.norm(unexplained, axis=0, keepdims=True)
+        flat, labels = np.vstack([flat, np.zeros(columns)]), np.vstack([labels, rest])
     return flat.reshape(-1, paths, width), labels, singular
 
 
@@ -160,12 +169,13 @@ def with_zeros(features: Array | np.ndarray, size: int, widens: bool = True) -> 
 
 
 def _in_spanned_directions(features: np.ndarray) -> tuple[np.ndarray, Array | None]:
-    """Drop directions without features, such as black pixels; return those kept, None if all."""
+    """Drop directions without features, such as black pixels; return others, None if all."""
     width = features.shape[2]
     with threads_for(width):
         upper = np.linalg.qr(features.reshape(-1, width), mode="r")
         _, singular, directions = np.linalg.svd(upper)
-    kept = shared_size(max(1, int(np.sum(singular > _NOTHING * np.linalg.norm(singular)))))
+    rank = np.sum(singular > _NOTHING * np.linalg.norm(singular))
+    kept = shared_size(max(1, int(rank)))
     if kept >= width:
         return features, None
     directions = directions[:kept].T

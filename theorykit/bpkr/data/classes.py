@@ -68,9 +68,8 @@ class Classes:
     """The classes of a task and their coding as outputs of a network.
 
     - `names`: the sorted classes, of the same type as the labels.
-    - `coding`: "signs" encodes two classes as one output, -1 or 1, and more as
-      one output each, 1 for the class and -1 otherwise; "one-hot" as one output
-      each, 1 or 0.
+    - `coding`: "one-hot" has one output per class, 1 or 0; "signs" 1 or -1, and for two
+      classes one output.
     """
 
     names: tuple[Any, ...]
@@ -88,8 +87,8 @@ class Classes:
 
     @property
     def listed(self) -> str:
-        first = ", ".join(map(repr, self.names[:_LISTED]))
-        return first + ", ..." * (len(self.names) > _LISTED)
+        more = ["..."] * (len(self.names) > _LISTED)
+        return ", ".join([*map(repr, self.names[:_LISTED]), *more])
 
     def encode(self, labels: Labels, name: str = "labels") -> Float[Array, "examples *outputs"]:
         """Encode labels (examples,) as outputs."""
@@ -101,7 +100,8 @@ class Classes:
         return jnp.where(indices[:, None] == np.arange(len(self.names)), 1.0, low)
 
     def indices_of(self, labels: Labels, name: str = "labels") -> Int[np.ndarray, " examples"]:
-        places, entries = {known: i for i, known in enumerate(self.names)}, _entries(name, labels)
+        places = {known: i for i, known in enumerate(self.names)}
+        entries = _entries(name, labels)
         for i, label in enumerate(entries):
             if label not in places:
                 raise ValueError(f"{name}[{i}] is {label!r}, not one of the classes {self.listed}")
@@ -111,21 +111,22 @@ class Classes:
         """Return the classes (examples,) nearest to `outputs`."""
         return np.array(self.names)[self.nearest(self._checked("outputs", outputs))]
 
-    def probabilities(self, mean: ArrayLike, variance: ArrayLike) -> Float[np.ndarray, "examples classes"]:
+    def probabilities(self, mean: ArrayLike, variance: ArrayLike) -> np.ndarray:
         """Return the probability that each class is nearest to Gaussian outputs.
 
         Args:
-            mean, variance: (examples,) or (examples, outputs). Add the
-                temperature to the variance to include noise.
+            mean, variance: (examples,) or (examples, outputs). To include noise, add the
+                temperature to the variance.
         """
         mean, deviation = self._moments(mean, variance)
         if self.outputs == 1:
             return np.stack([ndtr(-mean / deviation), ndtr(mean / deviation)], axis=1)
         return np.exp(_log_largest(mean, deviation))
 
-    def log_probability(self, labels: Labels, mean: ArrayLike, variance: ArrayLike) -> Float[np.ndarray, " examples"]:
+    def log_probability(self, labels: Labels, mean: ArrayLike, variance: ArrayLike) -> np.ndarray:
         """Return the log probability of the class of each example, however small."""
-        indices, (mean, deviation) = self.indices_of(labels), self._moments(mean, variance)
+        indices = self.indices_of(labels)
+        mean, deviation = self._moments(mean, variance)
         if len(indices) != len(mean):
             raise ValueError(f"mean has {len(mean)} examples, but labels {len(indices)}")
         if self.outputs == 1:
@@ -189,8 +190,8 @@ def find_classes(labels: Labels, coding: Coding | None = None) -> Classes:
 
 def _entries(name, labels) -> list[Any]:
     """Return labels as Python objects of one type."""
-    # NumPy would convert numbers among text to text, and merge large whole
-    # numbers. Masked entries become None.
+    # NumPy would convert numbers among text to text, and merge large integers.
+    # Masked entries become None.
     is_list = isinstance(labels, (list, tuple))
     entries = list(labels) if is_list else np.ma.asarray(labels).tolist()
     if not isinstance(entries, list) or not entries:
@@ -202,7 +203,8 @@ def _entries(name, labels) -> list[Any]:
             raise ValueError(f"{name}[{i}] is {checks.shown(label)}, but must be text or finite")
     kinds = {type(label) for label in entries}
     if len(kinds) > 1 and kinds != {int, float}:
-        raise TypeError(f"{name} must be of one type, got {sorted(each.__name__ for each in kinds)}")
+        known = sorted(each.__name__ for each in kinds)
+        raise TypeError(f"{name} must be of one type, got {known}")
     return entries
 
 
@@ -210,12 +212,12 @@ def mean_and_error(values: Float[np.ndarray, " examples"]) -> tuple[float, float
     return float(np.mean(values)), float(np.std(values) / np.sqrt(len(values)))
 
 
-def r_squared(predicted: Float[np.ndarray, "..."], labels: Float[np.ndarray, "..."]) -> float:
+def r_squared(predicted: np.ndarray, labels: np.ndarray) -> float:
     """Return the explained fraction of the labels' variance, averaged over outputs.
 
     It is NaN if all labels of an output are equal up to rounding.
     """
-    missed, spread = (np.mean((labels - other) ** 2, axis=0) for other in (predicted, np.mean(labels, axis=0)))
+    missed, spread = np.mean((labels - predicted) ** 2, axis=0), np.var(labels, axis=0)
     is_constant = spread <= (_CONSTANT * np.max(np.abs(labels), axis=0)) ** 2
     return float(np.mean(1 - missed / np.where(is_constant, np.nan, spread)))
 
@@ -227,15 +229,12 @@ def warn_of_class_numbers(labels: Any, stacklevel: int) -> None:
     values, counts = np.unique(np.asarray(labels), return_counts=True)
     is_numbered = 2 <= len(values) <= _MOST_NUMBERED and counts.min() >= 2
     if is_numbered and np.array_equal(values, np.arange(len(values))):
-        warnings.warn(
-            f"labels 0 to {len(values) - 1} of one output are treated as numbers; "
-            "use bpkr.Data.of_classes or bpkr.Model(classes=True) for classes",
-            LabelsWarning,
-            stacklevel=stacklevel + 1,
-        )
+        which = f"labels 0 to {len(values) - 1} of one output are treated as numbers"
+        instead = "use bpkr.Data.of_classes or bpkr.Model(classes=True) for classes"
+        warnings.warn(f"{which}; {instead}", LabelsWarning, stacklevel=stacklevel + 1)
 
 
-def outputs_as_classes(labels: ArrayLike | None) -> tuple[Classes | None, Int[np.ndarray, " _"]]:
+def outputs_as_classes(labels: ArrayLike | None) -> tuple[Classes | None, np.ndarray]:
     """Return numbered classes, None if labels are numbers, and the index of each label.
 
     Labels of classes are -1 or 1, or one output is 1 and all others are 0 or -1.
@@ -244,9 +243,9 @@ def outputs_as_classes(labels: ArrayLike | None) -> tuple[Classes | None, Int[np
     if array.ndim == 1:
         classes, is_coded = Classes((-1, 1), "signs"), np.isin(array, (-1, 1)).all()
     else:
-        classes, ordered = Classes(tuple(range(array.shape[1])), "one-hot"), np.sort(array, axis=1)
-        low, others = np.min(array), ordered[:, :-1]
-        is_coded = low in (-1, 0) and np.all(others == low) and np.all(ordered[:, -1] == 1)
+        classes = Classes(tuple(range(array.shape[1])), "one-hot")
+        low, ordered = np.min(array), np.sort(array, axis=1)
+        is_coded = low in (-1, 0) and np.all(ordered[:, :-1] == low) and np.all(ordered[:, -1] == 1)
     return (classes if is_coded else None), classes.nearest(array)
 
 
@@ -259,18 +258,20 @@ def _log_largest(mean, deviation, output=None) -> np.ndarray:
     if output is None:
         found = _log_integrals(mean, deviation, edges)
         return found - logsumexp(found, axis=1, keepdims=True)
-    # Integrate where the log-concave integrand is not negligible. Its peak is
-    # between the output's mean and the largest relevant value, and it falls at
-    # least as fast as the output's density about it.
-    rows, own = np.arange(len(mean)), (np.arange(len(mean)), output)
+    # Integrate where the log-concave integrand is not negligible. Its peak is between the
+    # output's mean and the largest relevant value. It falls at least as fast as the
+    # output's density.
+    rows = np.arange(len(mean))
+    own = rows, output
     far = np.sqrt(2 * _FALL) * deviation[own]
-    low, high = mean[own] - far, np.maximum(np.max(mean + 40 * deviation, axis=1), mean[own]) + far
+    most = np.maximum(np.max(mean + 40 * deviation, axis=1), mean[own])
+    low, high = mean[own] - far, most + far
     for _ in range(_ZOOMS):
         grid = np.linspace(low, high, _GRID, axis=1)
         terms = _log_integrand(mean, deviation, grid)[rows, :, output]
         is_seen = terms >= np.max(terms, axis=1, keepdims=True) - _FALL
-        first, last = np.argmax(is_seen, axis=1), _GRID - 1 - np.argmax(is_seen[:, ::-1], axis=1)
-        low, high = grid[rows, np.maximum(first - 1, 0)], grid[rows, np.minimum(last + 1, _GRID - 1)]
+        first, last = np.argmax(is_seen, axis=1) - 1, _GRID - np.argmax(is_seen[:, ::-1], axis=1)
+        low, high = (grid[rows, at.clip(0, _GRID - 1)] for at in (first, last))
     grid = np.linspace(low, high, _PANELS + 1, axis=1)
     edges = np.hstack([np.clip(edges, low[:, None], high[:, None]), grid])
     # Rounding can make the log probability positive.
@@ -291,7 +292,8 @@ def _log_integrals(mean, deviation, edges) -> np.ndarray:
         some = slice(first, first + batch)
         ends = np.sort(edges[some], axis=1)[:, :, None]
         left, half = ends[:, :-1], np.diff(ends, axis=1) / 2
-        values, weights = (part.reshape(len(left), -1) for part in (left + half * (1 + _POINTS), half * _WEIGHTS))
+        values = (left + half * (1 + _POINTS)).reshape(len(left), -1)
+        weights = (half * _WEIGHTS).reshape(len(left), -1, 1)
         terms = _log_integrand(mean[some], deviation[some], values)
-        found[some] = logsumexp(terms, b=weights[:, :, None], axis=1)
+        found[some] = logsumexp(terms, b=weights, axis=1)
     return found

@@ -71,8 +71,8 @@ class Data(DisplayMixin, eqx.Module):
 
         Args:
             features, test_features: (examples, paths, features).
-            labels, test_labels: classes (examples,); see `bpkr.find_classes`.
-            coding: see `bpkr.Classes`.
+            labels, test_labels: classes (examples,).
+            coding: see `bpkr.Classes` and `bpkr.find_classes`.
         """
         _require_aligned(features, labels)
         _require_aligned(test_features, test_labels)
@@ -90,9 +90,8 @@ class Data(DisplayMixin, eqx.Module):
     ) -> Data:
         """Make data from batches, for more examples than memory holds.
 
-        QR factorisations rotate the examples, which leaves the action
-        unchanged. For D features of all paths and C outputs, at most D + C
-        rotated examples are nonzero.
+        QR factorisations rotate the examples, which leaves the action unchanged. For D
+        features of all paths and C outputs, at most D + C examples are left.
 
         Args:
             batches: pairs of features and labels, as in `Data`.
@@ -107,13 +106,14 @@ class Data(DisplayMixin, eqx.Module):
             labels = checks.checked_array("labels", labels, _axes(labels))
             here = features.shape[1:], labels.shape[1:]
             if len(features) != len(labels) or here != (shapes or here):
-                raise ValueError(f"a batch has shapes {features.shape} and {labels.shape}, the first {shapes}")
+                wrong = f"{features.shape} and {labels.shape}"
+                raise ValueError(f"a batch has shapes {wrong}, the first {shapes}")
             parts = [array.reshape(len(array), -1) for array in (features, labels)]
             waiting, shapes, total = [*waiting, np.hstack(parts)], here, total + len(features)
             if sum(map(len, waiting)) > 2 * waiting[0].shape[1]:
                 waiting = [_triangular(waiting)]
         if shapes is None:
-            raise ValueError("batches must have at least one pair (features, labels), got none")
+            raise ValueError("batches must have at least one pair (features, labels)")
         features, labels = np.hsplit(_triangular(waiting), [int(np.prod(shapes[0]))])
         features, labels = features.reshape(-1, *shapes[0]), labels.reshape(-1, *shapes[1])
         return cls(features, labels, test_features, test_labels, classes, total)
@@ -126,15 +126,16 @@ def _triangular(parts: list[np.ndarray]) -> np.ndarray:
 
 
 def data_line(data: Data) -> str:
-    tested = 0 if data.test_features is None else len(data.test_features)
-    more = f", {checks.counted(tested, 'test example')}" if tested else ""
-    return f"{checks.counted(data.examples, 'training example')}{more}"
+    line = checks.counted(data.examples, "training example")
+    if data.test_features is None:
+        return line
+    return f"{line}, {checks.counted(len(data.test_features), 'test example')}"
 
 
 def data_rows(data: Data) -> Iterator[tuple[str, str]]:
     kind = "kernels of tokens" if isinstance(data.features, ImplicitFeatures) else "array"
-    sizes = zip(np.shape(data.features), ("example", "path", "feature"), strict=True)
-    yield "features", f"{kind}, {' x '.join(checks.counted(*size) for size in sizes)}"
+    sizes = map(checks.counted, np.shape(data.features), ("example", "path", "feature"))
+    yield "features", f"{kind}, {' x '.join(sizes)}"
     if data.labels is not None:
         yield "labels", number(data.labels) if data.classes is None else verbatim(data.classes.listed)
 
@@ -160,7 +161,8 @@ def check_data(architecture: Architecture, data: Data) -> Data:
             labels = checks.finite_array(names[1], labels, _axes(labels))
             shape = (len(features), outputs)[: 1 if outputs == 1 else 2]
             if labels.shape != shape:
-                raise ValueError(f"{names[1]} must have shape {shape} for outputs={outputs}, got {labels.shape}")
+                wanted = f"{shape} for outputs={outputs}"
+                raise ValueError(f"{names[1]} must have shape {wanted}, got {labels.shape}")
         parts |= {names[0]: features, names[1]: labels}
     if "test_features" in parts:
         check_same_width(parts["features"].shape[2], parts["test_features"], "test_features")
@@ -197,14 +199,14 @@ def checked_features(
     if isinstance(features, ImplicitFeatures):
         activations = features.activations
         arrays = map(checks.on_host, (features.tokens, features.readings, features.variances))
-        finite = [checks.array_module(each).isfinite(each) for each in arrays]
-        features = checks.require(features, [checks.Requirement(f"{name} are not finite", each) for each in finite])
+        finite = [checks.array_module(each).isfinite(each).all() for each in arrays]
+        requirements = [checks.Requirement(f"{name} are not finite", each) for each in finite]
+        features = checks.require(features, requirements)
     else:
         features = checks.finite_array(name, features, "examples paths features")
     if activations != architecture.activations:
-        raise ValueError(
-            f"{name} are for the activations {activations}, but the architecture has {architecture.activations}"
-        )
+        given = architecture.activations
+        raise ValueError(f"{name} are for the activations {activations}, not {given}")
     if features.shape[1] != architecture.paths:
         raise ValueError(f"{name} must have {architecture.paths} paths, got shape {features.shape}")
     return features

@@ -25,21 +25,21 @@ from ..specification.architecture import Architecture
 
 Number = Float[Array, ""]
 
-# Rounding errors are estimated with random signs. This factor covers nearly all of them.
-MARGIN = 4.0
 EPS = float(np.finfo(np.float64).eps)
-# Stop sweeps when the relative change in a pass falls below this fraction of the first, or after so many passes.
+# Covers nearly all rounding errors, which are estimated with random signs.
+MARGIN = 4.0
+# Stop sweeps at this change relative to the first pass, or after so many passes.
 _SETTLED, _PASSES = 0.03, 30
 
 
 class BoundAction(eqx.Module):
-    """An action with the numbers of an architecture, in which its values are differentiable."""
+    """An action with the numbers of an architecture."""
 
     architecture: Architecture
     action: Action = eqx.field(static=True)
 
     def __call__(self, values: Values, **expressions: Expr) -> dict[str, Array]:
-        """Evaluate expressions, given the values of all symbols but the numbers of the architecture."""
+        """Evaluate expressions, given the `values` of all other symbols."""
         return compiled(self.action, **expressions).call_from(self.numbers() | values)
 
     @property
@@ -47,10 +47,10 @@ class BoundAction(eqx.Module):
         return self.action.symbols
 
     def numbers(self) -> dict[Expr, Array | int]:
-        """Return the values of numbers and sizes, except sigma_0^2, which is in the features."""
+        """Return numbers and sizes, except sigma_0^2, which is in the features."""
         values, symbols = self.architecture.layer_numbers(), self.symbols
-        numbers = {symbol: jnp.asarray(values[symbol.name], dtype=jnp.float64) for symbol in symbols.numbers}
-        return numbers | {symbol: values[symbol.name] for symbol in symbols.sizes}
+        found = {each: jnp.asarray(values[each.name], dtype=jnp.float64) for each in symbols.numbers}
+        return found | {each: values[each.name] for each in symbols.sizes}
 
     def point(self, order_parameters: OrderParameters) -> dict[Expr, Array]:
         matrices = order_parameters.matrices
@@ -59,7 +59,7 @@ class BoundAction(eqx.Module):
         return dict(zip(self.symbols.order_parameters, (*matrices, readout), strict=True))
 
     def data(self, features: Array, labels: Array) -> dict[Expr, Array]:
-        """Return the values of the symbols of training features (examples, paths, features) and labels."""
+        """Return the values of the symbols of features and labels."""
         flat = flat_features(self.architecture, features)
         return {self.symbols.features: flat, self.symbols.labels: labels.reshape(-1, 1)}
 
@@ -74,12 +74,13 @@ def bind(architecture: Architecture) -> BoundAction:
 
 @lru_cache
 def compiled(action: Action, **expressions: Expr) -> CompiledFunction:
-    """Compile to a function of all symbols in the expressions, except sizes that follow from shapes."""
-    symbols, free = action.symbols, set().union(*(each.free_symbols for each in expressions.values()))
+    """Compile a function of all symbols, except sizes that follow from shapes."""
+    symbols = action.symbols
     scalars = {*symbols.free, *symbols.numbers}
-    arguments = [symbol for symbol in free if isinstance(symbol, MatrixSymbol) or symbol in scalars]
-    arguments.sort(key=lambda symbol: symbol.name)
-    return compile_expressions("_".join(expressions), expressions, symbols.completed(tuple(arguments)))
+    free = set().union(*(each.free_symbols for each in expressions.values()))
+    needed = (each for each in free if isinstance(each, MatrixSymbol) or each in scalars)
+    arguments = symbols.completed(tuple(sorted(needed, key=lambda symbol: symbol.name)))
+    return compile_expressions("_".join(expressions), expressions, arguments)
 
 
 @lru_cache
@@ -89,19 +90,20 @@ def compiled_terms(action: Action) -> CompiledFunction:
 
 
 def entropies_by_name(action: Action) -> dict[str, Expr]:
-    """Return the entropy of every order parameter given the next, in the free order parameters."""
-    names = *(f"entropy_{layer}" for layer in range(1, len(action.entropies))), "entropy_a"
-    return dict(zip(names, map(action.substitute_nested, action.entropies), strict=True))
+    """Return the entropy of every order parameter given the next."""
+    names = [f"entropy_{layer}" for layer in range(1, len(action.entropies))]
+    entropies = map(action.substitute_nested, action.entropies)
+    return dict(zip([*names, "entropy_a"], entropies, strict=True))
 
 
 def generate_source(action: Action) -> str:
-    """Return the source of the terms of the action, a function of arrays that imports nothing but JAX."""
+    """Return the source of the terms of the action, a function that imports only JAX."""
     checked_instance("action", action, Action, "which bpkr.derive makes")
     return compiled_terms(action).source_with({action.kernel: "K"})
 
 
-def flat_features(architecture: Architecture, features: Float[Array, "examples paths features"]) -> Array:
-    """Return Phi_{(mu c)(pi c' i)} = phi^pi_{mu i} delta_{cc'}, with rows (example, output)."""
+def flat_features(architecture: Architecture, features: Float[Array, "examples paths _"]) -> Array:
+    """Return Phi_{(mu c)(pi c' i)} = phi^pi_{mu i} delta_{cc'}."""
     design = jnp.einsum("pki,cd->pckdi", features, jnp.eye(architecture.outputs))
     return design.reshape(len(features) * architecture.outputs, -1)
 
@@ -110,7 +112,8 @@ class EnergyPoint(eqx.Module):
     """The energy E at one U_1, and its gradient.
 
     - `resolvent`: R = (K + T I)^-1.
-    - `representer`: v, R y times the root of the likelihood's power. The gradient in K is R - v v^T.
+    - `representer`: v, R y times the root of the likelihood's power. The gradient
+      in K is R - v v^T.
     """
 
     u1: PathMatrix
@@ -140,56 +143,69 @@ class Energy(eqx.Module):
         return count * jnp.log(self.bound.architecture.root_power**2 / (2 * jnp.pi)) / 2
 
     def value(self, u1: PathMatrix) -> Number:
-        """Compute E at U_1; differentiable in U_1, the data and the numbers of the architecture."""
+        """Compute E at U_1, differentiable in all inputs."""
         return self._solved(u1)["energy"]
 
     def at(self, u1: PathMatrix) -> EnergyPoint:
-        """Compute E and its gradient in one evaluation; NaN if the kernel has no Cholesky factor."""
+        """Compute E and its gradient; NaN if the kernel has no Cholesky factor."""
         value, resolvent, representer = self._solved(u1).values()
-        of_misfit = representer @ representer.T
-        slope = self.examples.kernel.gradient(u1, -of_misfit if self.is_per_width else resolvent - of_misfit)
+        in_kernel = -representer @ representer.T
+        if not self.is_per_width:
+            in_kernel += resolvent
+        slope = self.examples.kernel.gradient(u1, in_kernel)
         return EnergyPoint(u1, value, slope, resolvent, representer)
 
     def _solved(self, u1: PathMatrix) -> dict[str, Array]:
-        form, omitted = self.bound.action.of_kernels, self.examples.omitted
-        given = {form.kernel: self.examples.kernel.matrix(u1), self.bound.symbols.labels: self.examples.labels}
-        found = self.bound(given, energy=form.energy, resolvent=form.resolvent, representer=form.representer)
+        bound, examples = self.bound, self.examples
+        form = bound.action.of_kernels
+        names = ("energy", "resolvent", "representer")
+        given = {form.kernel: examples.kernel.matrix(u1), bound.symbols.labels: examples.labels}
+        found = bound(given, **{name: getattr(form, name) for name in names})
         if not self.is_per_width:
             # At T = 0 no rows are omitted or added.
-            found["energy"] += jnp.where(omitted == 0, 0.0, omitted * jnp.log(self.bound.architecture.temperature))
+            of_omitted = examples.omitted * jnp.log(bound.architecture.temperature)
+            found["energy"] += jnp.where(examples.omitted == 0, 0.0, of_omitted)
         return found
 
     def bounded(self, point: EnergyPoint, share: Array | float = 1.0) -> BoundedEnergy:
         """Bound a `share` of the misfit from above, and linearise the rest of E."""
-        minus_misfit = self.examples.kernel.gradient_of_square(point.u1, point.representer)
-        return BoundedEnergy(self.bound, point.slope + share * minus_misfit, share * point.u1 @ minus_misfit @ point.u1)
+        u1 = point.u1
+        minus_misfit = self.examples.kernel.gradient_of_square(u1, point.representer)
+        slope, weight = point.slope + share * minus_misfit, share * u1 @ minus_misfit @ u1
+        return BoundedEnergy(self.bound, slope, weight)
 
     def curvature(self, point: EnergyPoint) -> Float[Array, "pairs pairs"]:
-        """Compute the second derivative of E with respect to the entries of U_1 on and above the diagonal."""
-        return self.examples.kernel.curvature(point.resolvent, point.representer, not self.is_per_width)
+        """Compute the second derivative of E in the upper triangle of U_1."""
+        kernel = self.examples.kernel
+        return kernel.curvature(point.resolvent, point.representer, not self.is_per_width)
 
     def rounding(self, point: EnergyPoint) -> Mapping[str, Number]:
-        """Estimate the rounding errors of E per eps that the "kernel" and the "labels" cause.
+        """Estimate rounding errors of E per eps that the "kernel" and the "labels" cause.
 
-        A Cholesky factorisation rounds A_ij by about eps (A_ii A_jj)^(1/2) (Higham, Accuracy and Stability of Numerical
-        Algorithms, chapter 10). With random signs, the error of log det A is about eps |D A^-1 D|, D = diag(A)^(1/2),
-        and that of b^T A^-1 b about eps sum_i (A^-1 b)_i^2 A_ii.
+        A Cholesky factorisation rounds A_ij by about eps (A_ii A_jj)^(1/2) (Higham,
+        Accuracy and Stability of Numerical Algorithms, chapter 10). With random signs,
+        the error of log det A is about eps |D A^-1 D|, D = diag(A)^(1/2), and that of
+        b^T A^-1 b about eps sum_i (A^-1 b)_i^2 A_ii.
         """
         resolvent, representer, u1 = point.resolvent, point.representer[:, 0], point.u1
-        labels = self.bound.architecture.root_power * self.examples.labels[:, 0]
-        temperature, squares = self.bound.architecture.temperature, self.examples.kernel.squares
-        norms = jnp.kron(jnp.sqrt(squares), jnp.eye(len(labels) // squares.shape[1]))
+        architecture, squares = self.bound.architecture, self.examples.kernel.squares
+        labels, temperature = self.examples.labels[:, 0], architecture.temperature
+        norms = jnp.kron(jnp.sqrt(squares), jnp.eye(architecture.outputs))
         # The size of the terms that are added up in the diagonal of the kernel.
         scale = jnp.einsum("ap,ab,bp->p", norms, jnp.abs(u1), norms) + temperature
-        square, misfit = representer @ representer, representer @ labels
+        square = representer @ representer
+        misfit = architecture.root_power * representer @ labels
         # The norms |W^(1/2) Phi^T R| and |W^(1/2) Phi^T v|, with K = Phi W Phi^T.
         of_resolvent = _root(jnp.trace(resolvent) - temperature * jnp.sum(resolvent**2))
         of_representer = _root(misfit - temperature * square)
         misplaced = 2 * _root(len(u1) * jnp.max(jnp.abs(u1))) * self.examples.error / EPS
+        of_labels = jnp.sum(representer**2 * scale) + jnp.abs(misfit)
+        of_labels += misplaced * jnp.sqrt(square) * of_representer
+        if self.is_per_width:
+            return {"kernel": jnp.zeros(()), "labels": of_labels}
         # The sum of log-determinant and misfit is rounded too.
-        of_kernel = _log_det_error(resolvent, scale) + misplaced * of_resolvent + jnp.abs(point.value - misfit)
-        of_labels = jnp.sum(representer**2 * scale) + misplaced * jnp.sqrt(square) * of_representer + jnp.abs(misfit)
-        return {"kernel": jnp.zeros(()) if self.is_per_width else of_kernel, "labels": of_labels}
+        of_kernel = _log_det_error(resolvent, scale) + jnp.abs(point.value - misfit)
+        return {"kernel": of_kernel + misplaced * of_resolvent, "labels": of_labels}
 
 
 class BoundedEnergy(eqx.Module):
@@ -203,8 +219,12 @@ class BoundedEnergy(eqx.Module):
         return self._evaluated({self.bound.symbols.first: u1}, self.bound.action.majoriser.bound)
 
     def minimise(self, start: OrderParameters, most: int = _PASSES) -> OrderParameters:
-        """Minimise entropy plus bound in each order parameter in turn, until the changes are small."""
-        minima, order = self.bound.action.majoriser.minima, self.bound.symbols.order_parameters
+        """Minimise entropy plus bound in each order parameter in turn."""
+        minima = self.bound.action.majoriser.minima
+        order = self.bound.symbols.order_parameters
+
+        def change_of(new, old):
+            return jnp.max(jnp.abs(new - old)) / jnp.max(jnp.abs(old))
 
         def goes_on(state):
             passes, first, change, _ = state
@@ -217,36 +237,37 @@ class BoundedEnergy(eqx.Module):
                 value = self._evaluated(values, minima[symbol])
                 values[symbol] = (value + value.T) / 2
             there = from_overlaps([jnp.atleast_2d(values[symbol]) for symbol in order])
-            changes = jax.tree.map(lambda new, old: jnp.max(jnp.abs(new - old)) / jnp.max(jnp.abs(old)), there, here)
-            largest = jnp.max(jnp.stack(jax.tree.leaves(changes)))
+            changes = jax.tree.leaves(jax.tree.map(change_of, there, here))
+            largest = jnp.max(jnp.stack(changes))
             return passes + 1, jnp.where(passes == 0, largest, first), largest, there
 
         begin = jnp.array(0), jnp.array(0.0), jnp.array(0.0), start
         return jax.lax.while_loop(goes_on, once_more, begin)[-1]
 
     def _evaluated(self, values: Mapping[Expr, Array], expression: Expr) -> Array:
-        majoriser = self.bound.action.majoriser
-        given = {**values, majoriser.logdet_gradient: self.logdet_gradient, majoriser.weight: self.weight}
-        return self.bound(given, value=expression)["value"]
+        form = self.bound.action.majoriser
+        given = {form.logdet_gradient: self.logdet_gradient, form.weight: self.weight}
+        return self.bound({**values, **given}, value=expression)["value"]
 
 
 @lru_cache
 def has_sweeps(action: Action) -> bool:
-    """Return whether the minima of entropy plus bound have closed forms that can be compiled."""
+    """Return whether minima of entropy plus bound have closed forms that compile."""
     try:
-        return bool([compiled(action, value=minimum) for minimum in action.majoriser.minima.values()])
+        return bool([compiled(action, value=each) for each in action.majoriser.minima.values()])
     except NotImplementedError:
         return False
 
 
 def entropy_rounding(architecture: Architecture, factors: Sequence[Float[Array, "_ _"]]) -> Number:
-    """Estimate the rounding error of the entropy per eps. Each U_l = C_l C_l^T enters two layers."""
-    widths, total = architecture.relative_widths, jnp.zeros(())
-    below = [0.0, *(width * count for width, count in zip(widths, architecture.branches, strict=False))]
-    for factor, width, inner in zip(factors, widths, below, strict=True):
+    """Estimate the rounding error of the entropy per eps, for U_l = C_l C_l^T."""
+    widths, total, inner = architecture.relative_widths, jnp.zeros(()), 0.0
+    # Each U_l enters two layers.
+    for factor, width, branches in zip(factors, widths, (*architecture.branches, 0), strict=True):
         diagonal = jnp.sum(factor**2, axis=1)
         error = _log_det_error(cho_solve((factor, True), jnp.eye(len(factor))), diagonal)
         total += (width + inner) * (error + jnp.sum(jnp.abs(jnp.log(diagonal))))
+        inner = width * branches
     return total
 
 

@@ -1,4 +1,4 @@
-"""A problem: an architecture with data, which are checked here, once, and their action as solvers need it."""
+"""An architecture with data, which are checked here, once, and the action for solvers."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ from ..order_parameters import OrderParameters, PointLike, checked_order_paramet
 from ..specification.architecture import Architecture, ansatz_of, architecture_line
 from .formulas import EPS, MARGIN, BoundAction, Energy, EnergyPoint, bind, entropy_rounding, has_sweeps
 
-# Form the curvature if it costs at most so many evaluations and bytes; otherwise sweeps are faster.
+# Form the curvature up to this cost in evaluations and bytes. Above, sweeps are faster.
 _CURVATURE_EVALUATIONS, _CURVATURE_BYTES = 8, 2**30
-# Operations of an evaluation for few examples and paths, and of a diagonalisation per size^3.
+# Operations of a small evaluation, and of a diagonalisation per size^3.
 _OVERHEAD, _DIAGONALISATION = 1e7, 10.0
-# Fraction of the misfit that the surrogate Hessian bounds, the fastest for 64 and 256 paths.
+# Fraction of the misfit that the surrogate Hessian bounds: fastest for 64 and 256 paths.
 _MODEL_SHARE = 0.3
-# Continuation starts where the misfit of the labels alone is this many times the smallest width.
+# Misfit of the labels alone, per smallest width, where continuation starts.
 _HOT = 10.0
 # Ratio of successive temperatures in continuation.
 _COOLING = 10.0
@@ -48,15 +48,15 @@ class Evaluated(eqx.Module):
 
 
 class Problem(DisplayMixin, AbstractSaddleProblem):
-    """An architecture with data, the input of `solve`, `evaluate`, `predict` and other functions.
+    """An architecture with data, the input of `solve`, `evaluate`, `predict` and others.
 
-    A problem is a JAX pytree, with the numbers of the architecture and the arrays of the data as leaves. To
+    A JAX pytree of the numbers of the architecture and the arrays of the data. To
     differentiate or vmap, make the problem inside the function.
 
-    - `bound`: the action with the numbers of the architecture. `bound.action` has the expressions.
+    - `bound`: the action with the numbers of the architecture, and `bound.action`.
     - `data`: the checked data.
     - `examples`: the training examples in canonical form; None without labels.
-    - `ansatz`: the assumption beyond large widths, or the parameterisation, in words; else empty.
+    - `ansatz`: the assumption beyond large widths, or the parameterisation; or empty.
     - `dimension`: number of coordinates of the order parameters.
     - `forms_curvature`: whether solvers form the Hessian.
     """
@@ -80,10 +80,11 @@ class Problem(DisplayMixin, AbstractSaddleProblem):
         if self.data.labels is not None:
             self.examples = canonical(architecture, self.data)
             kernel = self.examples.kernel
-            of_curvature, memory = kernel.curvature_cost()
+            cost, memory = kernel.curvature_cost()
+            cost += _DIAGONALISATION * self.dimension**3
             evaluation = _OVERHEAD + kernel.operations() + float(self.rows) ** 3
-            evaluations = (of_curvature + _DIAGONALISATION * self.dimension**3) / evaluation
-            self.forms_curvature = bool(evaluations <= _CURVATURE_EVALUATIONS and memory <= _CURVATURE_BYTES)
+            is_cheap = cost <= _CURVATURE_EVALUATIONS * evaluation
+            self.forms_curvature = bool(is_cheap and memory <= _CURVATURE_BYTES)
 
     def __reduce__(self):
         # Another process derives the action again, so that it has one object per structure.
@@ -99,7 +100,7 @@ class Problem(DisplayMixin, AbstractSaddleProblem):
 
     @property
     def canonical(self) -> Problem:
-        """The problem without `data`, for compiled functions. Many data sets share its sizes."""
+        """The problem without `data`, for compiled functions, in shared sizes."""
         return eqx.tree_at(attrgetter("data"), self, None)
 
     @property
@@ -113,17 +114,17 @@ class Problem(DisplayMixin, AbstractSaddleProblem):
 
     def _view(self):
         yield Text(f"**Problem**: {verbatim(self.description)}")
-        yield Table((*data_rows(self.data), *([("ansatz", self.ansatz)] if self.ansatz else [])))
+        yield Table((*data_rows(self.data), ("ansatz", self.ansatz or "none")))
 
-    def point(self, point: PointLike, name: str = "order_parameters", *, singular: bool = False) -> OrderParameters:
-        """Return the order parameters of a solution, or given ones after checking them; they may be `singular`."""
+    def point(self, point: PointLike, name: str = "order_parameters", *, singular: bool = False):
+        """Return checked order parameters, or those of a solution; they may be `singular`."""
         return checked_order_parameters(self.architecture, point, name, singular=singular)
 
     def test_features(self, features: Any, name: str = "test_features") -> Features:
         """Return checked features of test examples, by default those of `data`."""
+        if features is None and self.data.test_features is None:
+            raise ValueError(f"{name} must be given, because data has no test features")
         if features is None:
-            if self.data.test_features is None:
-                raise ValueError(f"{name} must be given, because data has no test features")
             return self.data.test_features
         checked = checked_features(self.architecture, features, name)
         check_same_width(self.data.features.shape[2], checked, name)
@@ -131,10 +132,11 @@ class Problem(DisplayMixin, AbstractSaddleProblem):
 
     def finite(self, results: Any) -> Any:
         """Return computed values after checking that all are finite."""
-        module, message = array_module(results), "the kernel K(U) + T I is not positive definite to double precision"
-        is_finite = module.array([module.all(module.isfinite(leaf)) for leaf in jax.tree.leaves(results)])
+        module = array_module(results)
+        finite = [module.all(module.isfinite(leaf)) for leaf in jax.tree.leaves(results)]
+        message = "the kernel K(U) + T I is not positive definite to double precision"
         known = f"{message}, at temperature={self.architecture.temperature}"
-        return require(results, [Requirement(message, is_finite, lambda: known)])
+        return require(results, [Requirement(message, module.array(finite), lambda: known)])
 
     # The protocol of solvers.
 
@@ -168,7 +170,8 @@ class Problem(DisplayMixin, AbstractSaddleProblem):
         order_parameters = manifold.of_factors(factors)
         energy = self.energy.at(order_parameters.first)
         entropy, slopes = jax.value_and_grad(self.bound.entropy)(order_parameters)
-        norm = manifold.gradient_length(self.architecture, factors, _add_to_u1(slopes, energy.slope)) / self.scale
+        slopes = _add_to_u1(slopes, energy.slope)
+        norm = manifold.gradient_length(self.architecture, factors, slopes) / self.scale
         details = Evaluated(factors, order_parameters, entropy, energy)
         return Point(coordinates, entropy + energy.value, jnp.abs(energy.value), norm, details)
 
@@ -183,8 +186,8 @@ class Problem(DisplayMixin, AbstractSaddleProblem):
 
         def gradient(step):
             order_parameters, pull_back, there = jax.vjp(after, step, has_aux=True)
-            (of_action,) = pull_back(_add_to_u1(jax.grad(self.bound.entropy)(order_parameters), slope))
-            return of_action, there
+            slopes = jax.grad(self.bound.entropy)(order_parameters)
+            return *pull_back(_add_to_u1(slopes, slope)), there
 
         (of_action, _), push = jax.linearize(gradient, no_step)
         bend, changes = jax.vmap(push)(jnp.eye(len(no_step)))
@@ -214,27 +217,29 @@ class Problem(DisplayMixin, AbstractSaddleProblem):
         return action
 
     def rounding(self, point):
-        of_entropy = entropy_rounding(self.architecture, point.details.factors)
-        parts = {"order_parameters": of_entropy, **self.energy.rounding(point.details.energy)}
+        parts = dict(self.energy.rounding(point.details.energy))
+        parts["order_parameters"] = entropy_rounding(self.architecture, point.details.factors)
         return {name: MARGIN * EPS * part for name, part in parts.items()}
 
     def strategies(self, end_of, start):
-        # If the temperature is tiny compared to the labels, the minimum lies in a narrow curved valley, where steps
-        # are short. Follow it from a high temperature.
-        at = start
+        # If T is tiny compared to the labels, the minimum lies in a narrow curved
+        # valley, where steps are short. Follow it from a high temperature.
+        of, at = attrgetter("architecture.temperature"), start
         for temperature in self.temperatures():
-            warmer = eqx.tree_at(attrgetter("architecture.temperature"), self, np.asarray(temperature))
-            at = end_of(warmer, at)
+            at = end_of(eqx.tree_at(of, self, np.asarray(temperature)), at)
         yield at
 
     def temperatures(self) -> list[float]:
         """Return decreasing temperatures above that of the problem."""
-        coldest = float(self.architecture.temperature)
-        square = float(np.sum(np.square(self.architecture.root_power * self.examples.labels)))
-        hottest = square / (_HOT * min(map(float, self.architecture.relative_widths)))
+        architecture = self.architecture
+        coldest = float(architecture.temperature)
+        labels = architecture.root_power * np.asarray(self.examples.labels)
+        narrowest = min(map(float, architecture.relative_widths))
+        hottest = float(np.sum(labels**2)) / (_HOT * narrowest)
         if not 0 < coldest < hottest:
             return []
-        return np.geomspace(hottest, coldest, 1 + math.ceil(math.log(hottest / coldest, _COOLING)))[:-1].tolist()
+        steps = math.ceil(math.log(hottest / coldest, _COOLING))
+        return np.geomspace(hottest, coldest, 1 + steps)[:-1].tolist()
 
 
 def _add_to_u1(slopes: OrderParameters, slope: Float[Array, "paths paths"]) -> OrderParameters:
@@ -244,7 +249,7 @@ def _add_to_u1(slopes: OrderParameters, slope: Float[Array, "paths paths"]) -> O
     return eqx.tree_at(u1, slopes, u1(slopes) + slope.reshape(u1(slopes).shape))
 
 
-def as_problem(problem: Problem | Architecture, data: Data | None = None, *, needs_labels: bool = True) -> Problem:
+def as_problem(problem: Any, data: Data | None = None, *, needs_labels: bool = True) -> Problem:
     if not isinstance(problem, Problem) or data is not None:
         problem = Problem(*architecture_and_data(problem, data))
     if needs_labels and problem.examples is None:
@@ -252,11 +257,11 @@ def as_problem(problem: Problem | Architecture, data: Data | None = None, *, nee
     return problem
 
 
-def architecture_and_data(problem: Problem | Architecture, data: Data | None) -> tuple[Architecture, Data]:
+def architecture_and_data(problem: Problem | Architecture, data: Data | None):
     """Return architecture and data, for functions that use other widths and temperatures."""
     if isinstance(problem, Problem):
         if data is not None:
-            raise TypeError("data can only be given with an architecture, because a Problem contains its data")
+            raise TypeError("data must be None with a Problem, which contains its data")
         return problem.architecture, problem.data
-    checked_instance("problem", problem, (Problem, Architecture), "such as bpkr.Problem(architecture, data)")
+    checked_instance("problem", problem, (Problem, Architecture))
     return problem, checked_instance("data", data, Data, "such as bpkr.Data(features, labels)")

@@ -1,4 +1,4 @@
-"""Values at given order parameters: parts of the action, predictions, kernels and head scores."""
+"""Values at given order parameters: the action, predictions, kernels and head scores."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from sympy import Expr
 
 from ..._compat import MANY_ROWS
 from ..._jit import jit_and_keep, usual_settings
-from ...checks import Requirement, array_module, checked_symmetric, counted, finite_array, is_traced, on_host, require
+from ...checks import Requirement, array_module, counted, finite_array, is_traced, on_host, require
 from ...symbolic.documents.display import DisplayMixin
-from ...symbolic.documents.document import Table, Text, verbatim
+from ...symbolic.documents.document import Table, Text
 from ...symbolic.documents.values import brief
 from ..data.canonical import shared_size, with_zeros
 from ..data.classes import Classes
@@ -27,6 +27,9 @@ from ..order_parameters import OrderParameters, PointLike, checked_order_paramet
 from ..specification.architecture import Architecture
 from .formulas import BoundAction, Number, entropies_by_name
 from .problem import Problem, as_problem
+
+# Largest asymmetry of a kernel, relative to its largest entry.
+_SYMMETRY = 1e-8
 
 
 class ActionTerms(NamedTuple):
@@ -53,8 +56,9 @@ def evaluate(problem: Problem, order_parameters: PointLike) -> ActionTerms:
         order_parameters: the order parameters, or a `Saddle`.
 
     Returns:
-        `entropies` (S_1, ..., S_L, S_a), their sum `entropy`, `energy`, and the `total` S. The posterior is
-        proportional to exp(-S/2). At infinite width with a richness, all are divided by N_1.
+        `entropies` (S_1, ..., S_L, S_a), their sum `entropy`, `energy`, and the `total`
+        S. The posterior is proportional to exp(-S/2). At infinite width with a richness,
+        all are divided by N_1.
     """
     problem = as_problem(problem)
     return problem.finite(_evaluated(problem.canonical, problem.point(order_parameters)))
@@ -74,7 +78,7 @@ def evaluate_infinite_width(problem: Problem) -> tuple[float, float]:
 
 
 def parameter_values(problem: Problem) -> dict[Expr, Float[Array, "..."] | int]:
-    """Return the value of every parameter of `derive(architecture).of_free_order_parameters`, by symbol.
+    """Return parameters of `derive(architecture).of_free_order_parameters`, by symbol.
 
     Use them with the functions of `theorykit.saddle`.
     """
@@ -86,11 +90,10 @@ def parameter_values(problem: Problem) -> dict[Expr, Float[Array, "..."] | int]:
 
 
 class Prediction(DisplayMixin, eqx.Module):
-    """Posterior mean and variance of the outputs on test examples, without the labels' noise T.
+    """Posterior mean and variance of outputs on test examples, without the noise T.
 
-    - `mean`, `variance`: (examples,) for one output, and (examples, outputs) for several.
-    - `ansatz`: the assumption beyond large widths, or the parameterisation, in words; else empty.
-    - `classes`: the classes of the labels, if any.
+    - `mean`, `variance`: (examples,), or (examples, outputs) for several outputs.
+    - `ansatz`, `classes`: as in `Problem` and `Data`.
     """
 
     mean: Float[Array, "examples *outputs"]
@@ -100,10 +103,8 @@ class Prediction(DisplayMixin, eqx.Module):
 
     def _view(self):
         yield Text(f"**Prediction** for {counted(len(self.mean), 'test example')}, without label noise")
-        rows = [("mean", brief(self.mean)), ("standard deviation", brief(np.sqrt(self.variance)))]
-        if self.classes is not None:
-            rows.append(("classes", verbatim(self.classes.listed)))
-        yield Table((*rows, *([("ansatz", self.ansatz)] if self.ansatz else [])))
+        deviation = np.sqrt(self.variance)
+        yield Table((("mean", brief(self.mean)), ("standard deviation", brief(deviation))))
 
 
 @usual_settings()
@@ -113,47 +114,44 @@ def predict(problem: Problem, order_parameters: PointLike, test_features: Featur
     Args:
         problem: the architecture with its training data.
         order_parameters: the order parameters, or a `Saddle`.
-        test_features: path features (examples, paths, features), by default those of the problem.
+        test_features: (examples, paths, features), by default those of the problem.
     """
     problem = as_problem(problem)
     test_features = problem.test_features(test_features)
     point, examples = problem.point(order_parameters, singular=True), len(test_features)
-    pads = problem.examples.adds_zeros and examples <= MANY_ROWS and not is_traced(point, test_features)
+    pads = problem.examples.adds_zeros and examples <= MANY_ROWS
+    pads = pads and not is_traced(point, test_features)
     if pads:
-        # Add examples of zeros, so that similar numbers of examples share a compiled function.
+        # Similar numbers of examples share a compiled function.
         size, widens = shared_size(examples), problem.examples.directions is None
         test_features = jnp.asarray(with_zeros(test_features, size, widens))
     prediction = prediction_at(problem.canonical, point, test_features)
     if pads:
         # On the host, a slice needs no compilation.
-        prediction = jax.tree.map(lambda array: jnp.asarray(np.asarray(array)[:examples]), prediction)
+        prediction = jax.tree.map(lambda each: jnp.asarray(np.asarray(each)[:examples]), prediction)
     return replace(problem.finite(prediction), ansatz=problem.ansatz, classes=problem.data.classes)
 
 
 @jit_and_keep
 def prediction_at(problem: Problem, order_parameters: OrderParameters, test_features: Features) -> Prediction:
     """Predict without checks. Order parameters may be singular."""
-    u1, kernel, outputs = order_parameters.first, problem.examples.kernel, problem.architecture.outputs
-    between = kernel_between(u1, problem.examples.tested(test_features), kernel.features)
-    kernels = kernel.matrix(u1), between, kernel_diagonal(u1, test_features)
-    found = prediction_from_kernels(problem.bound, *kernels, problem.examples.labels)
-    return found if outputs == 1 else jax.tree.map(lambda array: array.reshape(-1, outputs), found)
+    u1, examples, outputs = order_parameters.first, problem.examples, problem.architecture.outputs
+    between = kernel_between(u1, examples.tested(test_features), examples.kernel.features)
+    kernels = examples.kernel.matrix(u1), between, kernel_diagonal(u1, test_features)
+    found = prediction_from_kernels(problem.bound, *kernels, examples.labels)
+    return found if outputs == 1 else jax.tree.map(lambda each: each.reshape(-1, outputs), found)
 
 
 def prediction_from_kernels(
-    bound: BoundAction,
-    kernel: Float[Array, "rows rows"],
-    between: Float[Array, "testrows rows"],
-    test_diagonal: Float[Array, " testrows"],
-    labels: Float[Array, "rows one"],
+    bound: BoundAction, kernel: Array, between: Array, test_diagonal: Array, labels: Array
 ) -> Prediction:
     """Evaluate Eqs. (9), (29), (30) with one row per (example, output)."""
-    form, symbols, richness = bound.action.of_kernels, bound.symbols, bound.architecture.richness
-    given = {form.kernel: kernel, form.between: between, form.test_diagonal: test_diagonal[:, None]}
-    given[symbols.labels] = labels
+    form, richness = bound.action.of_kernels, bound.architecture.richness
+    given = {form.kernel: kernel, form.between: between, bound.symbols.labels: labels}
+    given[form.test_diagonal] = test_diagonal[:, None]
     if richness is not None:
-        # At zero richness the network is a Gaussian process, with the standard variance.
-        given[symbols.richness] = jnp.where(richness == 0, 1.0, richness)
+        # At zero richness the Gaussian process has the standard variance.
+        given[bound.symbols.richness] = jnp.where(richness == 0, 1.0, richness)
     found = bound(given, mean=form.mean, variance=form.variance)
     # Rounding can make the variance negative if the output is certain.
     return Prediction(found["mean"][:, 0], jnp.maximum(found["variance"][:, 0], 0.0))
@@ -166,14 +164,15 @@ def kernel(problem: Problem, order_parameters: PointLike, other: Features | None
     Args:
         problem: the architecture with its training data, which need not have labels.
         order_parameters: the order parameters, or a `Saddle`.
-        other: path features (examples, paths, features), by default the training features.
+        other: (examples, paths, features), by default the training features.
 
     Returns:
-        One row per training example and output, and one column per other example and output. The output varies fastest.
+        One row per training example and output, one column per other example and output.
+        The output varies fastest.
     """
     problem = as_problem(problem, needs_labels=False)
     if problem.data.replaces:
-        raise ValueError("kernel needs training features, but data has the rows that replace batches")
+        raise ValueError("kernel needs training features, but data has those of batches")
     features = problem.data.features
     other = features if other is None else problem.test_features(other, "other features")
     return _kernel(problem.point(order_parameters, singular=True).first, features, other)
@@ -188,33 +187,35 @@ class KernelTaskAlignment(NamedTuple):
 
 
 def kernel_task_alignment(kernel: ArrayLike, labels: ArrayLike) -> KernelTaskAlignment:
-    """Measure how well each principal component of a kernel aligns with the labels.
+    """Measure how well principal components of a kernel align with labels.
 
     Args:
         kernel: symmetric (examples, examples).
         labels: one number per example (examples,), not all zero.
 
     Returns:
-        `eigenvalues`, the largest first, and the absolute `cosines` of each component with the labels. Their squares
-        sum to one.
+        `eigenvalues`, the largest first, and the absolute `cosines` of components with
+        the labels. Their squares sum to one.
     """
-    labels, kernel = finite_array("labels", labels, "examples"), checked_symmetric("kernel", kernel)
-    if len(kernel) != len(labels):
-        raise ValueError(f"kernel of shape {kernel.shape} does not fit {counted(len(labels), 'label')}")
-    numbers = on_host(labels)
-    is_nonzero = array_module(numbers).any(numbers != 0)
-    labels = require(labels, [Requirement("labels are all zero, so their cosines are not defined", is_nonzero)])
+    labels, kernel = finite_array("labels", labels, "examples"), finite_array("kernel", kernel)
+    if kernel.shape != (len(labels),) * 2:
+        raise ValueError(f"kernel must be square with {len(labels)} rows, got shape {kernel.shape}")
+    given = on_host(kernel)
+    asymmetry, largest = abs(given - given.T).max(), abs(given).max()
+    symmetric = Requirement("kernel must be symmetric", asymmetry <= _SYMMETRY * largest)
+    nonzero = Requirement("labels are all zero", (on_host(labels) != 0).any())
+    labels, kernel = require((labels, kernel), [symmetric, nonzero])
     eigenvalues, components = jnp.linalg.eigh(kernel)
     cosines = jnp.abs(components.T @ labels) / jnp.linalg.norm(labels)
     return KernelTaskAlignment(eigenvalues[::-1], cosines[::-1])
 
 
 @usual_settings()
-def head_scores(architecture: Architecture, order_parameters: PointLike) -> tuple[Float[Array, " heads"], ...]:
+def head_scores(architecture: Architecture, order_parameters: PointLike) -> tuple[Array, ...]:
     """Score the importance of every head. The most important head of all layers scores 1.
 
-    The score is the sum of |U_1^{pi pi'}| over outputs and over pairs of paths with at least one path through the head,
-    divided by the largest such sum. It ignores the size of the features.
+    The score is the sum of |U_1^{pi pi'}| over outputs and over pairs of paths with at
+    least one path through the head. It ignores the size of the features.
 
     Args:
         architecture: the architecture.
@@ -223,8 +224,9 @@ def head_scores(architecture: Architecture, order_parameters: PointLike) -> tupl
     Returns:
         One array (H_l,) per layer, empty for a layer without heads.
     """
-    first = on_host(checked_order_parameters(architecture, order_parameters, singular=True).first)
-    module, paths = array_module(first), architecture.paths
+    point = checked_order_parameters(architecture, order_parameters, singular=True)
+    first, paths = on_host(point.first), architecture.paths
+    module = array_module(first)
     branches = np.array(architecture.path_branches()) - 1
     magnitudes = abs(first).reshape((paths, len(first) // paths) * 2).sum(axis=(1, 3))
     sums = []

@@ -43,12 +43,12 @@ class KernelWarning(UserWarning):
 class ImplicitFeatures(eqx.Module):
     """Path features by their kernels, which `path_features` returns for nonlinear units.
 
-    - `tokens` (examples, tokens, features): inputs, scaled so that their inner
-      products are the covariance of the embedding's hidden units.
-    - `readings` (examples, tokens, paths): weights of tokens in paths, Eq. (7).
+    - `tokens`: inputs, scaled so that their inner products are the covariance of the
+      embedding's hidden units.
+    - `readings`: weights of tokens in paths, Eq. (7).
     - `variances`: of the dense layers up to the last nonlinear one.
-    - `activations`, `rules`: the functions phi of embedding and dense layers,
-      and how to compute their kernels.
+    - `activations`, `rules`: the functions phi of embedding and dense layers, and how to
+      compute their kernels.
     """
 
     tokens: Float[Array, "examples tokens features"]
@@ -81,7 +81,8 @@ class ImplicitFeatures(eqx.Module):
     def path_kernels(self, outputs: int = 1) -> Float[Array, "n n rows rows"]:
         """Return the kernel of every pair of paths, which is zero between outputs."""
         unit, size = jnp.eye(outputs), self.shape[1] * outputs
-        found = jnp.einsum("eabv,ci,dj->acbdeivj", self.by_example(self, lambda kernels: kernels), unit, unit)
+        kernels = self.by_example(self, lambda kernels: kernels)
+        found = jnp.einsum("eabv,ci,dj->acbdeivj", kernels, unit, unit)
         return found.reshape(size, size, len(self) * outputs, -1)
 
     def own_kernels(self) -> Float[Array, "examples paths paths"]:
@@ -95,20 +96,21 @@ class ImplicitFeatures(eqx.Module):
         return jax.lax.map(of_example, (self.tokens, self.readings))
 
     def by_example(self, other: "ImplicitFeatures", reduce: Callable[[Array], Array]) -> Array:
-        """Apply `reduce` to K (paths, paths, others) between each example and all of `other`."""
-        rules, (examples, count) = tuple(map(joint, self.rules, other.rules)), self.tokens.shape[:2]
-        flat = [each.tokens.reshape(-1, each.tokens.shape[2]) for each in (self, other)]
-        here, there = ((each, token_units(self.activations, rules, self.variances, each)) for each in flat)
-        by_example = jax.tree.map(lambda each: each.reshape(examples, count, *each.shape[1:]), here)
+        """Apply `reduce` to K (paths, paths, others) of each example with all of `other`."""
+        examples, count, width = self.tokens.shape
+        rules = tuple(map(joint, self.rules, other.rules))
+        functions = self.activations, rules, self.variances
+        flat = (each.tokens.reshape(-1, width) for each in (self, other))
+        here, there = ((tokens, token_units(*functions, tokens)) for tokens in flat)
         batch = max(1, min(examples, _HELD // (len(other) * count**2)))
 
         # With vmap over examples, panels would be evaluated for every pair.
         def of_batch(chosen):
-            one = jax.tree.map(lambda each: each[chosen].reshape(batch * count, *each.shape[2:]), by_example)
-            between = token_kernel(self.activations, rules, self.variances, one, there)
-            between = between.reshape(batch, count, len(other), -1)
-            kernels = jnp.einsum("esa,esvt,vtb->eabv", self.readings[chosen], between, other.readings)
-            return jax.vmap(reduce)(kernels)
+            rows = (chosen[:, None] * count + np.arange(count)).ravel()
+            one = jax.tree.map(lambda each: each[rows], here)
+            between = token_kernel(*functions, one, there).reshape(batch, count, len(other), -1)
+            one, all_others = self.readings[chosen], other.readings
+            return jax.vmap(reduce)(jnp.einsum("esa,esvt,vtb->eabv", one, between, all_others))
 
         chosen = jnp.minimum(jnp.arange(-(-examples // batch) * batch), examples - 1)
         found = jax.lax.map(of_batch, chosen.reshape(-1, batch))
@@ -132,7 +134,7 @@ Tokens = tuple[Float[Array, "tokens features"], tuple[Units, ...]]
 
 
 def rules_for(activations: Sequence[Activation], variances: Array, tokens: Array) -> Rules:
-    """Choose how to compute kernels; warn of relative errors above 1e-10, refuse above 1e-3."""
+    """Choose rules; warn of relative errors above 1e-10, refuse above 1e-3."""
     if is_traced(tokens, variances):
         return tuple(rule_over(activation, None)[0] for activation in activations)
     rules: Rules = ()
@@ -147,10 +149,9 @@ def rules_for(activations: Sequence[Activation], variances: Array, tokens: Array
         rules = (*rules, rule)
         if error <= WARNED:
             continue
-        message = (
-            f"the kernel of the function {activation.name} has a relative error of up to {error:.2g} "
-            f"at variances from {np.min(own):.3g} to {np.max(own):.3g}"
-        )
+        where = f"at variances from {np.min(own):.3g} to {np.max(own):.3g}"
+        which = f"the kernel of the function {activation.name}"
+        message = f"{which} has a relative error of up to {error:.2g} {where}"
         if not error <= REFUSED:
             raise ValueError(message)
         warnings.warn(message, KernelWarning, stacklevel=4)
@@ -163,15 +164,17 @@ def token_units(activations, rules: Rules, variances, tokens: Array) -> tuple[Un
     for activation, rule, variance in zip(activations, rules, [1.0, *variances], strict=True):
         own = jnp.maximum(variance * own, _LEAST)
         if rule is None:
-            coefficients, squares = jnp.zeros((len(own), 1)), _closed(activation)[1](own, own)
+            coefficients = jnp.zeros((len(own), 1))
+            squares = _closed(activation)[1](own, own)
         else:
-            coefficients, squares = pair_averages.coefficients(rule, own), pair_averages.moment(rule, own, 2)
+            coefficients = pair_averages.coefficients(rule, own)
+            squares = pair_averages.moment(rule, own, 2)
         found.append(Units(own, coefficients, squares))
         own = squares
     return tuple(found)
 
 
-def token_kernel(activations, rules: Rules, variances, one: Tokens, other: Tokens) -> Float[Array, "tokens others"]:
+def token_kernel(activations, rules: Rules, variances, one: Tokens, other: Tokens) -> Array:
     """Return the kernel between tokens, divided by the `variances` of dense layers."""
     between = one[0] @ other[0].T
     layers = zip(activations, rules, [1.0, *variances], one[1], other[1], strict=True)
@@ -193,10 +196,12 @@ def token_kernel(activations, rules: Rules, variances, one: Tokens, other: Token
     return between / jnp.prod(variances)
 
 
-def token_means(activation: Activation, rule: Rule | None, tokens: Array) -> Float[Array, " tokens"]:
-    """Return the mean of each token's hidden units after the embedding's function."""
+def token_means(activation: Activation, rule: Rule | None, tokens: Array) -> Array:
+    """Return the mean of each token's units after the embedding's function."""
     own = jnp.maximum(jnp.sum(tokens**2, axis=1), _LEAST)
-    return _of_arrays(activation.mean, OWN)(own) if rule is None else pair_averages.moment(rule, own, 1)
+    if rule is None:
+        return _of_arrays(activation.mean, OWN)(own)
+    return pair_averages.moment(rule, own, 1)
 
 
 @lru_cache
@@ -211,6 +216,7 @@ def _of_arrays(kernel: Expr, *symbols: Symbol) -> Callable[..., Array]:
     compiled = compile_expressions("kernel", {"kernel": kernel}, symbols)
 
     def of_numbers(*numbers):
-        return jnp.asarray(compiled.call_from(dict(zip(symbols, numbers, strict=True)))["kernel"], dtype=jnp.float64)
+        found = compiled.call_from(dict(zip(symbols, numbers, strict=True)))
+        return jnp.asarray(found["kernel"], dtype=jnp.float64)
 
     return jnp.vectorize(of_numbers)

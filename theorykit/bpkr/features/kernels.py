@@ -25,20 +25,20 @@ from .implicit import Features, ImplicitFeatures, PathFeatures
 PathMatrix = Float[Array, "paths paths"]
 """A matrix between paths, such as U_1."""
 
-# Largest table of kernels of pairs in bytes, the size of a cache.
+# Largest table in bytes, the size of a cache.
 _TABLE_BYTES = 2**25
 # Time of an operation on a table, relative to products of matrices.
 _TRAFFIC = 4.0
 # Blocks of rows of a symmetric kernel: two save a quarter of the operations.
 _BLOCKS = 2
-# Largest rounding error of given kernels, relative to the largest value.
+# Largest relative rounding error of given kernels.
 _ROUNDING = 1e-10
 
 
 class Kernel(eqx.Module):
     """K among examples as a linear function of U_1, with one row per (example, output).
 
-    `pairs` has the kernels of pairs of paths above the diagonal, and half of
+    The table `pairs` has the kernels of pairs of paths above the diagonal, and half of
     those on it. It is None for many paths or examples.
     """
 
@@ -52,7 +52,7 @@ class Kernel(eqx.Module):
 
     @property
     def squares(self) -> Float[Array, "paths examples"]:
-        """The squared norm of the features of every path and example."""
+        """Squared norms of features."""
         if not isinstance(self.features, ImplicitFeatures):
             return jnp.sum(self.features**2, axis=2).T
         own = np.equal(*np.triu_indices(self.features.shape[1]))
@@ -95,11 +95,11 @@ class Kernel(eqx.Module):
         readings = jnp.einsum("pai,pc->aci", self.features, by_example).reshape(len(u1), -1)
         return readings @ readings.T
 
-    def curvature(self, resolvent, representer, has_log_determinant: bool = True) -> Float[Array, "entries entries"]:
+    def curvature(self, resolvent, representer, has_log_determinant=True) -> Float[Array, "n n"]:
         """Compute the second derivative of E in the entries of U_1.
 
-        It is -tr(A R B R) + 2 v^T A R B v for changes A and B of K, with
-        R = (K + T I)^-1 and v = R y. The log-determinant gives the trace.
+        It is -tr(A R B R) + 2 v^T A R B v for changes A and B of K, with R = (K + T I)^-1
+        and v = R y. The log-determinant gives the trace.
         """
         by_table, by_features = self._costs()
         if by_features < by_table:
@@ -123,16 +123,17 @@ class Kernel(eqx.Module):
         # X = Phi^T R Phi and z = Phi^T v by (path, output).
         (examples, paths, size), outputs = self.features.shape, self.outputs
         flat, count = self.features.reshape(examples, -1), paths * outputs
-        z = jnp.einsum("pai,pc->aci", self.features, representer.reshape(examples, outputs)).reshape(count, size)
-        half = flat.T @ resolvent.reshape(examples, -1)
-        half = half.reshape(-1, outputs, examples, outputs).swapaxes(2, 3).reshape(-1, examples)
+        z = jnp.einsum("pai,pc->aci", self.features, representer.reshape(-1, outputs))
+        z = z.reshape(count, size)
+        half = (flat.T @ resolvent.reshape(examples, -1)).reshape(-1, outputs, examples, outputs)
+        half = half.swapaxes(2, 3).reshape(-1, examples)
         x = (half @ flat).reshape(paths, size, outputs, outputs, paths, size)
         x = x.transpose(0, 2, 4, 3, 1, 5).reshape(count, count, size, size)
-        # For dU = E_ab and dU' = E_cd, which are not symmetric: -tr(X_da X_bc) + 2 z_a^T X_bc z_d.
+        # For dU = E_ab and dU' = E_cd: -tr(X_da X_bc) + 2 z_a^T X_bc z_d.
         curvature = 2 * jnp.einsum("ai,bcij,dj->abcd", z, x, z)
         rows, columns = np.triu_indices(count)
         if has_log_determinant:
-            # tr(X_da X_bc) = X_da . X_cb, and a block below the diagonal is the transpose of one above.
+            # tr(X_da X_bc) = X_da . X_cb. Blocks below the diagonal are transposes.
             above = x[rows, columns].reshape(len(rows), -1) @ x.reshape(count**2, -1).T
             above = above.reshape(-1, count, count)
             products = jnp.zeros((count,) * 4).at[rows, columns].set(above)
@@ -145,7 +146,7 @@ class Kernel(eqx.Module):
         return weight[:, None] * curvature * weight
 
     def operations(self) -> float:
-        """Count the operations of K and its gradient, in units of operations in products of matrices."""
+        """Count the operations of K and its gradient."""
         if self.pairs is not None:
             return _TRAFFIC * 4 * self.pairs.size * self.outputs**2
         return 3.0 * self.rows**2 * math.prod(self.features.shape[1:])
@@ -158,13 +159,16 @@ class Kernel(eqx.Module):
         # From the table and from features.
         (examples, paths, size), rows = self.features.shape, self.rows
         count = paths * self.outputs
-        entries = count * (count + 1) // 2
-        by_table = 2.0 * entries * (rows**3 + entries * rows**2), 24.0 * entries * rows**2
-        assembly = (paths * size + examples) * paths * size * rows * self.outputs
-        by_features = float(assembly + entries * count**2 * size**2), 8.0 * (entries + count**2) * size**2
-        never = math.inf, math.inf
-        is_implicit = isinstance(self.features, ImplicitFeatures)
-        return never if self.pairs is None else by_table, never if is_implicit else by_features
+        entries = math.comb(count + 1, 2)
+        by_table = by_features = math.inf, math.inf
+        if self.pairs is not None:
+            table = entries * rows**2
+            by_table = 2.0 * table * (rows + entries), 24.0 * table
+        if not isinstance(self.features, ImplicitFeatures):
+            assembly = (paths * size + examples) * paths * size * rows * self.outputs
+            memory = 8.0 * (entries + count**2) * size**2
+            by_features = float(assembly + entries * (count * size) ** 2), memory
+        return by_table, by_features
 
 
 def kernel_of(features: PathFeatures, outputs: int = 1) -> Kernel:
@@ -173,11 +177,12 @@ def kernel_of(features: PathFeatures, outputs: int = 1) -> Kernel:
     pairs = None
     if is_tabulated(features.shape[1], len(features)):
         # On the host, arrays of a new size need no compilation.
+        by_path = features.swapaxes(0, 1).reshape(-1, features.shape[2])
         rows, columns = np.triu_indices(features.shape[1])
-        weight = np.where(rows == columns, 0.5, 1.0)[:, None, None]
-        by_path = features.swapaxes(0, 1)
         with threads_for(len(features)):
-            pairs = jnp.asarray((weight * by_path[rows]) @ by_path[columns].swapaxes(1, 2))
+            products = (by_path @ by_path.T).reshape(2 * features.shape[1::-1])
+        weight = np.where(rows == columns, 0.5, 1.0)[:, None, None]
+        pairs = jnp.asarray(weight * products[rows, :, columns])
     return Kernel(jnp.asarray(features), pairs, outputs)
 
 
@@ -212,13 +217,12 @@ def kernel_diagonal(u1: PathMatrix, features: Features) -> Float[Array, " rows"]
 
 
 def features_of_kernels(kernels: ArrayLike) -> Float[Array, "examples paths features"]:
-    """Find path features with inner products phi^pi_mu . phi^pi'_nu equal to `kernels`.
+    """Find path features whose inner products phi^pi_mu . phi^pi'_nu are `kernels`.
 
     Pass training and test examples together, and slice the features.
 
     Args:
-        kernels: (paths, paths, examples, examples), or (examples, examples)
-            for one path.
+        kernels: (paths, paths, examples, examples), or (examples, examples) for one path.
 
     Raises:
         ValueError: the kernels are not symmetric or not positive semidefinite.
@@ -228,16 +232,16 @@ def features_of_kernels(kernels: ArrayLike) -> Float[Array, "examples paths feat
     array = array[None, None] if array.ndim == 2 else array
     paths, examples = array.shape[1:3] if array.ndim == 4 else (0, 0)
     if array.shape != (paths, paths, examples, examples):
-        raise ValueError(f"kernels must have shape (paths, paths, examples, examples), got {np.shape(kernels)}")
+        wanted = "(paths, paths, examples, examples)"
+        raise ValueError(f"kernels must have shape {wanted}, got {np.shape(kernels)}")
     # One row per (example, path), the path fastest.
     gram = array.transpose(2, 0, 3, 1).reshape(examples * paths, -1)
     asymmetry, largest = np.max(np.abs(gram - gram.T)), np.max(np.abs(gram))
     values, vectors = np.linalg.eigh((gram + gram.T) / 2)
     if asymmetry > _ROUNDING * largest or values[0] < -_ROUNDING * values[-1]:
-        raise ValueError(
-            "kernels must be symmetric and positive semidefinite, but "
-            f"differ by {asymmetry:.3g}, with eigenvalues from {values[0]:.3g}"
-        )
-    kept = max(1, int(np.sum(values > np.finfo(np.float64).eps * len(values) * values[-1])))
+        found = f"differ by {asymmetry:.3g}, with eigenvalues from {values[0]:.3g}"
+        raise ValueError(f"kernels must be symmetric and positive semidefinite, but {found}")
+    least = np.finfo(np.float64).eps * len(values) * values[-1]
+    kept = max(1, int(np.sum(values > least)))
     features = vectors * np.sqrt(values.clip(0.0))
     return jnp.asarray(features[:, -kept:].reshape(examples, paths, kept))

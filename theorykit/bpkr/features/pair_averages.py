@@ -57,14 +57,14 @@ _PROBED = tuple(product(((0, 0), (4, 4), (4, -1), (-1, -1)), (-0.99, 0.999, 0.99
 # Largest error on a panel, relative to the function there and to its typical
 # size. Averages of two factors have its square.
 _RESOLVED, _NEGLIGIBLE = 3e-7, 1e-14
-_POINTS, _WEIGHTS = np.polynomial.legendre.leggauss(14)
-_LEGENDRE = np.polynomial.legendre.legvander(_POINTS, 13) * _WEIGHTS[:, None] * (np.arange(14) + 0.5)
+_LEGENDRE_NODES = np.polynomial.legendre.leggauss
+_POLYNOMIALS = np.polynomial.legendre.legvander
+_POINTS, _WEIGHTS = _LEGENDRE_NODES(14)
+_LEGENDRE = _POLYNOMIALS(_POINTS, 13) * _WEIGHTS[:, None] * (np.arange(14) + 0.5)
 # Points near the ends of a panel, which nodes may miss.
 _ENDS = 1 - 2.0 ** -np.arange(14)
 _TRIED = np.concatenate([-_ENDS, _ENDS])
-_AT_TRIED = np.polynomial.legendre.legvander(_TRIED, 13).T
-
-Function = Callable[[np.ndarray], np.ndarray]
+_AT_TRIED = _POLYNOMIALS(_TRIED, 13).T
 
 
 @dataclass(frozen=True)
@@ -73,8 +73,7 @@ class Rule:
 
     - `edges`: values of the argument between which phi is smooth.
     - `centres`: kinks, or the edge about which panels are finest.
-    - `terms`: number of terms of Mehler's sum.
-    - `uses_panels`: whether panels compute pairs that need more terms.
+    - `terms`: number of terms of Mehler's sum; panels compute pairs that need more.
     """
 
     activation: Activation
@@ -99,9 +98,9 @@ def rule_over(activation: Activation, variances: Iterable[float] | None) -> tupl
     """
     if variances is None:
         return _chosen(activation, *_RANGE)
-    positive = [float(each) for each in variances if each > 0] or [1.0]
+    powers = np.log2([float(each) for each in variances if each > 0] or [1.0])
     # Round, so that similar data share a rule.
-    return _chosen(activation, 2.0 ** np.floor(np.log2(min(positive))), 2.0 ** np.ceil(np.log2(max(positive))))
+    return _chosen(activation, 2.0 ** np.floor(min(powers)), 2.0 ** np.ceil(max(powers)))
 
 
 def joint(one: Rule | None, other: Rule | None) -> Rule | None:
@@ -122,7 +121,8 @@ def _chosen(activation, least, most) -> tuple[Rule | None, float]:
         if error < _EXACT:
             return None, error
         rule, error_of_rule = _numerical(activation, least, most)
-    return (None, error) if np.isfinite(error) and not error_of_rule < error else (rule, error_of_rule)
+    is_closed_better = np.isfinite(error) and not error_of_rule < error
+    return (None, error) if is_closed_better else (rule, error_of_rule)
 
 
 def _rounding_of_closed_form(activation, least, most) -> float:
@@ -133,7 +133,8 @@ def _rounding_of_closed_form(activation, least, most) -> float:
     exact = many_digits((OWN, CORRELATION, OTHER), formula)
     middle, ratios = np.sqrt(least * most), (-1.0, -0.6, 0.95, 1.0)
     for v, w, ratio in product((least, middle, most), (least, most), ratios):
-        found = float(interpret(formula.subs(CORRELATION, ratio), {OWN.name: v, OTHER.name: w}))
+        at_ratio = formula.subs(CORRELATION, ratio)
+        found = float(interpret(at_ratio, {OWN.name: v, OTHER.name: w}))
         with mpmath.workdps(50):
             places = (v, 1, v), (w, 1, w), (v, ratio, w)
             try:
@@ -141,57 +142,65 @@ def _rounding_of_closed_form(activation, least, most) -> float:
             except ZeroDivisionError:
                 return np.inf
             # The formula of a mean square that is infinite is negative or not real.
-            if mpmath.im(of_v) or mpmath.im(of_w) or not 0 < mpmath.re(of_v) * mpmath.re(of_w) < 1e300:
+            squares = mpmath.re(of_v) * mpmath.re(of_w)
+            is_real = not mpmath.im(of_v) and not mpmath.im(of_w)
+            if not np.isfinite(found) or not is_real or not 0 < squares < 1e300:
                 return np.inf
-            error = abs(found - mpmath.re(truth)) / mpmath.sqrt(of_v * of_w) if np.isfinite(found) else np.inf
-            worst = max(worst, float(error))
+            worst = max(worst, float(abs(found - mpmath.re(truth)) / mpmath.sqrt(squares)))
     return 2 * worst + 1e-15
 
 
 def _numerical(activation, least, most) -> tuple[Rule, float]:
     variances = np.geomspace(least, most, _SAMPLE)
 
-    def value(points: np.ndarray) -> np.ndarray:
+    def value(points):
         return interpret(activation.function, {UNIT.name: points})
 
     kinks = _kinks(activation.function, _REACH * np.sqrt(most))
     edges, resolved = _edges(value, kinks, variances)
     centres = kinks or (edges[int(np.argmin(np.diff(edges)))],)
     # Oscillating functions have too many edges for panels.
-    has_panels = len(edges) <= _MOST_EDGES_OF_PAIRS and len(edges) * len(centres) <= 2 * _MOST_EDGES_OF_PAIRS
+    has_panels = len(edges) * max(1, len(centres) / 2) <= _MOST_EDGES_OF_PAIRS
     terms = _BESIDE_PANELS if has_panels else int(_TERMS[-1])
     rule = Rule(activation, least, most, edges, centres, terms, uses_panels=False)
     if not resolved:
         return rule, np.inf
-    (found, squares), (finer, of_finer) = (_series(rule, value, variances, nodes) for nodes in (_NODES, _NODES + 8))
+    found, squares = _series(rule, value, variances, _NODES)
+    finer, of_finer = _series(rule, value, variances, _NODES + 8)
     whole = np.where(of_finer > 0, of_finer, 1.0)
-    moved = 2 * np.sqrt(np.sum((finer - found) ** 2, axis=1) / whole) + np.abs(of_finer - squares) / whole
+    moved = 2 * np.sqrt(np.sum((finer - found) ** 2, axis=1) / whole)
+    moved += np.abs(of_finer - squares) / whole
 
-    def beyond(cutoff: float) -> np.ndarray:
+    def beyond(cutoff):
         ends = value(np.sqrt(variances)[:, None] * np.array([-cutoff, cutoff]))
         return np.max(ends**2, axis=1) * np.exp(-(cutoff**2) / 2) / np.max(whole)
 
     off = float(np.max(moved + np.sqrt(beyond(_REACH))))
     # Parseval's sum bounds the remaining terms.
-    left = np.max((squares[:, None] - np.cumsum(found**2, axis=1)) / whole[:, None], axis=0).clip(0.0)
-    terms = int(next((terms for terms in _TERMS if left[min(terms, rule.terms) - 1] < _ENOUGH), rule.terms))
+    left = (squares[:, None] - np.cumsum(found**2, axis=1)) / whole[:, None]
+    left = np.max(left, axis=0).clip(0.0)
+    enough = (terms for terms in _TERMS if left[min(terms, rule.terms) - 1] < _ENOUGH)
+    terms = int(next(enough, rule.terms))
     if not has_panels or left[terms - 1] < _ENOUGH:
         return replace(rule, terms=terms), 2 * (off + float(left[terms - 1])) + 1e-14
     rule, roots = replace(rule, uses_panels=True), np.sqrt(squares)
-    i, j, ratios = (np.array(each) for each in zip(*((*at, ratio) for at, ratio in _PROBED), strict=True))
+    i, j, ratios = map(np.array, zip(*((*at, ratio) for at, ratio in _PROBED), strict=True))
+    pairs = variances[i], variances[j], ratios
     with jax.ensure_compile_time_eval():
         average = jax.jit(panel_average, static_argnums=(0, 4))
-        nodes = _NODES_OF_PAIRS, _NODES_OF_PAIRS + 4
-        coarse, fine = (np.asarray(average(rule, variances[i], variances[j], ratios, count)) for count in nodes)
-    worst = np.max(np.abs(fine - coarse) / np.maximum(roots[i] * roots[j], 1e-300)) + np.max(beyond(_REACH_OF_PAIRS))
+        coarse = np.asarray(average(rule, *pairs, _NODES_OF_PAIRS))
+        fine = np.asarray(average(rule, *pairs, _NODES_OF_PAIRS + 4))
+    worst = np.max(np.abs(fine - coarse) / np.maximum(roots[i] * roots[j], 1e-300))
+    worst += np.max(beyond(_REACH_OF_PAIRS))
     return rule, 2 * (off + _TOLERANCE + float(worst)) + 1e-14
 
 
-def _series(rule: Rule, value: Function, variances, nodes) -> tuple[np.ndarray, np.ndarray]:
+def _series(rule: Rule, value: Callable, variances, nodes) -> tuple[np.ndarray, np.ndarray]:
     """Return a_n(v) and mean squares on the host, without compilation."""
     deviations, terms = np.sqrt(variances)[:, None], []
     points, weights = _panels(rule.edges / deviations, _REACH, rule.width, nodes)
-    values, root = value(deviations * points), np.exp(-(points**2) / 4) / (2 * np.pi) ** 0.25
+    values = value(deviations * points)
+    root = np.exp(-(points**2) / 4) / (2 * np.pi) ** 0.25
     weighted, before, now = weights * root * values, np.zeros_like(root), root
     for n in range(rule.terms):
         terms.append(np.sum(weighted * now, axis=1))
@@ -215,25 +224,30 @@ def _kinks(function, reach) -> tuple[float, ...]:
     return tuple(sorted(place for place in found if abs(place) < reach))
 
 
-def _edges(value: Function, kinks, variances) -> tuple[tuple[float, ...], bool]:
+def _edges(value: Callable, kinks, variances) -> tuple[tuple[float, ...], bool]:
     """Halve panels until they resolve phi; return edges, and whether they do."""
-    normals, finest, reach = np.linspace(-6, 6, 600), np.sqrt(variances[0]), _REACH * np.sqrt(variances[-1])
-    density = np.exp(-(normals**2) / 2) / np.sum(np.exp(-(normals**2) / 2))
-    squares = value(np.sqrt(variances)[:, None] * normals) ** 2 @ density
+    deviations, normals = np.sqrt(variances), np.linspace(-6, 6, 600)
+    finest, reach = deviations[0], _REACH * deviations[-1]
+    density = np.exp(-(normals**2) / 2)
+    density /= np.sum(density)
+    squares = value(deviations[:, None] * normals) ** 2 @ density
     scale = (np.min(squares) * np.max(squares)) ** 0.25
     edges = np.unique(np.clip([-reach, -1.0, 0.0, 1.0, reach, *kinks], -reach, reach))
     left, right, done = edges[:-1], edges[1:], []
     while len(left) and len(done) + len(left) <= _MOST_EDGES:
         middle, half = (left + right) / 2, (right - left) / 2
-        values, tried = (value(middle[:, None] + half[:, None] * points) for points in (_POINTS, _TRIED))
+        values = value(middle[:, None] + half[:, None] * _POINTS)
+        tried = value(middle[:, None] + half[:, None] * _TRIED)
         series = values @ _LEGENDRE
-        error = np.maximum(np.max(np.abs(series[:, -3:]), axis=1), np.max(np.abs(series @ _AT_TRIED - tried), axis=1))
-        fine = error <= np.maximum(_RESOLVED * np.max(np.abs(values), axis=1), _NEGLIGIBLE * scale)
+        errors = np.hstack([series[:, -3:], series @ _AT_TRIED - tried])
+        error, size = (np.max(np.abs(each), axis=1) for each in (errors, values))
+        fine = error <= np.maximum(_RESOLVED * size, _NEGLIGIBLE * scale)
         # Near a weak singularity panels are too narrow to matter.
         fine |= error * half <= _NEGLIGIBLE * scale * finest
         done += [*left[fine]]
-        left, right = (np.concatenate(each) for each in ((left[~fine], middle[~fine]), (middle[~fine], right[~fine])))
-    return tuple(float(edge) for edge in sorted({*done, *left, reach})), not len(left)
+        left, middle, right = left[~fine], middle[~fine], right[~fine]
+        left, right = np.concatenate([left, middle]), np.concatenate([middle, right])
+    return tuple(map(float, sorted({*done, *left, reach}))), not len(left)
 
 
 def _panels(places, reach, width, nodes) -> tuple[Array, Array]:
@@ -242,8 +256,8 @@ def _panels(places, reach, width, nodes) -> tuple[Array, Array]:
     grid = np.linspace(-reach, reach, int(np.ceil(2 * reach / width)) + 1)
     grid = xp.broadcast_to(grid, (len(places), len(grid)))
     edges = xp.sort(xp.concatenate([xp.clip(places, -reach, reach), grid], axis=1), axis=1)
-    points, weights = np.polynomial.legendre.leggauss(nodes)
-    left, half = edges[:, :-1, None], (edges[:, 1:] - edges[:, :-1])[:, :, None] / 2
+    points, weights = _LEGENDRE_NODES(nodes)
+    left, half = edges[:, :-1, None], xp.diff(edges, axis=1)[:, :, None] / 2
     # At kinks phi may be infinite.
     at = xp.where(half > 0, left + half * (1 + points), _ELSEWHERE * reach)
     return at.reshape(len(places), -1), (half * weights).reshape(len(places), -1)
@@ -252,23 +266,25 @@ def _panels(places, reach, width, nodes) -> tuple[Array, Array]:
 def _at_nodes(rule: Rule, variance) -> tuple[Array, Array, Array]:
     """Return nodes z, weights without the density, and phi(sqrt(v) z)."""
     deviation = jnp.sqrt(variance)
-    (points,), (weights,) = _panels(jnp.asarray(rule.edges)[None] / deviation, _REACH, rule.width, _NODES)
+    edges = jnp.asarray(rule.edges)[None] / deviation
+    (points,), (weights,) = _panels(edges, _REACH, rule.width, _NODES)
     return points, weights, apply_to(rule.activation, deviation * points)
 
 
-def moment(rule: Rule, variance: Float[Array, " tokens"], power: int) -> Float[Array, " tokens"]:
+def moment(rule: Rule, variance: Float[Array, " tokens"], power: int) -> Array:
     """Return E[phi^power] at each variance."""
 
     def of_token(variance: Array) -> Array:
         points, weights, values = _at_nodes(rule, variance)
-        return jnp.sum(weights * jnp.exp(-(points**2) / 2) / np.sqrt(2 * np.pi) * values**power)
+        density = jnp.exp(-(points**2) / 2) / np.sqrt(2 * np.pi)
+        return jnp.sum(weights * density * values**power)
 
     return jax.lax.map(of_token, variance, batch_size=_TOKENS)
 
 
 @partial(jax.custom_jvp, nondiff_argnums=(0,))
-def coefficients(rule: Rule, variance: Float[Array, " tokens"]) -> Float[Array, "tokens terms"]:
-    """Return a_n(v) for n up to the number of terms."""
+def coefficients(rule: Rule, variance: Float[Array, " tokens"]) -> Array:
+    """Return a_n(v) (tokens, terms)."""
 
     def of_token(variance: Array) -> Array:
         points, weights, values = _at_nodes(rule, variance)
@@ -278,9 +294,11 @@ def coefficients(rule: Rule, variance: Float[Array, " tokens"]) -> Float[Array, 
 
         def step(pair, n):
             before, now = pair
-            return (now, (points * now - jnp.sqrt(n) * before) / jnp.sqrt(n + 1)), jnp.sum(weighted * now)
+            after = (points * now - jnp.sqrt(n) * before) / jnp.sqrt(n + 1)
+            return (now, after), jnp.sum(weighted * now)
 
-        return jax.lax.scan(step, (jnp.zeros_like(root), root), np.arange(rule.terms, dtype=float), unroll=2)[1]
+        first, n = (jnp.zeros_like(root), root), np.arange(rule.terms, dtype=float)
+        return jax.lax.scan(step, first, n, unroll=2)[1]
 
     return jax.lax.map(of_token, variance, batch_size=_TOKENS)
 
@@ -290,8 +308,9 @@ def _coefficients_jvp(rule, primals, tangents):
     (variance,), (change,) = primals, tangents
     found, n = coefficients(rule, variance), np.arange(rule.terms)
     later = jnp.pad(found[:, 2:], ((0, 0), (0, 2)))
-    # Integration by parts gives d a_n / dv = (n a_n + sqrt((n + 1) (n + 2)) a_{n+2}) / 2v.
-    return found, (n * found + np.sqrt((n + 1) * (n + 2)) * later) * (change / (2 * variance))[:, None]
+    # By parts, d a_n / dv = (n a_n + sqrt((n + 1) (n + 2)) a_{n+2}) / 2v.
+    slope = n * found + np.sqrt((n + 1) * (n + 2)) * later
+    return found, slope * (change / (2 * variance))[:, None]
 
 
 def mehler_sum(one, other, correlation) -> Array:
@@ -308,7 +327,8 @@ def mehler_sum(one, other, correlation) -> Array:
         terms = here, other.T
         return jax.lax.scan(step, jnp.zeros_like(ratio), terms, reverse=True, unroll=8)[0]
 
-    return jax.lax.map(of_token, (one, correlation), batch_size=max(1, min(len(one), _ENTRIES // max(1, len(other)))))
+    batch = max(1, min(len(one), _ENTRIES // max(1, len(other))))
+    return jax.lax.map(of_token, (one, correlation), batch_size=batch)
 
 
 def panel_average(rule: Rule, own, other, correlation, nodes: int = _NODES_OF_PAIRS) -> Array:
@@ -319,16 +339,18 @@ def panel_average(rule: Rule, own, other, correlation, nodes: int = _NODES_OF_PA
     x, y = jnp.sqrt(own)[:, None], jnp.sqrt(other)[:, None]
     edges = np.asarray(rule.edges[1:-1])
     one, two = (each.ravel() for each in np.meshgrid(edges, rule.centres))
-    crossings = jnp.concatenate([(one / x - flipped * two / y), (two / x - flipped * one / y)], axis=1) / (2 * s)
+    one, two = np.concatenate([one, two]), np.concatenate([two, one])
+    crossings = (one / x - flipped * two / y) / (2 * s)
+    panels = partial(_panels, reach=_REACH_OF_PAIRS, width=_WIDTH_OF_PAIRS, nodes=nodes)
     # The inner integral is continuous at these edges.
-    outer, of_outer = _panels(jax.lax.stop_gradient(crossings), _REACH_OF_PAIRS, _WIDTH_OF_PAIRS, nodes)
+    outer, of_outer = panels(jax.lax.stop_gradient(crossings))
     of_outer = of_outer * jnp.exp(-(outer**2) / 2) / (2 * np.pi)
 
     def add(total, parts):
         q, weight = parts
-        kinks = jnp.concatenate([(edges / x - s * q[:, None]) / c, (flipped * edges / y + s * q[:, None]) / c], axis=1)
-        p, of_inner = _panels(kinks, _REACH_OF_PAIRS, _WIDTH_OF_PAIRS, nodes)
-        along, across = c * p, s * q[:, None]
+        across = s * q[:, None]
+        p, of_inner = panels(jnp.hstack([edges / x - across, flipped * edges / y + across]) / c)
+        along = c * p
         values = apply_to(rule.activation, x * (along + across))
         values = values * apply_to(rule.activation, flipped * y * (along - across))
         return total + weight * jnp.sum(of_inner * jnp.exp(-(p**2) / 2) * values, axis=1), None
@@ -349,7 +371,8 @@ def pair_averages(rule: Rule, one, other, correlation) -> Array:
         left = jnp.maximum(squares - jnp.sum(terms**2, axis=-1), 0.0)
         return jnp.sqrt(left / jnp.where(squares > 0, squares, 1.0))
 
-    off = jnp.abs(correlation) ** rule.terms * share(of_own, here)[:, None] * share(of_others, there)
+    off = share(of_own, here)[:, None] * share(of_others, there)
+    off = jnp.abs(correlation) ** rule.terms * off
     # Sort by error, so that few batches need panels.
     errors = jax.lax.stop_gradient(off).ravel()
     order = jnp.argsort(-errors)
@@ -365,5 +388,5 @@ def pair_averages(rule: Rule, one, other, correlation) -> Array:
             lambda: jnp.zeros_like(v),
         )
 
-    panels = jnp.zeros(correlation.size).at[order].set(jax.lax.map(of_batch, order)).reshape(correlation.shape)
-    return jnp.where(off > _TOLERANCE, panels, found)
+    panels = jnp.zeros(correlation.size).at[order].set(jax.lax.map(of_batch, order))
+    return jnp.where(off > _TOLERANCE, panels.reshape(correlation.shape), found)

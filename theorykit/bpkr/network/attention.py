@@ -38,8 +38,9 @@ def _layers(name: str) -> Any:
     def convert(layers):
         if layers is None:
             return None
-        layers = checks.checked_sequence(name, layers, "arrays, one per layer that has heads")
-        return tuple(checks.finite_array(f"{name}[{i}]", layer, axes) for i, layer in enumerate(layers))
+        layers = checks.checked_sequence(name, layers, "arrays, one per layer with heads")
+        each = enumerate(layers)
+        return tuple(checks.finite_array(f"{name}[{i}]", layer, axes) for i, layer in each)
 
     return eqx.field(default=None, converter=convert)
 
@@ -51,8 +52,8 @@ class Heads(eqx.Module):
     or q . k / sqrt(G).
 
     Args:
-        key_query: K^T Q (heads, features, features) per layer that has heads.
-        query, key: (heads, G, features) per layer that has heads.
+        key_query: K^T Q (heads, features, features) per layer with heads.
+        query, key: (heads, G, features) per layer with heads.
         query_bias, key_bias: (heads, G), added to queries and keys.
     """
 
@@ -69,10 +70,11 @@ class Heads(eqx.Module):
             raise ValueError("give either key_query, or both query and key")
         first = self.key_query if is_product else self.query
         features = first[0].shape[2] if first else 0
-        shapes = [(len(each), features if is_product else each.shape[1], features) for each in first]
+        sizes = [(len(each), features if is_product else each.shape[1]) for each in first]
         for name, layers in given.items():
-            wanted = [shape[:2] if name.endswith("bias") else shape for shape in shapes]
-            if (found := [layer.shape for layer in layers]) != wanted:
+            more = () if name.endswith("bias") else (features,)
+            wanted, found = [size + more for size in sizes], [layer.shape for layer in layers]
+            if found != wanted:
                 raise ValueError(f"{name} must have the shapes {wanted}, got {found}")
 
     @property
@@ -88,7 +90,8 @@ class Heads(eqx.Module):
         """Compute the attention of every layer, as `bpkr.attention` does."""
         inputs = checks.finite_array("inputs", inputs, "examples tokens features")
         if self.counts and inputs.shape[2] != self.input_features:
-            raise ValueError(f"inputs must have the {self.input_features} features of heads, got shape {inputs.shape}")
+            wanted = self.input_features
+            raise ValueError(f"inputs must have the {wanted} features of heads, got shape {inputs.shape}")
         real = checked_real_tokens(real_tokens, *inputs.shape[:2])
         return _attention(self, inputs, _added_scores(mask, real, inputs.shape, self.counts, layout))
 
@@ -102,15 +105,14 @@ class Heads(eqx.Module):
             for query, key, of_query, of_key in zip(self.query, self.key, *biases, strict=True):
                 queries = jnp.einsum("hgi,pti->phgt", query, inputs) + of_query[..., None]
                 keys = jnp.einsum("hgi,pti->phgt", key, inputs) + of_key[..., None]
-                scores.append(jnp.einsum("phgs,phgt->phst", keys, queries) / np.sqrt(query.shape[1]))
+                products = jnp.einsum("phgs,phgt->phst", keys, queries)
+                scores.append(products / np.sqrt(query.shape[1]))
         if added is not None:
             scores = [layer + added for layer in scores]
         return tuple(jax.nn.softmax(layer, axis=2) for layer in scores)  # Eq. (3)
 
 
-@jit_and_keep
-def _attention(heads, inputs, added):
-    return heads.unchecked(inputs, added)
+_attention = jit_and_keep(Heads.unchecked)
 
 
 def attention(
@@ -139,7 +141,7 @@ def attention(
         parameters: as in `bpkr.Heads`.
 
     Returns:
-        One array (examples, heads, keys, queries) per layer that has heads.
+        One array (examples, heads, keys, queries) per layer with heads.
 
     Raises:
         ValueError: an array does not fit, or a query has no key.
@@ -175,21 +177,23 @@ def path_features(
     """
     inputs = checks.finite_array("inputs", inputs, "examples tokens features")
     checked_architecture(architecture)
-    examples, tokens, _ = inputs.shape
+    examples, tokens, width = inputs.shape
     real = checked_real_tokens(real_tokens, examples, tokens)
     if readout is None or isinstance(readout, str):
         read = readout_weights(chosen_readout(architecture, readout, tokens), tokens, real)
     else:
-        is_read = checks.finite_array("readout", readout, "examples")[:, None] == np.arange(tokens)
-        if len(is_read) != examples or not np.all(np.any(is_read if real is None else is_read & real, axis=1)):
-            raise ValueError(f"readout must be the position of a real token in each of {examples} examples")
+        positions = checks.finite_array("readout", readout, "examples")
+        is_read = positions[:, None] == np.arange(tokens)
+        is_valid = np.any(is_read if real is None else is_read & real, axis=1)
+        if len(is_read) != examples or not np.all(is_valid):
+            raise ValueError(f"readout must be a real token of each of {examples} examples")
         read = jnp.asarray(is_read, dtype=float)[..., None]
     layers = _checked_attention(attention, inputs.shape, architecture, layout, real)
     # Numbers are arrays, so that one compilation serves all values.
     found = unchecked_path_features(inputs, layers, architecture.with_arrays(), read)
     if architecture.is_linear:
         return found
-    embedded = jnp.sqrt(architecture.prior_variances[0] / inputs.shape[2]) * inputs
+    embedded = jnp.sqrt(architecture.prior_variances[0] / width) * inputs
     above = architecture.prior_variances[1 : len(architecture.activations)]
     variances = jnp.asarray(above, dtype=jnp.float64).reshape(-1)
     rules = rules_for(architecture.activations, variances, embedded)
@@ -197,8 +201,8 @@ def path_features(
 
 
 @jit_and_keep
-def unchecked_path_features(inputs, attention: tuple[Array, ...], architecture: Architecture, read) -> Array:
-    """Compute path features, or with nonlinear hidden units readings (examples, tokens, paths)."""
+def unchecked_path_features(inputs, attention, architecture: Architecture, read) -> Array:
+    """Compute path features, or readings (examples, tokens, paths) of nonlinear units."""
     numbers = architecture.layer_numbers()
 
     def of_example(tokens, mixings, reading):
@@ -211,28 +215,29 @@ def unchecked_path_features(inputs, attention: tuple[Array, ...], architecture: 
     return over_examples(of_example, architecture, inputs, attention, read)
 
 
-def over_examples(of_example: Callable[..., Array], architecture: Architecture, inputs, attention, read) -> Array:
-    """Map of_example(tokens, mixings, read) over examples, with the stacked heads of layers by number."""
-    indices = [form.symbols.index for form, count in zip(architecture.forms, architecture.heads, strict=True) if count]
+def over_examples(of_example: Callable, architecture: Architecture, inputs, attention, read):
+    """Map of_example(tokens, stacked heads of layers by number, read) over examples."""
+    layers = zip(architecture.forms, architecture.heads, strict=True)
+    indices = [form.symbols.index for form, count in layers if count]
     stacked = [layer.reshape(*layer.shape[:-3], -1, layer.shape[-1]) for layer in attention]
     mixings = dict(zip(indices, stacked, strict=True))
     axes = {index: 0 if mixing.ndim == 3 else None for index, mixing in mixings.items()}
-    return jax.vmap(of_example, in_axes=(0, axes, 0 if read.ndim == 3 else None))(inputs, mixings, read)
+    in_axes = 0, axes, 0 if read.ndim == 3 else None
+    return jax.vmap(of_example, in_axes)(inputs, mixings, read)
 
 
 @jit
-def readout_weights(
-    readout: Readout, tokens: int, real: Bool[Array, "examples tokens"] | None = None
-) -> Float[Array, "... tokens read"]:
+def readout_weights(readout: Readout, tokens: int, real=None) -> Float[Array, "... tokens read"]:
     """Return the weights of tokens; with `real` tokens, a matrix per example."""
     real = jnp.ones(tokens, dtype=bool) if real is None else real
     if readout == "all":
         return jnp.eye(tokens) * real[..., None] / np.sqrt(tokens)
-    if readout == "first":
-        return jax.nn.one_hot(jnp.argmax(real, axis=-1), tokens)[..., None]
+    if readout == "mean":
+        return (real / jnp.sum(real, axis=-1, keepdims=True))[..., None]
+    place = jnp.argmax(real, axis=-1)
     if readout == "last":
-        return jax.nn.one_hot(tokens - 1 - jnp.argmax(real[..., ::-1], axis=-1), tokens)[..., None]
-    return (real / jnp.sum(real, axis=-1, keepdims=True))[..., None]
+        place = tokens - 1 - jnp.argmax(real[..., ::-1], axis=-1)
+    return jax.nn.one_hot(place, tokens)[..., None]
 
 
 def chosen_readout(architecture: Architecture, readout: Any, tokens: int) -> Readout:
@@ -240,18 +245,20 @@ def chosen_readout(architecture: Architecture, readout: Any, tokens: int) -> Rea
     if readout is None:
         readout = "all" if architecture.read_tokens > 1 else "last"
     checks.checked_choice("readout", readout, get_args(Readout))
-    needed = tokens if readout == "all" else 1
-    if architecture.read_tokens != needed:
-        raise ValueError(f"readout={readout!r} needs read_tokens={needed}, got {architecture.read_tokens}")
+    needed, given = tokens if readout == "all" else 1, architecture.read_tokens
+    if given != needed:
+        raise ValueError(f"readout={readout!r} needs read_tokens={needed}, got {given}")
     return readout
 
 
-def checked_real_tokens(value: Any, examples: int, tokens: int) -> Bool[Array, "examples tokens"] | None:
+def checked_real_tokens(value, examples: int, tokens: int) -> Bool[Array, "_ _"] | None:
     if value is None:
         return None
-    array = checks.numeric_array("real_tokens", value, "examples tokens" if np.ndim(value) == 2 else "examples")
+    axes = "examples tokens" if np.ndim(value) == 2 else "examples"
+    array = checks.numeric_array("real_tokens", value, axes)
     if array.shape not in ((examples,), (examples, tokens)):
-        raise ValueError(f"real_tokens must have shape ({examples},) or ({examples}, {tokens}), got {array.shape}")
+        shapes = f"({examples},) or ({examples}, {tokens})"
+        raise ValueError(f"real_tokens must have shape {shapes}, got {array.shape}")
     if array.ndim == 1:
         is_valid = (array >= 1) & (array <= tokens) & (array % 1 == 0)
         message = f"real_tokens must be whole numbers from 1 to {tokens}"
@@ -276,12 +283,14 @@ def _added_scores(mask, real, shape, counts, layout) -> Array | None:
     if mask is None or isinstance(mask, str):
         is_causal = mask is not None and checks.checked_choice("mask", mask, ["causal"])
         mask, layout = np.tri(tokens, k=0 if is_causal else tokens, dtype=bool).T, "keys-first"
-    array = checks.numeric_array("mask", mask, f"examples heads {axes}" if np.ndim(mask) == 4 else axes)
+    axes = f"examples heads {axes}" if np.ndim(mask) == 4 else axes
+    array = checks.numeric_array("mask", mask, axes)
     array = array[None, None] if array.ndim == 2 else array
     for count in counts or (1,):
         whole = (examples, count, tokens, tokens)
         if any(size not in (1, most) for size, most in zip(array.shape, whole, strict=True)):
-            raise ValueError(f"mask must have shape {whole[2:]}, or {whole} or 1 for each size, got {shown(mask)}")
+            shapes = f"{whole[2:]}, or {whole} or 1 for each size"
+            raise ValueError(f"mask must have shape {shapes}, got {shown(mask)}")
     dtype, module = jnp.asarray(mask).dtype, array_module(array)
     if jnp.issubdtype(dtype, jnp.bool_):
         added = module.where(array != 0, 0.0, -np.inf)
@@ -294,12 +303,12 @@ def _added_scores(mask, real, shape, counts, layout) -> Array | None:
     added = jnp.swapaxes(added, 2, 3) if layout == "torch" else added
     if layout != "keys-first" and added.shape[3] > 1:
         allowed = on_host(jnp.any(added > -jnp.inf, axis=(0, 1)))
-        earlier, later = np.tri(tokens, k=-1).T > 0, np.tri(tokens, k=-1) > 0
+        later = np.tri(tokens, k=-1) > 0
         message = (
             "mask allows queries to attend to later tokens, but not to earlier ones: "
             'pass its inverse, layout="torch", or layout="keys-first" if this is intended'
         )
-        is_valid = (allowed & earlier).any() | ~(allowed & later).any()
+        is_valid = (allowed & later.T).any() | ~(allowed & later).any()
         added = require(added, [Requirement(message, is_valid)])
     needs_key = np.True_
     if real is not None:
@@ -308,36 +317,39 @@ def _added_scores(mask, real, shape, counts, layout) -> Array | None:
     alone = jnp.all(jnp.isneginf(added), axis=2, keepdims=True)
     # Nothing attends to padding, but its own softmax must not be NaN.
     itself = alone & ~needs_key & np.eye(tokens, dtype=bool)
-    message = "mask leaves a query without any key"
-    return require(jnp.where(itself, 0.0, added), [Requirement(message, on_host(~(alone & needs_key)))])
+    has_key = Requirement("mask leaves a query without any key", on_host(~(alone & needs_key)))
+    return require(jnp.where(itself, 0.0, added), [has_key])
 
 
 def _checked_attention(attention, shape, architecture, layout, real) -> tuple[Array, ...]:
-    axes = _axes(layout)
-    attention = checks.checked_sequence("attention", attention, "arrays, one per layer that has heads")
+    axes, (examples, tokens, _) = _axes(layout), shape
     counts = tuple(heads for heads in architecture.heads if heads)
+    attention = checks.checked_sequence("attention", attention, "arrays, one per layer with heads")
     if len(attention) != len(counts):
-        raise ValueError(f"attention must have {len(counts)} arrays, one per layer with heads, got {len(attention)}")
+        raise ValueError(f"attention must have {len(counts)} arrays, got {len(attention)}")
     layers = []
     for i, (layer, heads) in enumerate(zip(attention, counts, strict=True)):
-        name, shared = f"attention[{i}]", (heads, shape[1], shape[1])
-        layer = checks.finite_array(name, layer, f"examples heads {axes}" if np.ndim(layer) == 4 else f"heads {axes}")
-        if layer.shape not in ((shape[0], *shared), shared):
-            raise ValueError(f"{name} must have shape {(shape[0], *shared)} or {shared}, got {layer.shape}")
+        name, shared = f"attention[{i}]", (heads, tokens, tokens)
+        whole, of_examples = (examples, *shared), "examples " * (np.ndim(layer) == 4)
+        layer = checks.finite_array(name, layer, f"{of_examples}heads {axes}")
+        if layer.shape not in (whole, shared):
+            raise ValueError(f"{name} must have shape {whole} or {shared}, got {layer.shape}")
         layer = jnp.swapaxes(layer, -1, -2) if layout == "torch" else layer
         is_transposed, leak = map(on_host, _judge(layer, real))
-        transposed = f'{name} is transposed: it sums to one over queries; pass layout="torch" or "keys-first"'
-        padding = f"{name}: real tokens attend to padding"
         is_valid = True if layout == "keys-first" else ~is_transposed
-        layers.append(require(layer, [Requirement(transposed, is_valid), Requirement(padding, leak <= _LEAK)]))
+        which = f'{name} is transposed: it sums to one over queries; pass layout="torch"'
+        requirements = [Requirement(which, is_valid)]
+        requirements.append(Requirement(f"{name}: real tokens attend to padding", leak <= _LEAK))
+        layers.append(require(layer, requirements))
     return tuple(layers)
 
 
 @jit
 def _judge(layer, real) -> tuple[Array, Array]:
     """Return whether only sums over queries are one, and the largest attention to padding."""
-    over_keys, over_queries = (jnp.max(jnp.abs(jnp.sum(layer, axis=axis) - 1)) <= _ONE for axis in (-2, -1))
-    is_transposed = over_queries & ~over_keys & (jnp.min(layer) >= 0)
+    off = (jnp.max(jnp.abs(jnp.sum(layer, axis=axis) - 1)) for axis in (-2, -1))
+    of_keys, of_queries = off
+    is_transposed = (of_queries <= _ONE) & ~(of_keys <= _ONE) & (jnp.min(layer) >= 0)
     if real is None:
         return is_transposed, jnp.zeros(())
     is_leak = ~real[:, None, :, None] & real[:, None, None, :]

@@ -1,9 +1,10 @@
-"""The finite network, layer by layer and as a sum over paths, Eqs. (1)-(6), and its pruning."""
+"""The finite network, by layers and as a sum over paths, Eqs. (1)-(6), and its pruning."""
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable, Sequence
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -11,32 +12,24 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, PRNGKeyArray
 
+from ... import checks
 from ..._compat import require_float64
-from ...checks import Count, Key, checked_arguments, checked_array, checked_sequence, finite_array, refuse_traced
+from ...checks import checked_array, checked_instance, finite_array
 from ..data.data import checked_features
 from ..order_parameters import OrderParameters, from_overlaps
+from ..specification import layers as of_layers
 from ..specification.activations import apply_to
-from ..specification.architecture import Architecture, nonlinear_layers, require_finite_widths
-from ..specification.layers import (
-    Attention,
-    Skip,
-    activation_of,
-    all_path_weights,
-    covariance_root,
-    evaluate_form,
-    size_of,
+from ..specification.architecture import (
+    Architecture,
+    checked_architecture,
+    nonlinear_layers,
+    require_finite_widths,
 )
-from .attention import (
-    Heads,
-    Mask,
-    Readout,
-    checked_real_tokens,
-    chosen_readout,
-    over_examples,
-    readout_weights,
-)
+from ..specification.layers import Attention, Skip
+from . import attention as of_attention
+from .attention import Heads, Mask, Readout
 
 Weights = Float[Array, "_ _"]
 
@@ -58,18 +51,20 @@ class Network(eqx.Module):
     readout: Readout = eqx.field(static=True)
 
     @classmethod
-    @checked_arguments
     def of_weights(
         cls, architecture: Architecture, weights: Any, heads: Heads, *, readout: Readout | None = None
     ) -> Network:
         """Make a network from the `weights` of embedding, layers and readout."""
-        readout = chosen_readout(architecture, readout, architecture.read_tokens)
-        weights = checked_sequence("weights", weights, "arrays", architecture.depth + 2)
-        weights = [finite_array(f"weights[{i}]", value, "rows columns") for i, value in enumerate(weights)]
-        features, counts = weights[0].shape[1], tuple(count for count in architecture.heads if count)
+        checked_architecture(architecture)
+        checked_instance("heads", heads, Heads)
+        readout = of_attention.chosen_readout(architecture, readout, architecture.read_tokens)
+        given = checks.checked_sequence("weights", weights, "arrays", architecture.depth + 2)
+        weights = [finite_array(f"weights[{i}]", each, "rows columns") for i, each in enumerate(given)]
+        features, counts = weights[0].shape[1], tuple(filter(None, architecture.heads))
         if heads.counts != counts or (counts and heads.input_features != features):
-            raise ValueError(f"heads must be {counts} per layer on {features} features, got {heads.counts}")
-        shapes, needed = tuple(array.shape for array in weights), weight_shapes(architecture, features)
+            wanted = f"{counts} per layer on {features} features"
+            raise ValueError(f"heads must be {wanted}, got {heads.counts}")
+        shapes, needed = tuple(each.shape for each in weights), weight_shapes(architecture, features)
         if shapes != needed:
             raise ValueError(f"weights must have the shapes {needed}, got {shapes}")
         embedding, *layers, last = weights
@@ -89,43 +84,48 @@ class Network(eqx.Module):
     def __call__(
         self, inputs: ArrayLike, mask: Mask | None = None, *, real_tokens=None, layout=None
     ) -> Float[Array, "examples *outputs"]:
-        """Compute outputs, with arguments as in `bpkr.attention`. Only real tokens are read."""
+        """Compute outputs, with arguments as in `bpkr.attention`."""
         inputs = finite_array("inputs", inputs, "examples tokens features")
-        tokens = inputs.shape[1]
-        if self.readout == "all" and tokens != self.architecture.read_tokens:
-            raise ValueError(f"inputs must have {self.architecture.read_tokens} tokens, got shape {inputs.shape}")
+        examples, tokens, _ = inputs.shape
+        of_attention.chosen_readout(self.architecture, self.readout, tokens)
         self._check_features(inputs, "inputs")
         attention = self.heads(inputs, mask, real_tokens=real_tokens, layout=layout)
-        real = checked_real_tokens(real_tokens, *inputs.shape[:2])
-        return self.unchecked(inputs, attention, readout_weights(self.readout, tokens, real))
+        real = of_attention.checked_real_tokens(real_tokens, examples, tokens)
+        read = of_attention.readout_weights(self.readout, tokens, real)
+        return self.unchecked(inputs, attention, read)
 
     def _check_features(self, array: Array, name: str) -> None:
-        if array.shape[2] != self.embedding.shape[1]:
-            raise ValueError(f"{name} must have {self.embedding.shape[1]} features, got shape {array.shape}")
+        wanted = self.embedding.shape[1]
+        if array.shape[2] != wanted:
+            raise ValueError(f"{name} must have {wanted} features, got shape {array.shape}")
 
     def unchecked(self, inputs: Array, attention: Sequence[Array], read: Array) -> Array:
         """Compute outputs; `read` is from `readout_weights`."""
         architecture = self.architecture
         numbers = architecture.layer_numbers()
+        layers = list(zip(architecture.layers, architecture.forms, self.weights, strict=True))
 
         def of_example(tokens, mixings, read):
-            hidden = apply_to(architecture.embedding, self.embedding @ tokens.T / jnp.sqrt(tokens.shape[1]))  # Eq. (1)
-            for kind, form, weights in zip(architecture.layers, architecture.forms, self.weights, strict=True):
-                arrays = {form.symbols.attention: mixings.get(form.symbols.index), form.symbols.hidden: hidden}
-                hidden = evaluate_form(form.forward, numbers, {form.weights: weights, **arrays})
-                hidden = apply_to(activation_of(kind), hidden)
+            hidden = self.embedding @ tokens.T / jnp.sqrt(tokens.shape[1])  # Eq. (1)
+            hidden = apply_to(architecture.embedding, hidden)
+            for kind, form, weights in layers:
+                symbols = form.symbols
+                arrays = {form.weights: weights, symbols.hidden: hidden}
+                arrays[symbols.attention] = mixings.get(symbols.index)
+                hidden = of_layers.evaluate_form(form.forward, numbers, arrays)
+                hidden = apply_to(of_layers.activation_of(kind), hidden)
             by_token = self.readout_weights.reshape(read.shape[1], architecture.outputs, -1)
             scale = jnp.sqrt(len(hidden)) * architecture.root_power
             return jnp.einsum("tcn,nt->c", by_token, hidden @ read) / scale  # Eq. (4)
 
-        outputs = over_examples(of_example, architecture, inputs, attention, read)
+        outputs = of_attention.over_examples(of_example, architecture, inputs, attention, read)
         return outputs[:, 0] if architecture.outputs == 1 else outputs
 
     def path_outputs(self, features: ArrayLike) -> Float[Array, "examples paths *outputs"]:
-        """Return the term of each path in the output, Eq. (5), given path features."""
+        """Return the term of each path in the output, Eq. (5)."""
         architecture = self.architecture
         if not architecture.is_linear:
-            raise ValueError("the network has nonlinear hidden units, so its output is not a sum over paths")
+            raise ValueError("outputs of nonlinear units are not a sum over paths")
         features = checked_features(architecture, features)
         self._check_features(features, "features")
         embedding = self.embedding / jnp.sqrt(architecture.prior_variances[0])
@@ -134,9 +134,13 @@ class Network(eqx.Module):
         return outputs[..., 0] if architecture.outputs == 1 else outputs
 
 
-@checked_arguments
 def sample_network(
-    architecture: Architecture, heads: Heads, *, input_features: Count, readout: Readout | None = None, key: Key
+    architecture: Architecture,
+    heads: Heads,
+    *,
+    input_features: int,
+    readout: Readout | None = None,
+    key: PRNGKeyArray,
 ) -> Network:
     """Draw all weights, except queries and keys, from their Gaussian prior.
 
@@ -146,7 +150,8 @@ def sample_network(
         key: JAX random key.
     """
     require_float64()
-    shapes = weight_shapes(architecture, input_features)
+    checks.checked_whole_number("input_features", input_features, least=1)
+    shapes = weight_shapes(checked_architecture(architecture), input_features)
     keys = jax.random.split(key, len(shapes))
     white = [jax.random.normal(one, shape) for one, shape in zip(keys, shapes, strict=True)]
     return network_of_whitened(architecture, white, heads, readout=readout)
@@ -162,18 +167,19 @@ def network_of_whitened(
     return Network.of_weights(architecture, weights, heads, readout=readout)
 
 
-def weight_shapes(architecture: Architecture, input_features: int) -> tuple[tuple[int, int], ...]:
+def weight_shapes(architecture: Architecture, input_features: int):
     widths, counts = checked_whole_widths(architecture), architecture.head_counts()
-    layers = zip(architecture.forms, widths[1:], widths[:-1], strict=True)
-    blocks = [(after, size_of(form.blocks, counts) * before) for form, after, before in layers]
-    return (widths[0], input_features), *blocks, (architecture.overlap_sizes[-1], widths[-1])
+    shapes = [(widths[0], input_features)]
+    for form, (before, after) in zip(architecture.forms, pairwise(widths), strict=True):
+        shapes.append((after, of_layers.size_of(form.blocks, counts) * before))
+    return *shapes, (architecture.overlap_sizes[-1], widths[-1])
 
 
 def colour_layers(architecture: Architecture, layers: Sequence[Weights]) -> tuple[Weights, ...]:
     """Return V_1, ..., V_L with their prior covariance, given standard normal numbers."""
     numbers, coloured = architecture.layer_numbers(), []
     for form, white in zip(architecture.forms, layers, strict=True):
-        root = covariance_root(form, numbers)
+        root = of_layers.covariance_root(form, numbers)
         blocks = white.reshape(len(white), len(root), -1)
         coloured.append(jnp.einsum("ab,mbn->man", root, blocks).reshape(white.shape))
     return tuple(coloured)
@@ -182,23 +188,22 @@ def colour_layers(architecture: Architecture, layers: Sequence[Weights]) -> tupl
 def checked_whole_widths(architecture: Architecture) -> tuple[int, ...]:
     """Return (N_1, ..., N_L, N_a), which must be whole numbers."""
     require_finite_widths(architecture, "a network")
-    widths = tuple(int(width) for width in architecture.widths)
-    if any(width != given for width, given in zip(widths, architecture.widths, strict=True)):
-        raise ValueError(f"widths of a network must be whole numbers, got widths={architecture.widths}")
+    widths = tuple(map(int, architecture.widths))
+    if widths != tuple(map(float, architecture.widths)):
+        raise ValueError(f"a network needs whole numbers as widths, got widths={architecture.widths}")
     return widths
 
 
-@checked_arguments
 def path_weights(network: Network) -> tuple[Weights, ...]:
-    """Return (w^(1), ..., w^(L+1)), Eq. (6): weights (n_l, N_l) of partial paths, then the readout.
+    """Return (w^(1), ..., w^(L+1)): weights (n_l, N_l) of partial paths, and the readout; Eq. (6).
 
-    With several outputs, rows are (partial path, output), and the output varies fastest.
+    With several outputs, rows are (partial path, output), the output fastest.
     """
-    architecture = network.architecture
+    architecture = checked_instance("network", network, Network).architecture
     if nonlinear_layers(architecture.layers):
         raise ValueError("paths through a nonlinear dense layer have no weights")
-    numbers = architecture.layer_numbers()
-    return all_path_weights(architecture.forms, numbers, network.weights, network.readout_weights)
+    forms, numbers = architecture.forms, architecture.layer_numbers()
+    return of_layers.all_path_weights(forms, numbers, network.weights, network.readout_weights)
 
 
 def read_paths(first: Weights, embedding: Weights, features: Array) -> Float[Array, "examples outputs"]:
@@ -233,10 +238,12 @@ class Head(NamedTuple):
 
 def rank_heads(scores: Sequence[ArrayLike]) -> list[Head]:
     """Rank heads, the least important first, by `scores`: one array (H_l,) per layer."""
-    refuse_traced("rank_heads", scores, reason="returns a list whose order depends on values", anywhere=False)
+    reason = "returns a list whose order depends on values"
+    checks.refuse_traced("rank_heads", scores, reason=reason, anywhere=False)
     ranked = []
-    for layer, of_layer in enumerate(scores, 1):
-        values = checked_array(f"scores[{layer - 1}]", of_layer, "heads") if np.size(of_layer) else ()
+    for layer, values in enumerate(scores, 1):
+        if np.size(values):
+            values = checked_array(f"scores[{layer - 1}]", values, "heads")
         ranked += [(score, Head(layer, head)) for head, score in enumerate(values, 1)]
     return [head for _, head in sorted(ranked)]
 
@@ -256,9 +263,8 @@ def removable_heads(order: Iterable[Head], head_counts: Sequence[int]) -> list[H
     return removable
 
 
-@checked_arguments
 def without_heads(network: Network, removed: Iterable[Head]) -> Network:
-    """Return a smaller network with the output that zero weights of `removed` heads give.
+    """Return a smaller network with the output for zero weights of `removed` heads.
 
     A layer that keeps H' of H heads divides by sqrt(H'), so its blocks are multiplied
     by sqrt(H' / H). Source: Sec. 4.2 of arXiv 2405.15926.
@@ -266,7 +272,7 @@ def without_heads(network: Network, removed: Iterable[Head]) -> Network:
     Raises:
         ValueError: a head is unknown or repeated, or its layer loses all or is custom.
     """
-    architecture = network.architecture
+    architecture = checked_instance("network", network, Network).architecture
     removed = _checked_heads("removed", removed, architecture.heads)
     layers, weights, kept = list(architecture.layers), list(network.weights), []
     for i, (layer, count) in enumerate(zip(architecture.layers, architecture.heads, strict=True)):
@@ -276,10 +282,8 @@ def without_heads(network: Network, removed: Iterable[Head]) -> Network:
             continue
         inner, left = layer.layer if isinstance(layer, Skip) else layer, int(np.sum(keep))
         if type(inner) is not Attention or not left:
-            raise ValueError(
-                f"removed has {count - left} of {count} heads of layer {i + 1}: "
-                "only Attention can lose heads, and it must keep one"
-            )
+            which = f"{count - left} of {count} heads of layer {i + 1}"
+            raise ValueError(f"removed has {which}: only Attention can lose heads, and it must keep one")
         layers[i] = Attention(left) if inner is layer else Skip(Attention(left), layer.gain)
         weights[i] = np.sqrt(left / count) * weights[i][:, np.repeat(keep, weights[i].shape[1] // count)]
     parameters = {
@@ -293,8 +297,9 @@ def without_heads(network: Network, removed: Iterable[Head]) -> Network:
 
 def _checked_heads(name, heads, counts) -> list[Head]:
     heads = list(heads)
-    known = {(layer, head) for layer, count in enumerate(counts, 1) for head in range(1, count + 1)}
+    known = [(layer, head + 1) for layer, count in enumerate(counts, 1) for head in range(count)]
     for i, head in enumerate(heads):
         if head not in known or head in heads[:i]:
-            raise ValueError(f"{name} has {head!r}, which is repeated or not one of the {tuple(counts)} heads")
+            which = f"repeated or not one of the {tuple(counts)} heads"
+            raise ValueError(f"{name} has {head!r}, which is {which}")
     return heads

@@ -1,6 +1,6 @@
-"""Functions phi of hidden units g, and E[phi(g)] and the kernel E[phi(g) phi(g')] of Gaussian g.
+"""Functions phi of hidden units g, with E[phi(g)] and kernels E[phi(g) phi(g')] of Gaussian g.
 
-Closed forms are from Cho and Saul (2009) and Williams (1998). Other kernels are averages for quadrature.
+Closed forms are from Cho and Saul (2009) and Williams (1998).
 """
 
 from collections.abc import Mapping
@@ -23,8 +23,9 @@ from ...symbolic import GaussianAverage, gaussian_average
 from ...symbolic.matrix_functions import kernel_matrix
 
 UNIT = Symbol("h", real=True)
-OWN, BETWEEN, OTHER = Symbol("c_xx", positive=True), Symbol("c_xy", real=True), Symbol("c_yy", positive=True)
-"""Variance of a hidden unit at a token, covariance with another token, and variance there."""
+OWN, OTHER = Symbol("c_xx", positive=True), Symbol("c_yy", positive=True)
+"""Variances of a hidden unit at two tokens."""
+BETWEEN = Symbol("c_xy", real=True)
 CORRELATION = Symbol("rho", real=True)
 
 _NORMALS = Symbol("z", real=True), Symbol("z_other", real=True)
@@ -48,7 +49,7 @@ class Activation:
     @property
     @lru_cache  # noqa: B019
     def kernel_of_correlation(self) -> Expr | None:
-        """The kernel from `OWN`, `CORRELATION` and `OTHER`, without cancellation; None if not in closed form."""
+        """The closed form in `OWN`, `CORRELATION` and `OTHER`, without cancellation; or None."""
         kernel = _exact_kernel(self.function)
         if kernel.has(GaussianAverage):
             return None
@@ -68,8 +69,11 @@ def apply_to(activation: Activation, hidden: Float[Array, "..."]) -> Float[Array
     if activation.is_linear:
         return hidden
     compiled = _compiled(activation)
-    values = jax.vmap(lambda unit: jnp.asarray(compiled.call_from({UNIT: unit})["value"]))(hidden.ravel())
-    return values.reshape(hidden.shape)
+
+    def of_unit(unit):
+        return jnp.asarray(compiled.call_from({UNIT: unit})["value"])
+
+    return jax.vmap(of_unit)(hidden.ravel()).reshape(hidden.shape)
 
 
 @lru_cache
@@ -79,7 +83,7 @@ def _compiled(activation: Activation) -> CompiledFunction:
 
 def kernel_of_covariance(activation: Activation, covariance: MatrixExpr) -> MatrixExpr:
     """Return E[phi(g_s) phi(g_t)] for Gaussian variables g with this covariance."""
-    # Rounding can make the argument of a root negative or that of asin, a correlation, exceed one.
+    # Rounding can make arguments of roots negative, and correlations exceed one.
     cut = _exact_kernel(activation.function).replace(
         lambda node: _is_root_of_sum(node) and node.exp > 0 and not node.base.is_nonnegative,
         lambda root: sqrt(Max(0, root.base)),
@@ -89,9 +93,12 @@ def kernel_of_covariance(activation: Activation, covariance: MatrixExpr) -> Matr
         lambda sine: asin(Max(-1, Min(1, sine.args[0]))),
     )
 
-    return kernel_matrix(
-        lambda *entries: cut.xreplace(dict(zip((OWN, BETWEEN, OTHER), entries, strict=True))), covariance
-    )
+    symbols = OWN, BETWEEN, OTHER
+
+    def of_entries(*entries):
+        return cut.xreplace(dict(zip(symbols, entries, strict=True)))
+
+    return kernel_matrix(of_entries, covariance)
 
 
 def _is_root_of_sum(node: sp.Basic) -> bool:
@@ -109,17 +116,23 @@ def _exact_kernel(function: Expr) -> Expr:
 
 
 def _exponential_terms(function: Expr) -> list[tuple[Expr, int, Expr, Expr]] | None:
-    """Return (c, m, a, b) for each term c h^m exp(a h^2 + b h), b may be imaginary; None if there are others."""
+    """Return (c, m, a, b) of terms c h^m exp(a h^2 + b h), with b possibly imaginary.
+
+    None if there are other terms.
+    """
     kinds, terms = (exp, sp.sin, sp.cos, sp.sinh, sp.cosh), []
     if not function.has(*kinds) or function.atoms(sp.Function) - function.atoms(*kinds):
         return None
     for term in Add.make_args(expand(function.rewrite(exp))):
         factors = Mul.make_args(term)
-        exponent = expand(Add(*(factor.args[0] for factor in factors if isinstance(factor, exp))))
+        exponent = expand(Add(*(each.args[0] for each in factors if isinstance(each, exp))))
         square, slope, constant = (exponent.coeff(UNIT, power) for power in (2, 1, 0))
-        outer, power = Mul(*(factor for factor in factors if not isinstance(factor, exp))).as_coeff_exponent(UNIT)
-        is_gaussian = square.is_real and expand(exponent - square * UNIT**2 - slope * UNIT - constant) == 0
-        if not is_gaussian or outer.has(UNIT) or not power.is_nonnegative or not power.is_integer:
+        others = Mul(*(each for each in factors if not isinstance(each, exp)))
+        outer, power = others.as_coeff_exponent(UNIT)
+        rest = expand(exponent - square * UNIT**2 - slope * UNIT - constant)
+        if rest != 0 or not square.is_real or outer.has(UNIT):
+            return None
+        if not power.is_nonnegative or not power.is_integer:
             return None
         terms.append((outer * exp(constant), int(power), square, slope))
     return terms
@@ -128,19 +141,21 @@ def _exponential_terms(function: Expr) -> list[tuple[Expr, int, Expr, Expr]] | N
 def _kernel_of_exponentials(terms: list[tuple[Expr, int, Expr, Expr]]) -> Expr:
     """Return the kernel of a function with these `_exponential_terms`.
 
-    The mean of exp(b x + d y) is exp((b, d) C (b, d)^T / 2). A factor exp(a x^2 + c y^2) changes C. Powers of x and y
-    are derivatives with respect to b and d.
+    The mean of exp(b x + d y) is exp((b, d) C (b, d)^T / 2). A factor exp(a x^2 + c y^2)
+    changes C. Powers of x and y are derivatives with respect to b and d.
     """
     (b, d), total = (Symbol("b_x"), Symbol("b_y")), S.Zero
     for (left, m, x_square, x_slope), (right, n, y_square, y_slope) in product(terms, terms):
         rest = OWN * OTHER - BETWEEN**2
-        determinant = 1 - 2 * x_square * OWN - 2 * y_square * OTHER + 4 * x_square * y_square * rest
-        covariance = OWN - 2 * y_square * rest, BETWEEN, OTHER - 2 * x_square * rest
-        exponent = (b**2 * covariance[0] + 2 * b * d * covariance[1] + d**2 * covariance[2]) / (2 * determinant)
-        moment, at = sp.simplify(sp.diff(exp(exponent), b, m, d, n) / exp(exponent)), {b: x_slope, d: y_slope}
+        determinant = 1 - 2 * x_square * OWN - 2 * y_square * OTHER
+        determinant += 4 * x_square * y_square * rest
+        one, other = OWN - 2 * y_square * rest, OTHER - 2 * x_square * rest
+        exponent = (b**2 * one + 2 * b * d * BETWEEN + d**2 * other) / (2 * determinant)
+        moment = sp.simplify(sp.diff(exp(exponent), b, m, d, n) / exp(exponent))
+        at = {b: x_slope, d: y_slope}
         power = exponent.subs(at)
-        mean = expand(moment.subs(at)) * exp(expand(power) if determinant == 1 else power) / sqrt(determinant)
-        total += left * right * mean
+        power = expand(power) if determinant == 1 else power
+        total += left * right * expand(moment.subs(at)) * exp(power) / sqrt(determinant)
     if total.has(sp.I):
         total = sum((sp.re(term) for term in Add.make_args(expand(total, power_exp=False))), S.Zero)
     return total
@@ -165,10 +180,10 @@ def as_activation(value: Any, where: str = "activation") -> Activation:
     if isinstance(value, Expr) and len(value.free_symbols) == 1:
         expression = value.xreplace(dict.fromkeys(value.free_symbols, UNIT))
     elif callable(value):
-        with suppress(Exception):  # A function that does not take a symbol raises any error.
+        with suppress(Exception):  # Functions that take no symbol raise any error.
             expression = value(UNIT)
     if not isinstance(expression, Expr) or expression.is_Matrix or expression.free_symbols != {UNIT}:
-        known = ", ".join(map(repr, NAMED))
-        raise ValueError(f"{where} must be one of {known}, or a SymPy function of one number, got {shown(value)}")
+        known = f"one of {', '.join(map(repr, NAMED))}, or a SymPy function of one number"
+        raise ValueError(f"{where} must be {known}, got {shown(value)}")
     named = [each for each in NAMED.values() if each.function == expression]
     return named[0] if named else Activation(str(expression), expression)

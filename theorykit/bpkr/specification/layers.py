@@ -1,7 +1,6 @@
-"""Layers, and their forms: each forward map, read along attention paths from readout to input; Eqs. (5)-(7).
+"""Layers, and their forms: forward maps, read along paths from readout to input; Eqs. (5)-(7).
 
-A layer is two expressions: a forward map, and the prior of its weights. Numbers of a layer come from functions that are
-generated from its form.
+A layer is two expressions: a forward map, and the prior of its weights.
 """
 
 import abc
@@ -28,7 +27,7 @@ from ...symbolic.atoms import PositiveDefiniteSymbol, SideBySide, Stacked, below
 from .activations import IDENTITY, Activation, as_activation
 
 Numbers = Mapping[str, Any]
-"""The value of every size, width, variance and parameter symbol of a network's layers, by name."""
+"""Values of the symbols of a network's layers, by name; see `Architecture.layer_numbers`."""
 # Number of partial paths after a layer.
 _OUTER = Symbol("n", integer=True, positive=True)
 TOKENS = Symbol("N_tokens", integer=True, positive=True)
@@ -68,12 +67,13 @@ class LayerSymbols:
 
     @property
     def attention(self) -> MatrixSymbol:
-        """Omega_l (H_l tokens x tokens), heads stacked vertically. Columns of each head sum to one."""
+        """Omega_l (H_l tokens x tokens), heads stacked. Columns of a head sum to one."""
         return MatrixSymbol(f"Omega_{self.index}", self.heads * TOKENS, TOKENS)
 
     def weights(self, blocks: Expr | int) -> MatrixSymbol:
-        """Return V_l (N_{l+1} x blocks N_l), weight blocks side by side, one per row of the prior."""
-        return MatrixSymbol(f"V_{self.index}", self.next_width, expand(blocks * self.width))
+        """Return V_l (N_{l+1} x blocks N_l), one block per row of the prior."""
+        columns = expand(blocks * self.width)
+        return MatrixSymbol(f"V_{self.index}", self.next_width, columns)
 
     def number(self, name: str) -> Symbol:
         """Return a positive parameter, called name_l."""
@@ -98,7 +98,7 @@ class AbstractLayer(eqx.Module):
 
     @abc.abstractmethod
     def prior(self, layer: LayerSymbols) -> MatrixExpr:
-        """Return the covariance < V^a_ij V^b_ij > of weight blocks a, b. Different ij are independent."""
+        """Return the covariance < V^a_ij V^b_ij > of weight blocks a, b."""
 
     def parameters(self, layer: LayerSymbols) -> Mapping[Expr, ArrayLike]:
         """Return the value of each symbol that `layer.number` or `layer.covariance` made."""
@@ -106,7 +106,7 @@ class AbstractLayer(eqx.Module):
 
 
 class Attention(AbstractLayer):
-    """Attention heads. Values are linear, and attention is a function of the bare input; Eq. (2)."""
+    """Attention heads, whose attention is a function of the bare input; Eq. (2)."""
 
     heads: int = eqx.field(static=True, converter=partial(checked_whole_number, "heads", least=1))
 
@@ -185,14 +185,13 @@ def activation_of(layer: AbstractLayer) -> Activation:
 class LayerForm:
     """Expressions that follow from the forward map and the prior of one layer.
 
-    Partial paths branch at the layer: first the skip connection, then the weight blocks.
+    Paths branch at the layer: first the skip connection, then the weight blocks.
 
     - `forward`: X_l in terms of `weights` V_l and of X_{l-1}.
-    - `blocks`: number of weight blocks k.
-    - `covariance`: prior covariance of the blocks (k x k).
+    - `blocks`, `covariance`: number of weight blocks k, and prior covariance (k x k).
     - `gain`: strength of the skip connection, or zero.
-    - `skip_tokens`, `block_tokens`: mixing of tokens by the skip connection
-      (tokens x tokens), and by the blocks (k tokens x tokens).
+    - `skip_tokens`, `block_tokens`: mixing of tokens by the skip connection (tokens x
+      tokens), and by the blocks (k tokens x tokens).
     - `block_heads`: the heads that each block passes (k x H_l), if any.
     """
 
@@ -214,7 +213,8 @@ class LayerForm:
     def parameters(self) -> frozenset[Expr]:
         """The symbols that `LayerSymbols.number` and `LayerSymbols.covariance` made."""
         of = self.symbols
-        known = {of.width, of.next_width, of.heads, TOKENS, of.variance, of.hidden, of.attention, self.weights}
+        known = {of.width, of.next_width, of.heads, TOKENS}
+        known |= {of.variance, of.hidden, of.attention, self.weights}
         return frozenset(_symbols(self.forward) | _symbols(self.covariance)) - known
 
     @property
@@ -222,8 +222,8 @@ class LayerForm:
         return self.blocks + int(self.has_skip)
 
     def block_reading(self, reading: MatrixExpr) -> MatrixExpr:
-        """Return how the blocks read tokens (tokens x k n), given the `reading` after the layer."""
-        return SideBySide(expand_products(self.block_tokens * reading), self.blocks)  # Eq. (7), one layer
+        """Return how blocks read tokens (tokens x k n), given the `reading` after the layer."""
+        return SideBySide(expand_products(self.block_tokens * reading), self.blocks)  # Eq. (7)
 
     def prior_mean(self, outer: MatrixExpr) -> MatrixExpr:
         """Return the prior mean of U_l = w^(l) w^(l)T / N_l, given U_{l+1}."""
@@ -256,12 +256,12 @@ class NetworkForm:
 
 
 def width_symbol(name: str) -> Symbol:
-    """Return N_name, the hidden units before the layer with this number; "a" is the readout."""
+    """Return N_name, the units before the layer with this number; "a" is the readout."""
     return Symbol(f"N_{name}", positive=True)
 
 
 def read_layer(kind: AbstractLayer, symbols: LayerSymbols) -> LayerForm:
-    """Read the forward map of a layer; raise `ValueError` with the part that the theory does not cover."""
+    """Read the forward map of a layer, which the theory must cover."""
     try:
         return _read(kind, symbols)
     except ValueError as error:
@@ -272,16 +272,16 @@ def read_layer(kind: AbstractLayer, symbols: LayerSymbols) -> LayerForm:
 def _read(kind: AbstractLayer, symbols: LayerSymbols) -> LayerForm:
     forward, covariance, hidden = kind.forward(symbols), kind.prior(symbols), symbols.hidden
     if not getattr(covariance, "is_Matrix", False) or covariance.shape[0] != covariance.shape[1]:
-        raise ValueError(f"its prior {covariance} is not a square matrix with one row per weight block")
+        raise ValueError(f"its prior {covariance} is not a square matrix")
     size, given = (symbols.next_width, TOKENS), getattr(forward, "shape", "a scalar")
     if given != size:
         raise ValueError(f"it has shape {given}, not {size}")
-    # Path weights are Gaussian given the next layer only if the prior does not depend on sizes that diverge.
+    # Else path weights would not be Gaussian given the next layer.
     if diverging := {symbols.width, symbols.next_width, TOKENS} & covariance.atoms(Symbol):
         raise ValueError(f"its `prior` must not depend on {', '.join(sorted(map(str, diverging)))}")
     blocks = covariance.shape[0]
     weights = symbols.weights(blocks)
-    # Compare sizes at the layer's number of heads, because one head needs no KroneckerProduct.
+    # Compare sizes at the layer's heads, because one head needs no KroneckerProduct.
     heads = {symbols.heads: kind.heads} if kind.heads else {}
     gain, skip_tokens, mixings, block_heads = S.Zero, Identity(TOKENS), [], None
     for coefficient, factors in matrix_terms(forward):
@@ -299,11 +299,9 @@ def _read(kind: AbstractLayer, symbols: LayerSymbols) -> LayerForm:
             skip_tokens = from_terms([(of_tokens, tuple(others))], (TOKENS, TOKENS))
             continue
         if first != weights or not others:
-            raise ValueError(
-                f"a term starts with {first}, so it starts neither with {hidden} nor with weights of shape "
-                f"{weights.shape}, which have one block per row of the prior"
-            )
-        # V (M (x) X) Omega mixes tokens by c (M (x) I) Omega, where M states the heads that each block passes.
+            known = f"{weights} of shape {weights.shape}, one block per row of the prior"
+            raise ValueError(f"a term starts with {first}, not with {hidden} or with {known}")
+        # V (M (x) X) Omega mixes tokens by c (M (x) I) Omega, with the heads M of blocks.
         acted_on, *rest = others
         if acted_on == hidden and expand(blocks).subs(heads) == 1:
             spread = Identity(blocks)
@@ -311,23 +309,29 @@ def _read(kind: AbstractLayer, symbols: LayerSymbols) -> LayerForm:
             spread = acted_on.args[0]
         else:
             raise ValueError(f"its weights act on {acted_on}, not on KroneckerProduct(matrix, {hidden})")
-        chain = from_terms([(coefficient * sqrt(symbols.width), tuple(rest))], (spread.shape[1] * TOKENS, TOKENS))
+        term = coefficient * sqrt(symbols.width), tuple(rest)
+        chain = from_terms([term], (spread.shape[1] * TOKENS, TOKENS))
         mixings.append(expand_products(kronecker(spread, Identity(TOKENS)) * chain))
         if block_heads is None and rest and rest[0] == symbols.attention:
             block_heads = spread
     if not mixings:
-        raise ValueError(f"it does not contain the weights {weights}, which have one block per row of the prior")
-    if (attends := forward.has(symbols.attention)) != (checked_whole_number("heads", kind.heads, least=0) > 0):
-        raise ValueError(f"it has heads={kind.heads}, but {'' if attends else 'no '}attention in its forward map")
+        raise ValueError(f"it does not contain the weights {weights}")
+    attends = forward.has(symbols.attention)
+    if attends != (checked_whole_number("heads", kind.heads, least=0) > 0):
+        which = "attention" if attends else "no attention"
+        raise ValueError(f"it has heads={kind.heads}, but {which} in its forward map")
     block_tokens = expand_products(sum(mixings[1:], start=mixings[0]))
-    return LayerForm(symbols, forward, weights, blocks, covariance, gain, skip_tokens, block_tokens, block_heads)
+    of_prior, of_tokens = (blocks, covariance), (skip_tokens, block_tokens, block_heads)
+    return LayerForm(symbols, forward, weights, *of_prior, gain, *of_tokens)
 
 
-def _check_is_linear(factors: Sequence[MatrixExpr], weights: MatrixSymbol, hidden: MatrixSymbol) -> None:
+def _check_is_linear(factors: Sequence[MatrixExpr], weights, hidden) -> None:
+    kinds = MatrixSymbol, Transpose, KroneckerProduct
     for factor in factors:
-        if factor.has(weights, hidden) and factor.func not in (MatrixSymbol, Transpose, KroneckerProduct):
+        if factor.has(weights, hidden) and factor.func not in kinds:
             raise ValueError(f"it is nonlinear: {weights} or {hidden} is inside a function")
-    of_hidden, of_weights = (sum(factor.count(symbol) for factor in factors) for symbol in (hidden, weights))
+    of_hidden = sum(factor.count(hidden) for factor in factors)
+    of_weights = sum(factor.count(weights) for factor in factors)
     if of_hidden == 0:
         raise ValueError(f"a term does not contain {hidden}: biases are not covered")
     if of_hidden > 1:
@@ -338,25 +342,26 @@ def _check_is_linear(factors: Sequence[MatrixExpr], weights: MatrixSymbol, hidde
 
 def size_of(size: Expr, head_counts: Mapping[str, int]) -> int:
     if unknown := sorted({symbol.name for symbol in size.free_symbols} - set(head_counts)):
-        raise ValueError(f"blocks and sizes must depend on the number of heads alone, got {', '.join(unknown)}")
+        raise ValueError(f"sizes must depend on the number of heads alone, got {', '.join(unknown)}")
     return int(interpret(size, head_counts))
 
 
 def branch_heads(form: LayerForm, heads: int) -> np.ndarray:
-    """Return which heads each branch passes, as booleans (branches x heads); none for the skip connection."""
+    """Return which heads each branch passes, as booleans (branches, heads)."""
     counts = {form.symbols.heads.name: heads}
     if form.block_heads is None:
         passed = np.zeros((size_of(form.blocks, counts), heads))
     else:
         # Replace parameters by ones, because only the zero entries matter.
         for each in _symbols(form.block_heads) - {form.symbols.heads}:
-            counts[each.name] = np.ones([size_of(side, counts) for side in getattr(each, "shape", ())])
+            sides = getattr(each, "shape", ())
+            counts[each.name] = np.ones([size_of(side, counts) for side in sides])
         passed = interpret(form.block_heads, counts)
     return np.concatenate([np.zeros((int(form.has_skip), heads)), passed]) != 0
 
 
-def layer_reading(form: LayerForm, numbers: Numbers, outer: Float[Array, "tokens n"], attention: Array | None) -> Array:
-    """Return how each partial path reads the tokens before the layer, given q_l after it; Eq. (7)."""
+def layer_reading(form: LayerForm, numbers: Numbers, outer: Array, attention: Array | None) -> Array:
+    """Return how partial paths read tokens before the layer, given q_l after it; Eq. (7)."""
     after = MatrixSymbol(f"q_{form.symbols.index}", TOKENS, _OUTER)
     skip = [expand_products(form.skip_tokens * after)] if form.has_skip else []
     mixed = beside(*skip, form.block_reading(after))
@@ -364,8 +369,8 @@ def layer_reading(form: LayerForm, numbers: Numbers, outer: Float[Array, "tokens
 
 
 def all_path_weights(
-    forms: Sequence[LayerForm], numbers: Numbers, layers: Sequence[Array], readout: Float[Array, "outputs width"]
-) -> tuple[Float[Array, "_ _"], ...]:
+    forms: Sequence[LayerForm], numbers: Numbers, layers: Sequence[Array], readout: Array
+) -> tuple[Array, ...]:
     """Return (w^(1), ..., w^(L+1)), given V_1, ..., V_L and the readout weights; Eq. (6)."""
     found = [readout]
     for form, blocks in zip(reversed(forms), reversed(layers), strict=True):
@@ -377,8 +382,8 @@ def all_path_weights(
     return tuple(reversed(found))
 
 
-def prior_means(forms: Sequence[LayerForm], numbers: Numbers, outer: Array | np.ndarray) -> list[Array | np.ndarray]:
-    """Return the prior mean of (U_1, ..., U_L) given U_{L+1}, in NumPy if all values are known."""
+def prior_means(forms: Sequence[LayerForm], numbers: Numbers, outer: Any) -> list[Any]:
+    """Return the prior mean of (U_1, ..., U_L) given U_{L+1}, in NumPy if all is known."""
     means, symbol = [], MatrixSymbol("U", _OUTER, _OUTER)
     for form in reversed(forms):
         mean = form.prior_mean(symbol)
@@ -386,30 +391,32 @@ def prior_means(forms: Sequence[LayerForm], numbers: Numbers, outer: Array | np.
         if is_traced(values, outer):
             outer = evaluate_form(mean, values, {symbol: jnp.asarray(outer)})
         else:  # A compilation takes longer than the evaluation.
-            values = {name: value if isinstance(value, int) else np.asarray(value) for name, value in values.items()}
-            outer = np.asarray(interpret(mean, values | {symbol.name: np.asarray(outer), _OUTER.name: len(outer)}))
+            values |= {symbol.name: outer}
+            values = {name: x if isinstance(x, int) else np.asarray(x) for name, x in values.items()}
+            outer = np.asarray(interpret(mean, values | {_OUTER.name: len(outer)}))
         means.insert(0, outer)
     return means
 
 
 def covariance_root(form: LayerForm, numbers: Numbers) -> Float[Array, "blocks blocks"]:
-    """Return the lower Cholesky factor of the prior covariance of the layer's weight blocks."""
+    """Return the Cholesky factor of the prior covariance of weight blocks."""
     variance, matrix = split_coefficient(form.covariance)
     if isinstance(matrix, Identity):
         return evaluate_form(sqrt(variance) * matrix, numbers)
     return jnp.linalg.cholesky(evaluate_form(form.covariance, numbers))
 
 
-def evaluate_form(expression: Expr, numbers: Numbers, arrays: Mapping[MatrixSymbol, Array | None] | None = None) -> Any:
-    """Evaluate an expression of a layer. Each array that is not None is the value of its symbol."""
+def evaluate_form(expression: Expr, numbers: Numbers, arrays: Mapping[Expr, Any] | None = None) -> Any:
+    """Evaluate an expression of a layer, given numbers and arrays that are not None."""
     given = {symbol: array for symbol, array in (arrays or {}).items() if array is not None}
     function = _compile(expression, tuple(given))
-    return function.call_from({**numbers, **{symbol.name: array for symbol, array in given.items()}})["value"]
+    values = numbers | {symbol.name: array for symbol, array in given.items()}
+    return function.call_from(values)["value"]
 
 
 @lru_cache
 def _compile(expression: Expr, arrays: tuple[MatrixSymbol, ...]) -> CompiledFunction:
-    """Compile a function of `arrays` and of every other symbol, except sizes that the arrays determine."""
+    """Compile a function of all symbols, except sizes that `arrays` determine."""
     others = _symbols(expression) - {*arrays, _OUTER, TOKENS}
     arguments = (*arrays, *sorted(others, key=lambda symbol: symbol.name))
     return compile_expressions("layer", {"value": expression}, arguments)
