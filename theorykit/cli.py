@@ -217,7 +217,7 @@ def solve(settings: tyro.conf.Positional[Path], output: Path | None = None, over
         overwrite: Replace the output.
     """
     result = obtain(settings, output or settings.with_suffix(".nc"), overwrite, False, None, 1)
-    print(theorykit.summary(result.isel(width=0, temperature=0)))
+    print(theorykit.summary(result.isel(width=0, temperature=0)).to_string())
 
 
 def sweep(
@@ -240,7 +240,7 @@ def sweep(
 
     output = output or settings.with_name(f"{settings.stem}-sweep.nc")
     result = obtain(settings, output, overwrite, True, folder, n_jobs)
-    print(theorykit.summary(result))
+    print(theorykit.summary(result).to_string())
     with plots.style.use_style():
         print(f"drew {plots.style.save(plots.sweep.figure(result), output.with_suffix('.png'))}")
 

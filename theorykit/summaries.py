@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import xarray as xr
 
 from ._compat import needed
@@ -36,7 +37,7 @@ def summary(result: Any) -> Any:
 
     Returns:
         A table of pandas. A sweep has one row per point with means over seeds and their
-        standard errors; a curve one per event; a diagram one per line; draws have
+        standard errors; a solution is one row; a curve one per event; a diagram one per line; draws have
         `arviz_stats.summary`.
 
     Example:
@@ -70,9 +71,12 @@ def summary(result: Any) -> Any:
         raise ValueError("result is not a solution, a sweep, a comparison or draws: it has no `converged`")
     if result["converged"].ndim:
         return _sweep(result)
-    numbers = result[[name for name, each in result.data_vars.items() if not each.ndim]]
-    series = numbers.reset_coords(drop=True).to_pandas().dropna()
-    return series.map(lambda each: f"{each:.6g}" if isinstance(each, float) else each)
+    rows: dict[str, Any] = {"converged": bool(result["converged"])}
+    for name in [each for each in (*TITLES, "gradient_norm", "best_temperature") if each in result]:
+        rows[name] = _with_error(float(result[name]), float(result.get(f"{name}_error", 0.0)))
+    for name in [each for each in result if each.startswith("head_score_")]:
+        rows[name] = ", ".join(f"{score:.5g}" for score in result[name].values)
+    return pd.Series(rows)
 
 
 def _sweep(result: xr.Dataset) -> Any:
