@@ -82,13 +82,13 @@ def test_min_max_points_of_a_stated_signature_are_found_from_a_hundred_starts(in
 
 
 def test_several_points_of_the_signature_are_told():
-    with pytest.warns(SeveralSolutionsWarning, match="2 stationary points of index 1 were found: S = .* at lam = "):
+    with pytest.warns(SeveralSolutionsWarning, match="2 stationary points of index 1 were found"):
         solution = stationary(RAYLEIGH, {K: random_matrix(0)}, index=1)
     assert solution.converged
 
 
 def test_a_minimiser_on_a_min_max_problem_says_why_it_fails():
-    with pytest.warns(ConvergenceWarning, match="falls without bound.* mostly along lam.* stationary"):
+    with pytest.warns(ConvergenceWarning, match="falls without bound.* mostly along lam"):
         solution = minimise(RAYLEIGH, {K: random_matrix(0)}, initial={x: np.ones((3, 1)), lam: 0.1})
     assert not solution.converged
     with pytest.raises(RuntimeError, match="falls without bound"):
@@ -96,7 +96,7 @@ def test_a_minimiser_on_a_min_max_problem_says_why_it_fails():
 
 
 def test_a_start_on_a_saddle_is_told_from_a_minimum():
-    with pytest.warns(ConvergenceWarning, match="not a minimum: 1 eigenvalues .* mostly along m"):
+    with pytest.warns(ConvergenceWarning, match="not a minimum at .* 1 of 1 eigenvalues"):
         minimise(CURIE_WEISS, {beta: 1.5, h: 0.0}, initial={m: 0.0})
     assert stationary(CURIE_WEISS, {beta: 1.5, h: 0.0}, index=1, initial={m: 0.2}).converged
 
@@ -117,7 +117,7 @@ def test_where_there_is_no_minimum_the_reason_is_told(expression, message):
 
 
 def test_where_there_is_no_stationary_point_of_the_index_the_reason_is_told():
-    with pytest.warns(ConvergenceWarning, match="no stationary point was reached: after .* at m = "):
+    with pytest.warns(ConvergenceWarning, match="no stationary point at m = "):
         stationary(Action(m + exp(m), {m: Real()}), index=1, initial={m: 0.0}, max_steps=200)
 
 
