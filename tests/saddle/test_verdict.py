@@ -90,9 +90,7 @@ def test_where_s_is_lowest_on_an_edge_the_edge_is_named(domain, expression, edge
 
 
 def test_a_kink_is_no_obstacle_elsewhere():
-    away = minimise(Action((m - 2) ** 2 / 2 + Abs(m), {m: Real()}), initial={m: 3.0})
-    assert away.converged
-    assert_close(away[m], 1.0, 1e-12)
+    assert_close(minimise(Action((m - 2) ** 2 / 2 + Abs(m), {m: Real()}), initial={m: 3.0})[m], 1.0, 1e-12)
 
 
 @pytest.mark.parametrize(
@@ -221,10 +219,3 @@ def test_solutions_do_not_depend_on_units(unit):
     branch = follow(field, {alpha: unit, h: 0.4 * unit}, start, h, (-0.4 * unit, 0.4 * unit), direction=-1)
     assert np.sum(branch["event"] == "fold") == 2
     assert branch.sizes["point"] < 200
-
-
-@pytest.mark.slow
-def test_two_minima_of_index_zero_are_told_by_stationary():
-    action = Action(m**4 - m**2 + m / 100, {m: Real()})
-    with pytest.warns(UserWarning, match="2 stationary points of index 0"):
-        stationary(action, index=0)

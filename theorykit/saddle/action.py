@@ -179,9 +179,6 @@ class Action(DisplayMixin):
         except NotImplementedError as reason:
             yield Text(f"The equations have no symbolic form: {verbatim(reason)}")
 
-    def _repr_latex_(self) -> str:
-        return f"$\\displaystyle S = {self.latex()}$"
-
     @property
     def symbols(self) -> tuple[Expr, ...]:
         """Order parameters, then parameters."""

@@ -243,31 +243,28 @@ class BoundAction(AbstractSaddleProblem):
         start = (settled, self._misfit(settled), jnp.array(1.0), jnp.array(0))
         return jax.lax.while_loop(unsettled, step, start)[0]
 
-    def _map(self, here: Mapping[str, Array]) -> dict[str, Array]:
-        found = self._called(self.of.compiled_fixed_point, here)
-        return {name: jnp.asarray(found[name], dtype=float) for name in here}
+    def _map(self, here: Float[Array, " numbers"]) -> Float[Array, " numbers"]:
+        found = self._called(self.of.compiled_fixed_point, dict(zip(self.domains, here, strict=True)))
+        return jnp.stack([jnp.asarray(found[name], dtype=float) for name in self.domains])
 
     def _misfit(self, coordinates: Coordinates) -> Coordinates:
-        here = self.values(coordinates)
-        ahead = self._map(here)
-        return jnp.stack([domain.misfit(here[name], ahead[name]) for name, domain in self.domains.items()])
+        here = jnp.stack(list(self.values(coordinates).values()))
+        each = zip(self.domains.values(), here, self._map(here), strict=True)
+        return jnp.stack([domain.misfit(value, ahead) for domain, value, ahead in each])
 
     def iterated(self, coordinates: Coordinates, most: int = _ITERATIONS) -> Coordinates:
         """Apply the fixed-point map, damped by half, up to `most` times. Return the last finite point."""
+        low, high = np.array([(domain.low, domain.high) for domain in self.domains.values()]).T
 
         def iterate(state):
             here, _, count = state
-            ahead = self._map(here)
-            domains = self.domains.items()
-            moved = {name: (here[name] + jnp.clip(ahead[name], d.low, d.high)) / 2 for name, d in domains}
-            changes = jnp.stack([jnp.abs(moved[name] - here[name]) / (jnp.abs(here[name]) + _SMALL) for name in here])
-            finite = jnp.all(jnp.isfinite(jnp.stack(list(moved.values()))))
-            kept = {name: jnp.where(finite, moved[name], here[name]) for name in here}
-            return kept, jnp.where(finite, jnp.max(changes), 0.0), count + 1
+            moved = (here + jnp.clip(self._map(here), low, high)) / 2
+            finite, changes = jnp.all(jnp.isfinite(moved)), jnp.abs(moved - here) / (jnp.abs(here) + _SMALL)
+            return jnp.where(finite, moved, here), jnp.where(finite, jnp.max(changes), 0.0), count + 1
 
-        state = (self.values(coordinates), jnp.array(jnp.inf), jnp.array(0))
+        state = (jnp.stack(list(self.values(coordinates).values())), jnp.array(jnp.inf), jnp.array(0))
         found, *_ = jax.lax.while_loop(lambda s: (s[1] > _SETTLED) & (s[2] < most), iterate, state)
-        ahead = self.coordinates(found)
+        ahead = self.coordinates(dict(zip(self.domains, found, strict=True)))
         # Rounding may put an order parameter on the edge itself.
         ahead = jnp.where(self.edges(ahead, BEYOND), BEYOND * jnp.sign(ahead), ahead)
         return jnp.where(jnp.isfinite(ahead), ahead, coordinates)

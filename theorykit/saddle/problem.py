@@ -2,7 +2,7 @@
 
 import abc
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable
 
 import equinox as eqx
 import jax
@@ -93,19 +93,6 @@ class AbstractSaddleProblem(eqx.Module):
     @abc.abstractmethod
     def moved(self, coordinates: Coordinates, step: Coordinates) -> Coordinates:
         """Return the coordinates after a step. A step of zero leaves them unchanged."""
-
-    def rounding(self, point: Point) -> Mapping[str, Float[Array, ""]]:
-        """Return the rounding errors of S by their sources. Its error is the sum."""
-        raise NotImplementedError
-
-    def strategies(
-        self, end_of: Callable[["AbstractSaddleProblem", Coordinates], Coordinates], start: Coordinates
-    ) -> Iterator[Coordinates]:
-        """Yield other starting points for a solve that failed from `start`.
-
-        `end_of(problem, start)` solves another problem roughly.
-        """
-        return iter(())
 
     def has_left(self, coordinates: Coordinates) -> Array | bool:
         """Return whether the coordinates are so close to an edge that the solve should stop."""

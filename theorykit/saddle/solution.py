@@ -52,10 +52,10 @@ class Solution(DisplayMixin, AbstractOutcome):
     - `result`: `optimistix.RESULTS.successful` if and only if the point is certified: the
       gradient vanishes to the tolerance, Newton's method contracts around the point, and
       the index is the requested one.
-    - `stats`: numbers of `evaluations` and `hessians`; `tolerance` and `asked`, the
-      requested index; `coordinates`; directions of the `softest` and the `lowest`
-      curvature; mask `at_edge` of the coordinates on an edge; and, from `search`, how
-      many starts `reached` the point.
+    - `stats`: number of `evaluations`; `tolerance` and `asked`, the requested index;
+      `verdict`; `coordinates`; directions of the `softest` and the `lowest` curvature;
+      mask `at_edge` of the coordinates on an edge; and, from `search`, how many starts
+      `reached` the point.
     - `of`: the action. `owners`: name of the order parameter of each coordinate.
       `parameters`: values by name, empty if they were traced.
     """

@@ -188,7 +188,6 @@ class _End(eqx.Module):
     result: optx.RESULTS
     evidence: Evidence
     evaluations: Int[Array, ""]
-    hessians: Int[Array, ""]
     quadrature: Float[Array, ""]
     solved: Bool[Array, ""]
     settled: Bool[Array, ""]
@@ -300,9 +299,9 @@ def _attempt(run: _Run, begin: Coordinates, free: Coordinates) -> _End:
         found = minimised(run.solver, begin, bound, max_steps=run.max_steps)
         begin, taken = found.value, found.stats["num_steps"]
     found = minimised(run.newton, begin, bound, max_steps=None, options={MAX_STEPS: run.newton_steps})
-    at, counts = found.value, (found.stats["evaluations"] + taken, found.stats["curvatures"])
+    at, evaluations, no = found.value, found.stats["evaluations"] + taken, jnp.array(False)
     known = evidence(bound, at, run.newton.index, run.tolerance)
-    return _End(at, free, found.result, known, *counts, jnp.array(jnp.inf), jnp.array(False), jnp.array(False))
+    return _End(at, free, found.result, known, evaluations, jnp.array(jnp.inf), no, no)
 
 
 @partial(jit, of_numbers=lambda run, ends, at: run.bound.of.is_of_numbers)
@@ -326,7 +325,6 @@ def _solution(run: _Run, ends: _End, at: Array) -> Solution:
         result=codes.where(end.solved, codes.successful, failure),
         stats={
             "evaluations": end.evaluations,
-            "hessians": end.hessians,
             "tolerance": run.tolerance,
             "asked": jnp.asarray(run.newton.index),
             "verdict": verdict,
