@@ -16,7 +16,7 @@ import optimistix as optx
 from jaxtyping import Array, Bool, Float, Int
 
 from .._jit import jit
-from ..checks import array_module, checked_instance, checked_number, checked_whole_number, is_traced, on_host
+from ..checks import checked_instance, checked_number, checked_whole_number, is_traced, on_host
 from ..runs import stage
 from .action import Action
 from .bound_action import BEYOND, BoundAction, Values, bind, initial_coordinates
@@ -98,7 +98,7 @@ def minimise(
         0.85856
     """
     run, ends = _solve(action, values, initial, 0, tolerance, max_steps, solver=solver)
-    return _reported(run, _solution(run, ends, _best(ends)), throw)
+    return _reported(run, _solution(run, ends), throw)
 
 
 def stationary(
@@ -125,7 +125,7 @@ def stationary(
             SeveralSolutionsWarning,
             stacklevel=2,
         )
-    return _reported(run, _solution(run, ends, _best(ends)), throw)
+    return _reported(run, _solution(run, ends), throw)
 
 
 def search(
@@ -157,7 +157,7 @@ def search(
         run, ends = _solve(action, values, None, index, tolerance, max_steps, starts, seed)
         solution = partial(_solution, run, ends)
         found = [(solution(group[0]), len(group)) for group in _distinct(ends)]
-        best = solution(_best(ends))
+        best = solution()
     reason = "" if found else f"The best of {starts} starts, by its gradient, ended as follows: {best.diagnosis}"
     parameters = run.bound.values_of_parameters
     marked = (replace(at, stats={**at.stats, "reached": count}, parameters=parameters) for at, count in found)
@@ -304,9 +304,16 @@ def _attempt(run: _Run, begin: Coordinates, free: Coordinates) -> _End:
     return _End(at, free, found.result, known, evaluations, jnp.array(jnp.inf), no, no)
 
 
-@partial(jit, of_numbers=lambda run, ends, at: run.bound.of.is_of_numbers)
-def _solution(run: _Run, ends: _End, at: Array) -> Solution:
-    """Return the differentiable solution at one of the end points."""
+@partial(jit, of_numbers=lambda run, *_: run.bound.of.is_of_numbers)
+def _solution(run: _Run, ends: _End, at: Int[Array, ""] | None = None) -> Solution:
+    """Return the differentiable solution at an end point, by default at the best.
+
+    That is the solution of lowest action, or the point of smallest gradient if there is none.
+    """
+    if at is None:
+        actions = jnp.where(ends.solved, jnp.sum(ends.evidence.terms, axis=1), jnp.inf)
+        norms = jnp.nan_to_num(ends.evidence.gradient_norm, nan=jnp.inf)
+        at = jnp.where(jnp.any(ends.solved), jnp.argmin(actions), jnp.argmin(norms))
     end = jax.tree.map(lambda leaf: jax.lax.stop_gradient(leaf)[at], ends)
     bound, known, codes = replace(run.bound, free=end.free), end.evidence, optx.RESULTS
     model, scale = known.local.model, jax.lax.stop_gradient(bound.scale)
@@ -336,15 +343,6 @@ def _solution(run: _Run, ends: _End, at: Array) -> Solution:
         of=bound.of,
         owners=bound.owners,
     )
-
-
-def _best(ends: _End) -> Any:
-    """Return which end point is the solution of lowest action, or has the smallest gradient if none is a solution."""
-    norms, solved, terms = map(on_host, (ends.evidence.gradient_norm, ends.solved, ends.evidence.terms))
-    module = array_module(solved, terms)
-    actions = module.where(solved, module.sum(terms, axis=1), np.inf)
-    norms = module.where(module.isnan(norms), np.inf, norms)
-    return module.where(module.any(solved), module.argmin(actions), module.argmin(norms))
 
 
 def distinct(actions: Any, points: Any, apart: float) -> list[list[int]]:

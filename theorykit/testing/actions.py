@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from sympy import Expr, MatrixSymbol, Symbol, Trace, log, solve
 
+from .._compat import require_float64
 from ..checks import by_name, checked_instance, shown
 from ..codegen import interpret, quadrature_error
 from ..saddle import Action, search
