@@ -20,16 +20,15 @@ from .bound_action import BoundAction
 from .problem import Coordinates, Expansion, QuadraticModel, reach_of
 
 SOLVED, NOT_FINITE, SLOPING, UNRESOLVED, DEGENERATE, OTHER_INDEX, AT_EDGE = range(7)
-"""Verdicts about an end point. `evidence` gives the first of its list that applies.
-
-- `SOLVED`: the point is a solution.
-- `NOT_FINITE`: the action or a derivative is not finite.
-- `SLOPING`: the gradient is too large.
-- `UNRESOLVED`: a kink, a jump, rounding or quadrature leaves the point unknown.
-- `DEGENERATE`: the curvature vanishes along a direction, within what the box can tell.
-- `OTHER_INDEX`: the number of negative curvatures differs from the requested index.
-- `AT_EDGE`: the slope at an edge of a domain is not zero, or has no definite sign.
-"""
+MEANINGS = {
+    NOT_FINITE: "the action or a derivative is not finite",
+    SLOPING: "the action falls without bound, or max_steps is too small: no stationary point",
+    UNRESOLVED: "the action has a kink or a jump, or rounding or quadrature may move the point,",
+    DEGENERATE: "degenerate, as at a fold or with a continuous symmetry: a curvature vanishes",
+    OTHER_INDEX: "not a {kind}",
+    AT_EDGE: "not a {kind}: the action may fall from an edge of a domain",
+}
+"""Verdicts about an end point that is no solution. `evidence` gives the first of its list that applies."""
 
 # A point is known if its error is at most this fraction of its largest coordinate.
 NEAR = 1e-6

@@ -227,7 +227,7 @@ class PositiveDefinite(Symmetric):
 def check_fits(symbol: Expr, domain: AbstractDomain) -> None:
     """Raise `ValueError` if the domain is not of the kind of `symbol`, or exceeds its sign."""
     if isinstance(symbol, MatrixSymbol):
-        kind, needed = Real, "a matrix"
+        kind, needed = Real, "not made by symmetric(name, size) or positive_definite(name, size)"
         if isinstance(symbol, SymmetricSymbol):
             kind, needed = Symmetric, "made by symmetric(name, size)"
         if isinstance(symbol, PositiveDefiniteSymbol):

@@ -13,19 +13,11 @@ from ..checks import is_traced, refuse_traced, shown
 from ..symbolic.documents.display import DisplayMixin
 from ..symbolic.documents.document import Block, Heading, Table, Text, verbatim
 from .action import Action, indefinite
-from .certificate import AT_EDGE, DEGENERATE, NOT_FINITE, OTHER_INDEX, SLOPING, UNRESOLVED
+from .certificate import MEANINGS, NOT_FINITE
 from .diagnosis import AbstractOutcome
 
 # Coordinates beyond this distance are within 1e-13 of an edge.
 _NEXT_TO_EDGE = 30.0
-_MEANINGS = {
-    NOT_FINITE: "the action or a derivative is not finite",
-    SLOPING: "the action falls without bound, or max_steps is too small: no stationary point",
-    UNRESOLVED: "the action has a kink or a jump, or rounding or quadrature may move the point,",
-    DEGENERATE: "degenerate, as at a fold or with a continuous symmetry: a curvature vanishes",
-    OTHER_INDEX: "not a {kind}",
-    AT_EDGE: "not a {kind}: the action may fall from an edge of a domain",
-}
 
 
 def _in_words(value: Any, digits: int = 9) -> str:
@@ -121,7 +113,7 @@ class Solution(DisplayMixin, AbstractOutcome):
         if self.converged:
             on = f" on the edge of the domain, {', '.join(self.edges)}" if self.edges else ""
             return f"converged to a {self._kind}{on}: {numbers}"
-        meaning, verdict = _MEANINGS[int(stats["verdict"])].format(kind=self._kind), int(stats["verdict"])
+        meaning, verdict = MEANINGS[int(stats["verdict"])].format(kind=self._kind), int(stats["verdict"])
         if verdict == NOT_FINITE and (reason := indefinite(self.of, {**self.order_parameters, **self.parameters})):
             meaning = f"{reason}: {meaning}"
         domains = {symbol.name: domain for symbol, domain in self.of.order_parameters.items()}
