@@ -205,7 +205,8 @@ def _no_step(inputs):
 
 def _slope(step, _, inputs):
     """Return the gradient of S after a step, which is zero at a step of zero."""
-    problem, at, which, exists = inputs
+    # Optimistix appends other inputs.
+    problem, at, which, exists, *_ = inputs
     slope = jax.grad(lambda step: problem.action(problem.moved(at, step)))(step)
     if which == "preconditioned":
         fixed = jax.lax.stop_gradient(problem)
