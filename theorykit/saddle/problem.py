@@ -195,7 +195,8 @@ def implicit_point(
     inputs = problem, at, which, exists
     step, _ = optx.ImplicitAdjoint(_LINEAR_SOLVERS[which]).apply(_no_step, _slope, inputs, symmetric)
     if exists is not None:
-        step = _if_it_exists(step, exists)
+        leaves = jax.tree.leaves(eqx.filter(problem, eqx.is_inexact_array))
+        step = _if_it_exists(step, sum(map(jnp.sum, leaves)), exists)
     return problem.moved(at, step)
 
 
@@ -215,16 +216,16 @@ def _slope(step, _, inputs):
 
 
 @jax.custom_jvp
-def _if_it_exists(step: Coordinates, exists: Bool[Array, ""]) -> Coordinates:
+def _if_it_exists(step: Coordinates, inputs: Float[Array, ""], exists: Bool[Array, ""]) -> Coordinates:
     return step
 
 
 @_if_it_exists.defjvp
 def _if_it_exists_jvp(primals, tangents):
-    step, exists = primals
+    step, _, exists = primals
     jax.debug.callback(_warn_of_no_derivative, exists)
-    # Multiply by NaN. With a constant NaN, reverse mode would return zero.
-    return step, tangents[0] * jnp.where(exists, 1.0, jnp.nan)
+    # NaN comes from the inputs. In reverse mode, the linear solver would refuse NaN from the step.
+    return step, tangents[0] * jnp.where(exists, 1.0, 0.0) + tangents[1] * jnp.where(exists, 0.0, jnp.nan)
 
 
 def _warn_of_no_derivative(exists) -> None:
