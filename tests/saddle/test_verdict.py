@@ -71,31 +71,26 @@ def test_a_jump_next_to_a_minimum_of_no_curvature_is_told(expression):
 
 
 @pytest.mark.quick(1)
-@pytest.mark.parametrize("factor", (1.0, 1e-3))
 @pytest.mark.parametrize(
-    ("domain", "expression", "edge", "slope"),
+    ("domain", "expression", "edge"),
     [
-        (Positive(), 3 * s + s**2, "s = 0", 3.0),
-        (Between(0, 1), 3 * s + s**2, "s = 0", 3.0),
-        (Between(-2, 4), (s - 5) ** 2, "s = 4", None),
-        (Positive(), 3 * s + (m - 1) ** 2 * (1 + s), "s = 0", 3.0),
+        (Positive(), 3 * s + s**2, "s = 0"),
+        (Between(0, 1), 3 * s + s**2, "s = 0"),
+        (Between(-2, 4), (s - 5) ** 2, "s = 4"),
+        (Positive(), 3 * s + (m - 1) ** 2 * (1 + s), "s = 0"),
     ],
     ids=str,
 )
-def test_where_s_is_lowest_on_an_edge_the_edge_and_the_slope_are_named(domain, expression, edge, slope, factor):
+def test_where_s_is_lowest_on_an_edge_the_edge_is_named(domain, expression, edge):
     number = s if domain == Positive() else symbols("s", real=True)
-    expression = factor * expression.subs(s, number)
+    expression = expression.subs(s, number)
     free = {symbol: Real() for symbol in expression.free_symbols - {number}}
-    with pytest.warns(ConvergenceWarning, match="edge of a domain"):
-        solution = minimise(Action(expression, {number: domain, **free}))
-    told = "may have a slope" if slope is None else f"has the slope {factor * slope:.3g} per scale"
-    assert f"{edge}, where S {told}. " in solution.diagnosis
+    with pytest.warns(ConvergenceWarning, match=f"ended on the edge of a domain, {edge}"):
+        minimise(Action(expression, {number: domain, **free}))
 
 
 def test_a_kink_is_no_obstacle_elsewhere():
-    away = minimise(Action((m - 2) ** 2 / 2 + Abs(m), {m: Real()}), initial={m: 3.0})
-    assert away.converged
-    assert_close(away[m], 1.0, 1e-12)
+    assert_close(minimise(Action((m - 2) ** 2 / 2 + Abs(m), {m: Real()}), initial={m: 3.0})[m], 1.0, 1e-12)
 
 
 @pytest.mark.parametrize(
@@ -224,10 +219,3 @@ def test_solutions_do_not_depend_on_units(unit):
     branch = follow(field, {alpha: unit, h: 0.4 * unit}, start, h, (-0.4 * unit, 0.4 * unit), direction=-1)
     assert np.sum(branch["event"] == "fold") == 2
     assert branch.sizes["point"] < 200
-
-
-@pytest.mark.slow
-def test_two_minima_of_index_zero_are_told_by_stationary():
-    action = Action(m**4 - m**2 + m / 100, {m: Real()})
-    with pytest.warns(UserWarning, match="2 stationary points of index 0"):
-        stationary(action, index=0)

@@ -2,8 +2,8 @@ from .action import Action, render_latex, render_markdown
 from .branch import StationaryPoints, follow, near
 from .diagnosis import ConvergenceWarning
 from .domains import Between, Positive, PositiveDefinite, Real, Symmetric
-from .implicit import NoDerivativeWarning
 from .phases import phase_diagram, transition
+from .problem import NoDerivativeWarning
 from .solution import Solution
 from .solve import QuadratureWarning, SeveralSolutionsWarning, minimise, search, stationary
 

@@ -1,14 +1,8 @@
-"""Define your own action: an expression in order parameters, each with a domain, and in parameters.
-
-    expression -> Action -> compiled function -> minimise, stationary -> Solution
-
-A derivation and an expression typed by hand give the same kind of object.
-"""
+"""Action of your own: an expression in order parameters, each with a domain, and in parameters."""
 
 from __future__ import annotations
 
 import warnings
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -29,7 +23,6 @@ from ..checks import (
     checked_number,
     checked_sequence,
     checked_whole_number,
-    finite_entries,
     is_traced,
     numeric_array,
     require,
@@ -46,7 +39,7 @@ from ..symbolic.documents.display import DisplayMixin
 from ..symbolic.documents.document import Items, align_environment, verbatim
 from ..symbolic.matrix_functions import AssumedPositiveDefinite
 from ..symbolic.numeric import NumericFunction
-from .domains import AbstractDomain, as_declared
+from .domains import AbstractDomain, as_declared, between, check_fits
 
 # Nodes of the rule that shows errors of the default rule of 64 nodes.
 _MANY_NODES = 1000
@@ -61,10 +54,10 @@ _SOLVED, _IMPLICIT, _VARYING, _NONE = 0, 1, 3, 1000
 class Slopes(DisplayMixin, dict):
     """Gradient of an action by order parameter, displayed as the saddle-point equations."""
 
-    def _view(self, names: Mapping[Expr, str] = MappingProxyType({})) -> Iterator[Block]:
+    def _view(self) -> Iterator[Block]:
         for symbol, slope in self.items():
-            left = rf"\frac{{\partial S}}{{\partial {latex(symbol, names)}}}"
-            yield Equation(left, f"{latex(slope, names)} = 0", plain=f"dS/d{symbol} = {slope} = 0")
+            left = rf"\frac{{\partial S}}{{\partial {latex(symbol)}}}"
+            yield Equation(left, f"{latex(slope)} = 0", plain=f"dS/d{symbol} = {slope} = 0")
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -111,17 +104,15 @@ class Action(DisplayMixin):
         for symbol in self.symbols:
             checked_instance("a symbol", symbol, (Symbol, MatrixSymbol))
         for symbol, domain in domains.items():
-            if not checked_instance(f"order_parameters[{symbol}]", domain, AbstractDomain).fits(symbol):
-                raise ValueError(f"{symbol} does not fit its domain {domain!r}, whose symbols are {domain.symbols}")
-        names = Counter(symbol.name for symbol in self.symbols)
-        if twice := sorted(name for name, count in names.items() if count > 1):
+            check_fits(symbol, checked_instance(f"order_parameters[{symbol}]", domain, AbstractDomain))
+        names = [symbol.name for symbol in self.symbols]
+        if twice := sorted({name for name in names if names.count(name) > 1}):
             raise ValueError(f"{', '.join(twice)}: declared twice, but values are identified by name")
         free = {s for s in (self.expression + self.scale).free_symbols if isinstance(s, (Symbol, MatrixSymbol))}
         if unknown := sorted(s.name for s in free - {*_sides(self.symbols), *self.symbols}):
-            other = " with these assumptions and shapes" if set(unknown) & set(names) else ""
             raise ValueError(
-                f"the symbols {', '.join(unknown)} of {shown(self.expression)} are not declared{other}; declare each "
-                "in order_parameters, with its domain, or in parameters"
+                f"the symbols {', '.join(unknown)} of {shown(self.expression)} are not declared with these assumptions "
+                "in order_parameters or parameters"
             )
         for name in ("expression", "scale"):
             try:
@@ -157,37 +148,36 @@ class Action(DisplayMixin):
         Raises:
             ValueError: If a value is missing, unknown, not finite, outside its domain, or
                 has the wrong shape.
-
-        Example:
-            >>> import theorykit
-            >>> from sympy import symbols
-            >>> from theorykit.saddle import Action, Real
-            >>> theorykit.enable_float64()
-            >>> m, a = symbols("m a", real=True)
-            >>> action = Action(m**4 / 4 - a * m**2 / 2, {m: Real()}, [a])
-            >>> action(m=[0.0, 1.0, 2.0], a=1.0).tolist()
-            [0.0, -0.25, 2.0]
         """
         require_float64()
         values = named("values", {**checked_instance("values", values, Mapping), **by_name}, self.symbols, every=True)
         arrays, sizes = checked_values(self, self.symbols, values, "{}", closed=True)
-        first = {n: array[(0,) * (array.ndim - 2)] for n, array in arrays.items() if array.ndim >= 2}
-        shapes = shapes_of(self, arrays | first | sizes, first)
-        check_shapes({n: array.shape[array.ndim - len(shapes[n]) :] for n, array in arrays.items()}, shapes, "{}")
+        shapes = shapes_of(self, arrays | sizes, arrays)
+        core = {name: array.shape[array.ndim - len(shapes[name]) :] for name, array in arrays.items()}
+        check_shapes(core, shapes, "{}")
         found = _evaluated(self, arrays, sizes)
         if not is_traced(found) and np.any(undefined := np.isnan(found)):
             at = tuple(np.argwhere(undefined)[0])
-            core = {name: array.shape[array.ndim - len(shapes[name]) :] for name, array in arrays.items()}
             one = {n: np.broadcast_to(array, found.shape + core[n])[at] for n, array in arrays.items()}
             if reason := indefinite(self, one | sizes):
                 warnings.warn(f"S is NaN at {np.sum(undefined)} of {found.size} points: {reason}", RuntimeWarning, 2)
         return found
 
-    def _view(self) -> Iterable[Block]:
-        return _blocks(self, {})
-
-    def _repr_latex_(self) -> str:
-        return f"$\\displaystyle S = {self.latex()}$"
+    def _view(self) -> Iterator[Block]:
+        yield Heading("Action", 1)
+        yield Equation("S", self.latex(), plain=f"S = {self.expression}")
+        items = []
+        for symbol, domain in self.order_parameters.items():
+            shape = " x ".join(f"${latex(side)}$" for side in getattr(symbol, "shape", ()))
+            items.append(f"order parameter ${domain.latex(latex(symbol))}${shape and f', {shape}'}")
+        yield Items(tuple(items))
+        if self.parameters:
+            yield Text(f"Parameters: {', '.join(f'${latex(symbol)}$' for symbol in self.parameters)}.")
+        yield Heading("Saddle-point equations")
+        try:
+            yield from self.equations._view()
+        except NotImplementedError as reason:
+            yield Text(f"The equations have no symbolic form: {verbatim(reason)}")
 
     @property
     def symbols(self) -> tuple[Expr, ...]:
@@ -202,10 +192,10 @@ class Action(DisplayMixin):
 
     @cached_property
     def is_of_numbers(self) -> bool:
-        """Whether all symbols are numbers, and no function is the user's own, which may be long."""
+        """Whether all symbols are numbers, and no function is the user's own."""
         return all(isinstance(symbol, Symbol) for symbol in self.symbols) and not self.expression.has(NumericFunction)
 
-    @cached_property
+    @property
     def terms(self) -> tuple[Expr, ...]:
         """Terms of the sum S."""
         return Add.make_args(self.expression)
@@ -217,7 +207,7 @@ class Action(DisplayMixin):
 
     @cached_property
     def standard_equations(self) -> Mapping[Expr, Expr] | None:
-        """`equations` in standard form. None if an order parameter is a matrix, or if S has a jump."""
+        """`equations` in standard form. None if one is a matrix, or if S has a jump."""
         if not all(isinstance(symbol, Symbol) for symbol in self.order_parameters):
             return None
         try:
@@ -230,10 +220,9 @@ class Action(DisplayMixin):
     def fixed_point(self) -> Mapping[Expr, Expr] | None:
         """Expression that the equations assign to each order parameter, or None.
 
-        Replica theories iterate q <- E[tanh^2(beta (sqrt(q) z + h))]. The map keeps
-        overlaps in their physical range, even from a distant start. Each equation
-        c x + r = 0 assigns -r / c to one x, so that c is free of order parameters if
-        possible. The equation of a conjugate order parameter sets its overlap.
+        Iterating the map keeps overlaps of replica theories in their physical range. Each
+        equation c x + r = 0 assigns -r / c to one x, with c free of order parameters if
+        possible.
         """
         if (equations := self.standard_equations) is None:
             return None
@@ -307,8 +296,7 @@ class Action(DisplayMixin):
                 reason = "; ".join(reasons) or f"dS/d{symbol.name} contains no order parameter"
                 raise ValueError(f"{symbol.name} cannot be eliminated: {reason}")
             expression = steps[-1].after
-            for each in which:
-                del left[each]
+            left = {each: domain for each, domain in left.items() if each not in which}
             pending = [each for each in pending if each in left]
         if not left:
             raise ValueError("symbols must leave at least one order parameter, but all would be eliminated")
@@ -332,12 +320,12 @@ class Action(DisplayMixin):
 
     @cached_property
     def can_refine(self) -> bool:
-        """Whether S has Gaussian averages, all of which `refined` computes with the composite rule."""
-        return self.has_averages and not self.refined.fixed_averages
+        """Whether the composite rule applies to all averages, and some have fixed nodes."""
+        return bool(self.fixed_averages) and not self.refined.fixed_averages
 
     @cached_property
     def checking(self) -> Action:
-        """The same action with many nodes, at least twice as many: a cheap check of few nodes."""
+        """The same action with at least twice as many nodes in its fixed averages."""
         twice = 2 * max((average.nodes for average in self.fixed_averages), default=0)
         return self.with_nodes(min(max(twice, _MANY_NODES) if self.can_refine else twice, MOST_NODES))
 
@@ -355,15 +343,6 @@ class Action(DisplayMixin):
         return compile_expressions("action", terms, self.symbols)
 
     @cached_property
-    def rounding_effects(self) -> Callable[..., Float[Array, "output part"]]:
-        """Effects of relative rounding errors of one in sums within terms, on S and on `standard_equations`.
-
-        An effect may exceed the terms: at a small x, log(1 + x^2) is known only to the
-        rounding error of 1.
-        """
-        return rounding_effects([self.expression, *(self.standard_equations or {}).values()], self.symbols)
-
-    @cached_property
     def compiled_scale(self) -> CompiledFunction:
         """The `scale`."""
         return compile_expressions("size_of_action", {"scale": self.scale}, self.symbols)
@@ -371,11 +350,8 @@ class Action(DisplayMixin):
     @cached_property
     def compiled_slopes(self) -> CompiledFunction:
         """The terms `slope_i_j` of `standard_equations`."""
-        terms = {
-            f"slope_{i}_{j}": term
-            for i, slope in enumerate(self.standard_equations.values())
-            for j, term in enumerate(Add.make_args(slope))
-        }
+        slopes = [Add.make_args(slope) for slope in self.standard_equations.values()]
+        terms = {f"slope_{i}_{j}": term for i, slope in enumerate(slopes) for j, term in enumerate(slope)}
         return compile_expressions("slopes", terms, self.symbols)
 
     @cached_property
@@ -383,9 +359,17 @@ class Action(DisplayMixin):
         """The values of `fixed_point` by name."""
         return compile_expressions("fixed_point", {s.name: to for s, to in self.fixed_point.items()}, self.symbols)
 
-    def latex(self, symbol_names: Mapping[Expr, str] | None = None) -> str:
+    @cached_property
+    def rounding_effects(self) -> Callable[..., Float[Array, "output part"]]:
+        """Effects of relative errors of one in sums within terms, on S and on `standard_equations`.
+
+        They may exceed the terms: at a small x, log(1 + x^2) has the rounding error of 1.
+        """
+        return rounding_effects([self.expression, *(self.standard_equations or {}).values()], self.symbols)
+
+    def latex(self) -> str:
         """Return S as LaTeX."""
-        return latex(self.expression, symbol_names)
+        return latex(self.expression)
 
 
 def _scalar(name: str, value: Any) -> Expr:
@@ -421,7 +405,8 @@ def _update(equation: Expr, symbol: Symbol, symbols: tuple[Symbol, ...]) -> tupl
 def shapes_of(action: Action, given: Mapping[str, Any], guesses: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
     """Return the shape of every symbol of the action, () for numbers."""
     given = {s.name: given[s.name] for s in action.parameters if isinstance(s, MatrixSymbol) or s in action.sizes}
-    given |= {name: v if is_traced(v) else np.asarray(v) for name, v in guesses.items() if np.ndim(v) == 2}
+    given |= {name: v if is_traced(v) else np.asarray(v) for name, v in guesses.items() if np.ndim(v) >= 2}
+    given = {name: v[(0,) * (v.ndim - 2)] if np.ndim(v) > 2 else v for name, v in given.items()}
     arrays = [symbol for symbol in action.symbols if symbol.name in given]
     shapes, known, sides = {symbol.name: () for symbol in action.symbols}, bound_sizes(arrays), {}
     for symbol in action.symbols:
@@ -462,11 +447,9 @@ def checked_values(
         array = arrays[symbol.name] = numeric_array(name, value)
         if isinstance(symbol, MatrixSymbol) and array.ndim < 2:
             raise ValueError(f"{name} must be a matrix, got shape {array.shape}")
-        conditions.append(finite_entries(name, array))
-        if domain := action.order_parameters.get(symbol):
-            conditions += domain.requirements(name, array, closed=closed)
-        else:
-            conditions += as_declared(name, symbol, array)
+        domain = action.order_parameters.get(symbol)
+        has_edges = domain is not None and domain.has_edges
+        conditions += between(name, array, domain, closed=closed) if has_edges else as_declared(name, symbol, array)
     return require({name: jnp.asarray(array) for name, array in arrays.items()}, conditions), sizes
 
 
@@ -478,7 +461,7 @@ def check_shapes(found: Mapping[str, tuple], shapes: Mapping[str, tuple], label:
 
 
 def indefinite(action: Action, values: Mapping[str, Any]) -> str:
-    """Name the first matrix that is assumed to be positive definite and is not so at these values, or return ""."""
+    """Name the first matrix that is not positive definite as assumed at these values, or return ""."""
     assumed = sorted(action.expression.atoms(AssumedPositiveDefinite), key=lambda node: node.sort_key())
     matrices = {f"matrix_{i}": node.matrix for i, node in enumerate(assumed)}
     arrays = {name: value if isinstance(value, int) else jnp.asarray(value) for name, value in values.items()}
@@ -503,39 +486,11 @@ def _evaluated(action: Action, arrays: Mapping[str, Array], sizes: Mapping[str, 
     return jnp.vectorize(evaluate, signature=f"{axes}->()")(*arrays.values())
 
 
-def render_latex(action: Action, symbol_names: Mapping[Expr, str] | None = None) -> str:
-    """Write the action and its saddle-point equations as one LaTeX `align*` environment.
-
-    `symbol_names` are LaTeX names of symbols that should be printed under another name.
-    """
-    blocks = _blocks(checked_instance("action", action, Action), symbol_names or {})
-    return align_environment([each for each in blocks if isinstance(each, Equation)])
+def render_latex(action: Action) -> str:
+    """Write the action and its saddle-point equations as one LaTeX `align*` environment."""
+    return align_environment([each for each in action._view() if isinstance(each, Equation)])
 
 
-def render_markdown(action: Action, symbol_names: Mapping[Expr, str] | None = None) -> str:
+def render_markdown(action: Action) -> str:
     """Write the action, its domains and its saddle-point equations as Markdown."""
-    return as_markdown(_blocks(checked_instance("action", action, Action), symbol_names or {}))
-
-
-def _blocks(action: Action, names: Mapping[Expr, str]) -> Iterator[Block]:
-    yield Heading("Action", 1)
-    yield Equation("S", action.latex(names), plain=f"S = {action.expression}")
-    items = []
-    for symbol, domain in action.order_parameters.items():
-        sides = [f"${latex(side, names)}$" for side in getattr(symbol, "shape", ())]
-        shape = f", {' x '.join(sides)}" if sides else ""
-        items.append(f"order parameter ${domain.latex(latex(symbol, names))}${shape}")
-    yield Items(tuple(items))
-    if action.parameters:
-        listed = ", ".join(f"${latex(symbol, names)}$" for symbol in action.parameters)
-        yield Text(f"Parameters: {listed}.")
-    if averages := action.expression.atoms(GaussianAverage):
-        nodes = " and ".join(sorted({"adaptive" if each.is_adaptive else str(each.nodes) for each in averages}))
-        yield Text(f"Angle brackets are averages over a standard normal variable, with {nodes} nodes.")
-    yield Heading("Saddle-point equations")
-    try:
-        equations = action.equations
-    except NotImplementedError as reason:
-        yield Text(f"The equations have no symbolic form: {verbatim(reason)}")
-        return
-    yield from equations._view(names)
+    return as_markdown(action._view())

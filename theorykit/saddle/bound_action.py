@@ -13,15 +13,9 @@ from sympy import Expr
 
 from .._compat import require_float64
 from .._jit import jit
-from ..checks import (
-    Requirement,
-    array_module,
-    is_traced,
-    require,
-    shown,
-)
+from ..checks import Requirement, array_module, is_traced, require, shown
 from .action import Action, check_shapes, checked_values, indefinite, named, shapes_of
-from .domains import AbstractDomain, Real, Symmetric
+from .domains import AbstractDomain, PositiveDefinite, Real
 from .problem import AbstractSaddleProblem, Coordinates, Expansion, Point
 
 Values = Mapping[Expr | str, Any]
@@ -46,15 +40,12 @@ _ULPS = 8.0
 class BoundAction(AbstractSaddleProblem):
     """Action as a function of coordinates, differentiable in its parameters too.
 
-    Steps are orthonormal in the metric of the domains.
-
     - `of`: the action.
     - `shapes`: shapes of the order parameters, whose coordinates are concatenated.
     - `units` (coordinates,): a coordinate times its unit is a coordinate of the domain.
-    - `parameters`: values of the parameters, by name.
-    - `sizes`: values of the parameters that are sizes of matrices, with their names.
-    - `free` (coordinates,): zero if the coordinate is fixed, because its order parameter
-      is on an edge of its domain, and otherwise one.
+    - `parameters`, `sizes`: values of the parameters, and of those that are sizes.
+    - `free` (coordinates,): zero for the coordinate of an order parameter that is fixed
+      on an edge of its domain, and otherwise one.
     """
 
     of: Action = eqx.field(static=True)
@@ -75,11 +66,6 @@ class BoundAction(AbstractSaddleProblem):
         return any(domain.has_edges for domain in self.domains.values())
 
     @property
-    def has_map(self) -> bool:
-        """Whether the equations have the form of a fixed-point map."""
-        return self.of.standard_equations is not None and self.of.fixed_point is not None
-
-    @property
     def lengths(self) -> list[int]:
         """Number of coordinates of each order parameter."""
         return [domain.size(shape) for domain, shape in zip(self.domains.values(), self.shapes, strict=True)]
@@ -92,7 +78,8 @@ class BoundAction(AbstractSaddleProblem):
     @property
     def is_real(self) -> np.ndarray:
         """For each coordinate, whether it is an unconstrained number or matrix entry."""
-        return np.repeat([isinstance(domain, (Real, Symmetric)) for domain in self.domains.values()], self.lengths)
+        kinds = [domain.has_edges or isinstance(domain, PositiveDefinite) for domain in self.domains.values()]
+        return ~np.repeat(kinds, self.lengths)
 
     @property
     def values_of_parameters(self) -> dict[str, Any]:
@@ -153,7 +140,7 @@ class BoundAction(AbstractSaddleProblem):
     def rounding(self, coordinates: Coordinates) -> tuple[Float[Array, ""], Coordinates]:
         """Return the effect of rounding in the sums within terms on S and on its gradient.
 
-        Relative errors are one. Effects that are not known or infinite are zero.
+        Relative errors are one. Effects that are not finite are zero.
         """
         values, pull = jax.vjp(lambda step: self.values(self.moved(coordinates, step)), jnp.zeros_like(coordinates))
         effects = jnp.abs(self._called(self.of.rounding_effects, values))
@@ -177,8 +164,8 @@ class BoundAction(AbstractSaddleProblem):
     def slopes(self, coordinates: Coordinates, step: Coordinates | None = None) -> tuple[Any, Any]:
         """Return the gradient of S, and the sum of the absolute values of the terms of each entry.
 
-        The gradient is taken in steps, after one `step`. Without a `step`, it is taken in
-        the order parameters themselves, and both results are by name.
+        The gradient is taken in steps, after one `step`. Without a `step`, both results
+        are by order parameter.
         """
         if step is None:
             return self._slopes(self.values(coordinates))
@@ -230,10 +217,9 @@ class BoundAction(AbstractSaddleProblem):
         """Find the end of the fixed-point map of the saddle-point equations.
 
         Damped iterations run first. Newton's method then reduces the misfit, the step
-        that the map would take. A few iterations after each Newton step restore the
-        relations between order parameters, and steps are shortened until the misfit
-        falls. Close to a critical point, iterations alone stall along one direction, and
-        Newton steps alone diverge in the others.
+        that the map would take, with a few iterations after each step. Close to a critical
+        point, iterations alone stall along one direction, and Newton steps alone diverge
+        in the others.
         """
         settled = self.iterated(coordinates)
 
@@ -241,8 +227,7 @@ class BoundAction(AbstractSaddleProblem):
             at, off, share, count = state
             newton = jnp.linalg.solve(jax.jacfwd(self._misfit)(at), -off)
             newton = newton * share / jnp.maximum(1.0, jnp.max(jnp.abs(newton)) / _LONGEST)
-            # If a perturbation grows before it decays, iterations raise the misfit after
-            # a good step.
+            # Iterations may raise the misfit after a good step.
             candidates = jnp.stack([self.iterated(at + newton, _ITERATIONS_AFTER), at + newton])
             misfits = jax.lax.map(self._misfit, candidates)
             falls = jnp.linalg.norm(misfits, axis=1) < jnp.linalg.norm(off)
@@ -258,30 +243,28 @@ class BoundAction(AbstractSaddleProblem):
         start = (settled, self._misfit(settled), jnp.array(1.0), jnp.array(0))
         return jax.lax.while_loop(unsettled, step, start)[0]
 
-    def _map(self, here: Mapping[str, Array]) -> dict[str, Array]:
-        found = self._called(self.of.compiled_fixed_point, here)
-        return {name: jnp.asarray(found[name], dtype=float) for name in here}
+    def _map(self, here: Float[Array, " numbers"]) -> Float[Array, " numbers"]:
+        found = self._called(self.of.compiled_fixed_point, dict(zip(self.domains, here, strict=True)))
+        return jnp.stack([jnp.asarray(found[name], dtype=float) for name in self.domains])
 
     def _misfit(self, coordinates: Coordinates) -> Coordinates:
-        here = self.values(coordinates)
-        ahead = self._map(here)
-        return jnp.stack([domain.misfit(here[name], ahead[name]) for name, domain in self.domains.items()])
+        here = jnp.stack(list(self.values(coordinates).values()))
+        each = zip(self.domains.values(), here, self._map(here), strict=True)
+        return jnp.stack([domain.misfit(value, ahead) for domain, value, ahead in each])
 
     def iterated(self, coordinates: Coordinates, most: int = _ITERATIONS) -> Coordinates:
         """Apply the fixed-point map, damped by half, up to `most` times. Return the last finite point."""
+        low, high = np.array([(domain.low, domain.high) for domain in self.domains.values()]).T
 
         def iterate(state):
             here, _, count = state
-            ahead = self._map(here)
-            moved = {name: domain.towards(here[name], ahead[name]) for name, domain in self.domains.items()}
-            changes = jnp.stack([jnp.abs(moved[name] - here[name]) / (jnp.abs(here[name]) + _SMALL) for name in here])
-            finite = jnp.all(jnp.isfinite(jnp.stack(list(moved.values()))))
-            kept = {name: jnp.where(finite, moved[name], here[name]) for name in here}
-            return kept, jnp.where(finite, jnp.max(changes), 0.0), count + 1
+            moved = (here + jnp.clip(self._map(here), low, high)) / 2
+            finite, changes = jnp.all(jnp.isfinite(moved)), jnp.abs(moved - here) / (jnp.abs(here) + _SMALL)
+            return jnp.where(finite, moved, here), jnp.where(finite, jnp.max(changes), 0.0), count + 1
 
-        state = (self.values(coordinates), jnp.array(jnp.inf), jnp.array(0))
+        state = (jnp.stack(list(self.values(coordinates).values())), jnp.array(jnp.inf), jnp.array(0))
         found, *_ = jax.lax.while_loop(lambda s: (s[1] > _SETTLED) & (s[2] < most), iterate, state)
-        ahead = self.coordinates(found)
+        ahead = self.coordinates(dict(zip(self.domains, found, strict=True)))
         # Rounding may put an order parameter on the edge itself.
         ahead = jnp.where(self.edges(ahead, BEYOND), BEYOND * jnp.sign(ahead), ahead)
         return jnp.where(jnp.isfinite(ahead), ahead, coordinates)
@@ -311,11 +294,9 @@ def bind(action: Action, values: Values, initial: Values | None = None) -> Bound
             size = array_module(guess).linalg.norm(guess.reshape(-1))
             unit = array_module(guess).where((size > 0) & (size < 1), size, 1.0) * unit
         units.append(unit)
-    of_order_parameters = tuple(shapes[symbol.name] for symbol in action.order_parameters)
     units = jnp.array(array_module(*units).concatenate(units))
-    return BoundAction(
-        action, of_order_parameters, units, parameters, tuple(sizes.items()), jnp.array(np.ones(len(units)))
-    )
+    own, free = tuple(shapes[symbol.name] for symbol in action.order_parameters), jnp.array(np.ones(len(units)))
+    return BoundAction(action, own, units, parameters, tuple(sizes.items()), free)
 
 
 def initial_coordinates(bound: BoundAction, initial: Values) -> Coordinates:
@@ -329,16 +310,14 @@ def initial_coordinates(bound: BoundAction, initial: Values) -> Coordinates:
     shapes = dict(zip(bound.domains, bound.shapes, strict=True))
     check_shapes({name: value.shape for name, value in values.items()}, shapes, "initial[{}]")
     coordinates, terms = place_of(bound, values)
-    reason = ""
-    if not is_traced(terms):
-        terms = np.asarray(terms)
-        if not np.all(np.isfinite(terms)):
-            reason = indefinite(bound.of, {**values, **bound.values_of_parameters})
-    conditions = []
-    for term, value in zip(bound.of.terms, terms, strict=True):
-        message = f"the term {shown(term)} of the action is not finite at initial{reason and f': {reason}'}"
-        conditions.append(Requirement(message, array_module(value).isfinite(value)))
-    return require(coordinates, conditions)
+    finite = array_module(terms).isfinite(terms)
+
+    def message() -> str:
+        term = bound.of.terms[int(np.argmin(finite))]
+        reason = indefinite(bound.of, {**values, **bound.values_of_parameters})
+        return f"the term {shown(term)} of the action is not finite at initial{reason and f': {reason}'}"
+
+    return require(coordinates, [Requirement("the action must be finite at initial", finite, message)])
 
 
 @partial(jit, of_numbers=lambda bound, values: bound.of.is_of_numbers)

@@ -20,25 +20,22 @@ from .bound_action import BoundAction
 from .problem import Coordinates, Expansion, QuadraticModel, reach_of
 
 SOLVED, NOT_FINITE, SLOPING, UNRESOLVED, DEGENERATE, OTHER_INDEX, AT_EDGE = range(7)
-"""Verdicts about an end point. If several apply, the first of the list in `evidence` is given.
-
-- `SOLVED`: the point is a solution.
-- `NOT_FINITE`: the action or a derivative is not finite.
-- `SLOPING`: the gradient is too large.
-- `UNRESOLVED`: a kink, a jump, rounding or quadrature leaves the point unknown.
-- `DEGENERATE`: the curvature vanishes along a direction, within what the box can tell.
-- `OTHER_INDEX`: the number of negative curvatures differs from the requested index.
-- `AT_EDGE`: the slope at an edge of a domain is not zero, or has no definite sign.
-"""
+MEANINGS = {
+    NOT_FINITE: "the action or a derivative is not finite",
+    SLOPING: "the action falls without bound, or max_steps is too small: no stationary point",
+    UNRESOLVED: "the action has a kink or a jump, or rounding or quadrature may move the point,",
+    DEGENERATE: "degenerate, as at a fold or with a continuous symmetry: a curvature vanishes",
+    OTHER_INDEX: "not a {kind}",
+    AT_EDGE: "not a {kind}: the action may fall from an edge of a domain",
+}
+"""Verdicts about an end point that is no solution. `evidence` gives the first of its list that applies."""
 
 # A point is known if its error is at most this fraction of its largest coordinate.
 NEAR = 1e-6
 # Newton's map contracts if it moves no face of the box by more than this fraction of its
-# half-length,
-_CONTRACTS = 0.5
-# which is along each eigenvector the largest of three: this multiple of the remaining
-# Newton step, of the effect of rounding, and of the rounding error of the coordinates.
-_STEPS, _ABOVE, _ULPS = 10.0, 100.0, 1e3
+# half-length, which is the largest of these multiples of the remaining Newton step, of the
+# effect of rounding, and of the rounding error of the coordinates.
+_CONTRACTS, _STEPS, _ABOVE, _ULPS = 0.5, 10.0, 100.0, 1e3
 # The box is at most this fraction of the largest coordinate.
 _FARTHEST = 0.1
 # Probe the faces of this many of the softest directions, the face of the stiffest, and
@@ -59,12 +56,8 @@ class LocalModel(eqx.Module):
     """S to second order about a point.
 
     The curvature along a coordinate fixed on an edge is the one-sided second derivative
-    there, or the slope of S if that is not zero.
-
-    - `slope` (coordinates,): the gradient of S in steps.
-    - `magnitude` (coordinates,): the sum of the absolute values of its terms.
-    - `unclear` (coordinates,): whether S has a slope at an edge on which the coordinate
-      is fixed, or a curvature without a definite sign.
+    there, or the slope of S if that is not zero; it is `unclear` if that is so, or if it
+    has no definite sign.
     """
 
     model: QuadraticModel
@@ -91,12 +84,10 @@ def local_model(bound: BoundAction, coordinates: Coordinates) -> LocalModel:
 
 
 class Evidence(eqx.Module):
-    """Evidence about an end point, about which S has the model `local`.
+    """Verdict about an end point, its numbers, and the model of S about it.
 
-    - `verdict`: one of the verdicts above.
     - `terms` (terms,): the terms of S.
     - `action_error`: rounding error of the terms and of their sum.
-    - `gradient_norm`: norm of the gradient per scale.
     - `error`: bound on the shift of the point by rounding and by the remaining Newton
       step, in the metric of the domains.
     """
@@ -242,8 +233,7 @@ def quadrature_errors(
 ) -> tuple[Float[Array, ""], Float[Array, ""]]:
     """Return how far errors of averages move the point, from the `known` model, and the error of S.
 
-    Adaptive averages have error bounds, whose signs are those of the longer step. Errors
-    of other averages are estimated as twice the change with many nodes.
+    Adaptive averages have error bounds. Errors of others are twice the change with many nodes.
     """
     action, model = bound.of, known.model
     if not action.has_averages:

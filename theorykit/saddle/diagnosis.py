@@ -1,4 +1,4 @@
-"""Outcome of a solve, or of a batch of solves, in words: whether it converged, and advice if not."""
+"""Outcome of a solve, or of a batch of solves, in words."""
 
 import abc
 import warnings
@@ -50,23 +50,22 @@ class AbstractOutcome(eqx.Module):
         converged = np.asarray(self.converged)
         if converged.ndim == 0:
             return self.describe()
-        failed = [tuple(map(int, at)) for at in np.argwhere(~converged)]
-        if not failed:
+        if np.all(converged):
             return f"all {converged.size} solves converged"
-        told = []
-        for index in failed[:_TOLD]:
+        failed, told = np.argwhere(~converged).tolist(), []
+        for index in map(tuple, failed[:_TOLD]):
             # Fields without batch axes are unchanged.
             one = jax.tree.map(lambda leaf, at=index: leaf[at] if jnp.ndim(leaf) >= len(at) else leaf, self)
             told.append(f"{list(index)}: {one.describe()}")
-        more = [f"and {len(failed) - _TOLD} more"] if len(failed) > _TOLD else []
-        return f"{len(failed)} of {converged.size} solves did not converge; " + "; ".join([*told, *more])
+        told += [f"and {len(failed) - _TOLD} more"] if len(failed) > _TOLD else []
+        return f"{len(failed)} of {converged.size} solves did not converge; {'; '.join(told)}"
 
 
 Outcome = TypeVar("Outcome", bound=AbstractOutcome)
 
 
 def report(outcome: Outcome, throw: bool, stacklevel: int, more: str = "", cause: str = "") -> Outcome:
-    """Return `outcome`. If values are known and a solve failed, warn, or raise an error if `throw`.
+    """Return `outcome`. If a solve failed, warn, or raise an error if `throw`.
 
     The message is the diagnosis with `more` at its end, or a known `cause` in its place.
     """

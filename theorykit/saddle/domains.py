@@ -20,7 +20,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
-from sympy import Expr, MatrixSymbol, Symbol
+from sympy import Expr, MatrixSymbol
 
 from ..checks import Requirement, array_module, checked_number, finite_entries, shown
 from ..symbolic.atoms import PositiveDefiniteSymbol, PositiveSemidefiniteSymbol, SymmetricSymbol
@@ -80,18 +80,23 @@ def _weighted(step: Coordinates, rows: int, on_diagonal: float) -> Coordinates:
 
 
 class AbstractDomain(eqx.Module):
-    """Set of values of an order parameter, arrays of some shape. A number has the shape ()."""
+    """Set of values of an order parameter: numbers from `low` to `high`, or matrices.
 
-    has_edges: ClassVar[bool] = False
-    symbols: ClassVar[str] = "numbers and matrices, not declared positive or symmetric"
+    - `condition`: the domain in LaTeX.
+    """
 
-    @abc.abstractmethod
-    def fits(self, symbol: Expr) -> bool:
-        """Return whether `symbol` can represent a value of the domain."""
+    low: ClassVar[float] = -np.inf
+    high: ClassVar[float] = np.inf
+    condition: ClassVar[str]
 
-    @abc.abstractmethod
+    @property
+    def has_edges(self) -> bool:
+        """Whether `low` or `high` is finite."""
+        return self.low > -np.inf
+
     def size(self, shape: Shape) -> int:
         """Return the number of coordinates of a value of this shape."""
+        return int(np.prod(shape, dtype=int))
 
     @abc.abstractmethod
     def value(self, coordinates: Coordinates, shape: Shape) -> Value:
@@ -101,46 +106,27 @@ class AbstractDomain(eqx.Module):
     def coordinates(self, value: Value) -> Coordinates:
         """Return the coordinates of `value`."""
 
-    @abc.abstractmethod
-    def latex(self, symbol: str) -> str:
-        """Return the domain as a condition on `symbol`, in LaTeX."""
-
     def moved(self, coordinates: Coordinates, step: Coordinates, shape: Shape) -> Coordinates:
         """Return the coordinates after a step."""
         return coordinates + step
-
-    def requirements(self, name: str, value: Value, *, closed: bool = False) -> Iterator[Requirement]:
-        """Yield the conditions for a finite `value` to be in the domain.
-
-        Args:
-            name: Name of the value in error messages.
-            value: Concrete or traced; numbers and matrices with any leading axes.
-            closed: Whether the edges belong to the domain.
-        """
-        return iter(())
-
-    def towards(self, here: Value, ahead: Value) -> Value:
-        """Return the midpoint between two numbers, or halfway to the edge if `ahead` is outside."""
-        return (here + ahead) / 2
 
     def misfit(self, here: Value, ahead: Value) -> Value:
         """Return the difference between two numbers, relative to the larger one."""
         return (here - ahead) / jnp.maximum(jnp.maximum(jnp.abs(here), jnp.abs(ahead)), _TINY)
 
     def edge(self, coordinate: Array) -> Value:
-        """Return the edge on the side of `coordinate`, for a domain with edges."""
-        raise NotImplementedError
+        """Return the edge on the side of `coordinate`."""
+        return jnp.where(coordinate < 0, self.low, self.high)
+
+    def latex(self, symbol: str) -> str:
+        """Return the domain as a condition on `symbol`, in LaTeX."""
+        return self.condition.format(symbol=symbol, low=self.low, high=self.high)
 
 
 class Real(AbstractDomain):
     """Any number, or a matrix of any numbers."""
 
-    def fits(self, symbol):
-        is_positive = isinstance(symbol, Symbol) and symbol.is_nonnegative
-        return not (is_positive or isinstance(symbol, SymmetricSymbol))
-
-    def size(self, shape):
-        return int(np.prod(shape, dtype=int))
+    condition = r"{symbol} \in \mathbb{{R}}"
 
     def value(self, coordinates, shape):
         return coordinates.reshape(shape)
@@ -148,106 +134,12 @@ class Real(AbstractDomain):
     def coordinates(self, value):
         return value.reshape(-1)
 
-    def latex(self, symbol):
-        return rf"{symbol} \in \mathbb{{R}}"
 
-
-class Symmetric(AbstractDomain):
-    """Symmetric matrix with eigenvalues of any sign."""
-
-    symbols = "made by symmetric(name, size)"
-
-    def fits(self, symbol):
-        return isinstance(symbol, SymmetricSymbol) and not isinstance(symbol, PositiveDefiniteSymbol)
-
-    def size(self, shape):
-        return shape[0] * (shape[0] + 1) // 2
-
-    def value(self, coordinates, shape):
-        lower = _unfolded(coordinates, shape[0]) * np.tri(shape[0])
-        return lower + lower.T - jnp.diag(jnp.diagonal(lower))
-
-    def coordinates(self, value):
-        return _entries_of(value * np.tri(len(value)))
-
-    def moved(self, coordinates, step, shape):
-        return coordinates + _weighted(step, shape[0], 1.0)
-
-    def requirements(self, name, value, *, closed=False):
-        yield _is_symmetric(name, value)
-
-    def latex(self, symbol):
-        return rf"{symbol} = {symbol}^T"
-
-
-class PositiveDefinite(AbstractDomain):
-    """Symmetric positive definite matrix U = C C^T with a Cholesky factor C.
-
-    The coordinates are the lower triangle of C, with the logarithm of its diagonal.
-    A step replaces C by C T with a lower triangular T.
-    """
-
-    symbols = "made by positive_definite(name, size)"
-
-    def fits(self, symbol):
-        return isinstance(symbol, PositiveDefiniteSymbol)
-
-    def size(self, shape):
-        return shape[0] * (shape[0] + 1) // 2
-
-    def value(self, coordinates, shape):
-        factor = filled_factor(coordinates, shape[0])
-        return factor @ factor.T
-
-    def coordinates(self, value):
-        return entries_of_factor(jnp.linalg.cholesky(value))
-
-    def moved(self, coordinates, step, shape):
-        # C^{-1} dU C^{-T} is 2 dT on the diagonal, and dT on both sides of it.
-        turn = filled_factor(_weighted(step, shape[0], 0.5), shape[0])
-        return entries_of_factor(filled_factor(coordinates, shape[0]) @ turn)
-
-    def requirements(self, name, value, *, closed=False):
-        yield _is_symmetric(name, value)
-        yield _is_definite(name, value)
-
-    def latex(self, symbol):
-        return rf"{symbol} \succ 0"
-
-
-class _AbstractInterval(AbstractDomain):
-    """Number between `low` and `high`."""
-
-    has_edges: ClassVar[bool] = True
-    symbols = "numbers, not declared of a sign that the domain exceeds"
-    low: eqx.AbstractVar[float]
-    high: eqx.AbstractVar[float]
-
-    def fits(self, symbol):
-        below, above = symbol.is_nonnegative and self.low < 0, symbol.is_nonpositive and self.high > 0
-        return not (isinstance(symbol, MatrixSymbol) or below or above)
-
-    def size(self, shape):
-        return 1
-
-    def towards(self, here, ahead):
-        return (here + jnp.clip(ahead, self.low, self.high)) / 2
-
-    def edge(self, coordinate):
-        return jnp.where(coordinate < 0, self.low, self.high)
-
-    def requirements(self, name, value, *, closed=False):
-        holds, words = (self.low < value) & (value < self.high), f"above {self.low} and below {self.high}"
-        if closed:
-            holds, words = (self.low <= value) & (value <= self.high), f"from {self.low} to {self.high}"
-        yield _got(f"{name} must be {words}", value, holds)
-
-
-class Positive(_AbstractInterval):
+class Positive(AbstractDomain):
     """Positive number x with the coordinate log x."""
 
     low: ClassVar[float] = 0.0
-    high: ClassVar[float] = np.inf
+    condition = "{symbol} > 0"
 
     def value(self, coordinates, shape):
         return jnp.exp(coordinates[0])
@@ -258,11 +150,8 @@ class Positive(_AbstractInterval):
     def misfit(self, here, ahead):
         return jnp.log(here) - jnp.log(jnp.maximum(ahead, here * _TINY))
 
-    def latex(self, symbol):
-        return rf"{symbol} > 0"
 
-
-class Between(_AbstractInterval):
+class Between(AbstractDomain):
     """Number x with low < x < high and the coordinate log((x - low) / (high - x)).
 
     Example:
@@ -280,6 +169,7 @@ class Between(_AbstractInterval):
 
     low: float = eqx.field(static=True)
     high: float = eqx.field(static=True)
+    condition = "{low:g} < {symbol} < {high:g}"
 
     def __init__(self, low: float | int, high: float | int):
         self.low, self.high = float(checked_number("low", low)), float(checked_number("high", high))
@@ -292,37 +182,72 @@ class Between(_AbstractInterval):
     def coordinates(self, value):
         return (jnp.log(value - self.low) - jnp.log(self.high - value))[None]
 
-    def latex(self, symbol):
-        return rf"{self.low:g} < {symbol} < {self.high:g}"
+
+class Symmetric(AbstractDomain):
+    """Symmetric matrix with eigenvalues of any sign."""
+
+    condition = "{symbol} = {symbol}^T"
+
+    def size(self, shape):
+        return shape[0] * (shape[0] + 1) // 2
+
+    def value(self, coordinates, shape):
+        lower = _unfolded(coordinates, shape[0]) * np.tri(shape[0])
+        return lower + lower.T - jnp.diag(jnp.diagonal(lower))
+
+    def coordinates(self, value):
+        return _entries_of(value * np.tri(len(value)))
+
+    def moved(self, coordinates, step, shape):
+        return coordinates + _weighted(step, shape[0], 1.0)
 
 
-def _got(message: str, value: Value, holds: Any) -> Requirement:
-    """Require a condition on every number of an array. The message shows the first that breaks it."""
+class PositiveDefinite(Symmetric):
+    """Symmetric positive definite matrix U = C C^T with a Cholesky factor C.
 
-    def known() -> str:
-        if np.ndim(value) == 0:
-            return f"{message}, got {shown(float(value))}"
-        index = tuple(map(int, np.argwhere(~np.asarray(holds))[0]))
-        return f"{message}, got {np.asarray(value)[index]} at index {index}"
+    The coordinates are the lower triangle of C, with the logarithm of its diagonal.
+    A step replaces C by C T with a lower triangular T.
+    """
 
-    return Requirement(message, holds, known)
+    condition = r"{symbol} \succ 0"
+
+    def value(self, coordinates, shape):
+        factor = filled_factor(coordinates, shape[0])
+        return factor @ factor.T
+
+    def coordinates(self, value):
+        return entries_of_factor(jnp.linalg.cholesky(value))
+
+    def moved(self, coordinates, step, shape):
+        # C^{-1} dU C^{-T} is 2 dT on the diagonal, and dT on both sides of it.
+        turn = filled_factor(_weighted(step, shape[0], 0.5), shape[0])
+        return entries_of_factor(filled_factor(coordinates, shape[0]) @ turn)
 
 
-def _is_symmetric(name: str, value: Value) -> Requirement:
-    difference = abs(value - value.mT).max()
-    message = f"{name} must be symmetric"
-    holds = difference <= _ASYMMETRY * abs(value).max()
-    return Requirement(message, holds, lambda: f"{message}, but differs from its transpose by up to {difference:.3g}")
+def check_fits(symbol: Expr, domain: AbstractDomain) -> None:
+    """Raise `ValueError` if the domain is not of the kind of `symbol`, or exceeds its sign."""
+    if isinstance(symbol, MatrixSymbol):
+        kind, needed = Real, "not made by symmetric(name, size) or positive_definite(name, size)"
+        if isinstance(symbol, SymmetricSymbol):
+            kind, needed = Symmetric, "made by symmetric(name, size)"
+        if isinstance(symbol, PositiveDefiniteSymbol):
+            kind, needed = PositiveDefinite, "made by positive_definite(name, size)"
+        fits = type(domain) is kind
+    else:
+        needed = "positive" if symbol.is_nonnegative else "negative" if symbol.is_nonpositive else "a number"
+        exceeds = (symbol.is_nonnegative and domain.low < 0) or (symbol.is_nonpositive and domain.high > 0)
+        fits = not (exceeds or isinstance(domain, Symmetric))
+    if not fits:
+        raise ValueError(f"the domain {domain!r} does not fit {symbol}, which is {needed}")
 
 
-def _is_definite(name: str, value: Value, *, strictly: bool = True) -> Requirement:
-    """Require positive eigenvalues, or non-negative ones if not `strictly`, beyond rounding."""
-    eigenvalues = array_module(value).linalg.eigvalsh(value)
-    smallest, largest = eigenvalues[..., 0].min(), eigenvalues[..., -1].max()
-    rounding = value.shape[-1] * np.finfo(np.float64).eps * abs(eigenvalues).max()
-    message = f"{name} must be positive {'definite' if strictly else 'semidefinite'}"
-    holds = smallest > rounding if strictly else smallest >= -rounding
-    return Requirement(message, holds, lambda: f"{message}, but has eigenvalues from {smallest:.3g} to {largest:.3g}")
+def between(name: str, value: Value, domain: AbstractDomain, *, closed: bool) -> Iterator[Requirement]:
+    """Yield the conditions for numbers to be finite and in a domain with edges, or on them if `closed`."""
+    yield finite_entries(name, value)
+    holds, words = (domain.low < value) & (value < domain.high), f"above {domain.low} and below {domain.high}"
+    if closed:
+        holds, words = (domain.low <= value) & (value <= domain.high), f"from {domain.low} to {domain.high}"
+    yield _of_numbers(f"{name} must be {words}", value, holds)
 
 
 def as_declared(
@@ -338,7 +263,13 @@ def as_declared(
     yield finite_entries(name, value)
     if isinstance(symbol, MatrixSymbol):
         if isinstance(symbol, SymmetricSymbol) and value.shape[-2] == value.shape[-1]:
-            yield _is_symmetric(name, value)
+            difference = abs(value - value.mT).max()
+            message = f"{name} must be symmetric"
+            yield Requirement(
+                message,
+                difference <= _ASYMMETRY * abs(value).max(),
+                lambda: f"{message}, but differs from its transpose by up to {difference:.3g}",
+            )
             if isinstance(symbol, PositiveSemidefiniteSymbol):
                 yield _is_definite(name, value, strictly=isinstance(symbol, PositiveDefiniteSymbol))
         return
@@ -349,4 +280,26 @@ def as_declared(
     known = [(assumption, declared[assumption]) for assumption in _ASSUMPTIONS if declared.get(assumption) is not None]
     for assumption, truth in sorted(known, key=lambda each: not each[1]):
         is_so, words = _ASSUMPTIONS[assumption]
-        yield _got(f"{name} must {'' if truth else 'not '}be {words}{why}", value, is_so(value) == truth)
+        yield _of_numbers(f"{name} must {'' if truth else 'not '}be {words}{why}", value, is_so(value) == truth)
+
+
+def _of_numbers(message: str, value: Value, holds: Any) -> Requirement:
+    """Require a condition on every number of an array. The message shows the first that breaks it."""
+
+    def known() -> str:
+        if np.ndim(value) == 0:
+            return f"{message}, got {shown(float(value))}"
+        index = tuple(map(int, np.argwhere(~np.asarray(holds))[0]))
+        return f"{message}, got {np.asarray(value)[index]} at index {index}"
+
+    return Requirement(message, holds, known)
+
+
+def _is_definite(name: str, value: Value, *, strictly: bool) -> Requirement:
+    """Require positive eigenvalues, or non-negative ones if not `strictly`, beyond rounding."""
+    eigenvalues = array_module(value).linalg.eigvalsh(value)
+    smallest, largest = eigenvalues[..., 0].min(), eigenvalues[..., -1].max()
+    rounding = value.shape[-1] * np.finfo(np.float64).eps * abs(eigenvalues).max()
+    message = f"{name} must be positive {'definite' if strictly else 'semidefinite'}"
+    holds = smallest > rounding if strictly else smallest >= -rounding
+    return Requirement(message, holds, lambda: f"{message}, but has eigenvalues from {smallest:.3g} to {largest:.3g}")

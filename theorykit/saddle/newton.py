@@ -1,13 +1,13 @@
 """Newton's method for minima and for stationary points of any index, as an Optimistix minimiser.
 
-A solver takes an `AbstractSaddleProblem` as the `args` of `optimistix.minimise`.
+Solvers take an `AbstractSaddleProblem` as the `args` of `optimistix.minimise`.
 """
 
 import abc
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -25,21 +25,19 @@ _ROUNDING = 1e-12
 # Stop after this many steps without progress: further changes are rounding.
 _PATIENCE = 6
 
-# Minima: first and largest radius of the trust region, in the affine-invariant metric,
-# and the radius below which a shorter step is not expected to help.
+# Minima: first and largest radius of the trust region, and the radius below which a
+# shorter step is not expected to help.
 _RADIUS, _WIDEST, _NARROWEST = 10.0, 1e8, 1e-8
 
 # Min-max points: first and largest radius of the trust region.
 _FIRST_RADIUS, _LARGEST_RADIUS = 1.0, 1e6
 # The iteration is trapped if the radius falls below the first number, or after the
-# second number of steps without progress,
-_TRAP, _STALE = 1e-4, 30
-# which means that the gradient norm falls below this fraction of its last minimum.
-_PROGRESS = 0.999
+# second number of steps in which the gradient norm did not fall by this fraction.
+_TRAP, _STALE, _PROGRESS = 1e-4, 30, 0.999
 # Newton's method converges below this gradient norm, if rounding permits.
 _CLOSE = 1e-6
-# Errors of the predicted change of the gradient, relative to that change: from the
-# first on, the step is rejected, and the radius aims at the second.
+# Relative errors of the predicted change of the gradient: from the first on, the step is
+# rejected, and the radius aims at the second.
 _REFUSED, _AIM = 0.5, 0.3
 
 
@@ -73,12 +71,9 @@ class Progress(eqx.Module):
         return first | (point.is_finite & (point.action <= self.point.action + self.rounding))
 
     def moved(self, point: Point, accepted: Bool[Array, ""], promising: Bool[Array, ""] | bool = False) -> "Progress":
-        """Update after the evaluation of `point`.
+        """Update after the evaluation of `point`, which is next if `accepted`.
 
-        Args:
-            point: The evaluated point.
-            accepted: Whether it becomes the current point.
-            promising: Whether a shorter step should do better if it is rejected.
+        `promising`: whether a shorter step should do better if it is rejected.
         """
         lower = point.action < self.point.action - _ROUNDING * jnp.abs(self.point.action)
         improved = jnp.where(accepted, (point.gradient_norm < self.best) | lower, promising)
@@ -92,10 +87,10 @@ class Progress(eqx.Module):
 
 
 class AbstractSaddleSolver(optx.AbstractMinimiser):
-    """Minimiser that takes an `AbstractSaddleProblem` as `args`. Its state has a `progress`.
+    """Minimiser of an `AbstractSaddleProblem`, its `args`. Its state has a `progress`.
 
-    `atol` applies to the gradient norm per scale, in the affine-invariant metric.
-    `options[MAX_STEPS]`, if given, limits the steps.
+    `atol` applies to the gradient norm per scale. `options[MAX_STEPS]`, if given, limits
+    the steps.
     """
 
     atol: float = eqx.field(default=1e-9, converter=partial(checked_number, "atol", above=0.0))
@@ -138,24 +133,22 @@ class AbstractSaddleSolver(optx.AbstractMinimiser):
         return progress.point.coordinates, aux, stats
 
 
-class _Trials(NamedTuple):
-    """Steps to a min-max point since the last restart, and the number of restarts."""
-
-    fresh: Bool[Array, ""]
-    best: Float[Array, ""]
-    stale: Int[Array, ""]
-    restarts: Int[Array, ""]
-
-
 class _State(eqx.Module):
-    """`along` has the components of the last step along the directions of the `model`."""
+    """`along` has the components of the last step along the directions of the `model`.
+
+    Since the last of the `restarts`, `lowest` is the smallest gradient norm, and `stale`
+    the number of steps without a smaller one. `fresh`: no step was accepted.
+    """
 
     progress: Progress
     proposal: Coordinates
     model: QuadraticModel
     along: Coordinates
     radius: Float[Array, ""]
-    trials: _Trials
+    fresh: Bool[Array, ""]
+    lowest: Float[Array, ""]
+    stale: Int[Array, ""]
+    restarts: Int[Array, ""]
     sweeping: Bool[Array, ""]
     sweeps: Any
 
@@ -166,13 +159,12 @@ class Newton(AbstractSaddleSolver):
     At index 0, a step is the minimum of the quadratic model within the region, and is
     accepted if S does not rise. At a larger index, S is maximised along the `index`
     lowest eigenvectors of the Hessian and minimised along all others, and a step is
-    accepted if the model predicted the next gradient well. If steps become so short
-    that the iteration is trapped, as where two eigenvalues cross, it restarts from a
-    random point, farther away every time. The problem must then have a method `slopes`,
-    and its metric must be the identity.
+    accepted if the model predicted the next gradient well. An iteration that is trapped,
+    as where two eigenvalues cross, restarts from a random point, farther away every time.
+    The problem must then have a method `slopes`, and its metric must be the identity.
 
-    - `near`: if given, the point counts as found only if the next Newton step is at most
-      `near` times the largest coordinate.
+    - `near`: if given, the next Newton step at a solution is at most `near` times the
+      largest coordinate.
 
     Source: C. J. Cerjan, W. H. Miller, J. Chem. Phys. 75 (1981) 2800, for steps to
     min-max points. Their acceptance test is ours.
@@ -188,8 +180,8 @@ class Newton(AbstractSaddleSolver):
         size, nothing, no = len(coordinates), jnp.zeros_like(coordinates), jnp.array(False)
         model = QuadraticModel(nothing, nothing, jnp.zeros((size, size)))
         radius = jnp.array(_FIRST_RADIUS if self.index else _RADIUS)
-        trials = _Trials(jnp.array(True), jnp.array(jnp.inf), jnp.array(0), jnp.array(0))
-        return _State(progress, coordinates, model, nothing, radius, trials, no, None)
+        counts = jnp.array(True), jnp.array(jnp.inf), jnp.array(0), jnp.array(0)
+        return _State(progress, coordinates, model, nothing, radius, *counts, no, None)
 
     def swept(
         self, problem: AbstractSaddleProblem, here: Point, accepted: Array, state: Any
@@ -229,10 +221,11 @@ class Newton(AbstractSaddleSolver):
         along = model.towards(0, radius)
         ahead = jnp.where(newton, problem.moved(here.coordinates, model.directions @ along), swept)
         progress = replace(progress, curvatures=progress.curvatures + jnp.where(renewed, 1, 0))
-        return here.coordinates, _State(progress, ahead, model, along, radius, state.trials, sweeping, sweeps), None
+        state = replace(state, progress=progress, proposal=ahead, model=model, along=along, radius=radius)
+        return here.coordinates, replace(state, sweeping=sweeping, sweeps=sweeps), None
 
     def _to_index(self, problem: AbstractSaddleProblem, state: _State):
-        last, model, (fresh, best, stale, restarts) = state.progress, state.model, state.trials
+        last, model, fresh, stale = state.progress, state.model, state.fresh, state.stale
         # Without the magnitude of S, XLA skips the evaluations that measure it.
         point = replace(problem.at(state.proposal), magnitude=jnp.array(0.0))
         length, change = jnp.linalg.norm(state.along), model.directions @ (model.curvatures * state.along)
@@ -247,21 +240,21 @@ class Newton(AbstractSaddleSolver):
         keeps = fresh | (accepted & (off <= _AIM) & (length < 0.9 * state.radius))
         radius = jnp.where(keeps, state.radius, jnp.minimum(fitting, _LARGEST_RADIUS))
 
-        best = jnp.where(fresh & accepted, point.gradient_norm, best)
-        nearer = accepted & (fresh | (point.gradient_norm < _PROGRESS * best))
-        stale, best = jnp.where(nearer, 0, stale + 1), jnp.where(nearer, point.gradient_norm, best)
-        is_close = best <= _CLOSE
+        lowest = jnp.where(fresh & accepted, point.gradient_norm, state.lowest)
+        nearer = accepted & (fresh | (point.gradient_norm < _PROGRESS * lowest))
+        stale, lowest = jnp.where(nearer, 0, stale + 1), jnp.where(nearer, point.gradient_norm, lowest)
+        is_close = lowest <= _CLOSE
         trapped = ~is_close & ((stale >= _STALE) | (radius < _TRAP))
-        progress = last.moved(point, accepted)
         # Rounding may keep the gradient above the tolerance close to a solution. Steps
         # without progress end the iteration only there.
         idle, curvatures = jnp.where(is_close, stale, 0), last.curvatures + jnp.where(accepted, 1, 0)
-        progress, here = replace(progress, idle=idle, curvatures=curvatures), progress.point
+        progress = replace(last.moved(point, accepted), idle=idle, curvatures=curvatures)
+        here, restarts = progress.point, state.restarts + jnp.where(trapped, 1, 0)
         model = jax.lax.cond(accepted, lambda: QuadraticModel.of(problem.expansion(here)), lambda: model)
-        restarts = restarts + jnp.where(trapped, 1, 0)
         jump = jax.random.normal(jax.random.fold_in(jax.random.key(0), restarts), here.coordinates.shape, dtype=float)
         along = jnp.where(trapped, restarts * jump, model.towards(self.index, radius))
         ahead = problem.moved(here.coordinates, model.directions @ along)
         radius = jnp.where(trapped, _FIRST_RADIUS, radius)
         state = replace(state, progress=progress, proposal=ahead, model=model, along=along, radius=radius)
-        return here.coordinates, replace(state, trials=_Trials(trapped, best, stale, restarts)), None
+        counts = {"fresh": trapped, "lowest": lowest, "stale": stale, "restarts": restarts}
+        return here.coordinates, replace(state, **counts), None

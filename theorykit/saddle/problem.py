@@ -1,13 +1,18 @@
-"""Problem for a solver: an action over unconstrained coordinates, and its curvature."""
+"""Problem for a solver: an action over unconstrained coordinates, its curvature, and derivatives of its solutions."""
 
 import abc
-from collections.abc import Callable, Iterator, Mapping
+import warnings
+from collections.abc import Callable
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-from jax.scipy.linalg import solve_triangular
-from jaxtyping import Array, Float, PyTree
+import lineax as lx
+import numpy as np
+import optimistix as optx
+from jax.scipy.linalg import cho_factor, cho_solve, solve_triangular
+from jax.tree_util import Partial
+from jaxtyping import Array, Bool, Float, PyTree
 
 Coordinates = Float[Array, " coordinates"]
 # Components of a change of the order parameters along directions of unit length.
@@ -64,9 +69,8 @@ class Expansion(eqx.Module):
 class AbstractSaddleProblem(eqx.Module):
     """Action S as a function of unconstrained coordinates.
 
-    Every real vector represents a set of order parameters. `moved` takes steps from a
-    point, so coordinates need not be additive. Lengths are in the affine-invariant
-    metric of the order parameters.
+    `moved` takes steps from a point, so coordinates need not be additive. Lengths are in
+    the affine-invariant metric of the order parameters.
     """
 
     @property
@@ -89,20 +93,6 @@ class AbstractSaddleProblem(eqx.Module):
     @abc.abstractmethod
     def moved(self, coordinates: Coordinates, step: Coordinates) -> Coordinates:
         """Return the coordinates after a step. A step of zero leaves them unchanged."""
-
-    def rounding(self, point: Point) -> Mapping[str, Float[Array, ""]]:
-        """Return the rounding errors of S by their sources. Its error is the sum."""
-        raise NotImplementedError
-
-    def strategies(
-        self, end_of: Callable[["AbstractSaddleProblem", Coordinates], Coordinates], start: Coordinates
-    ) -> Iterator[Coordinates]:
-        """Yield other starting points for a solve that failed from `start`.
-
-        `end_of(problem, start)` solves another problem roughly, such as one with a
-        higher temperature.
-        """
-        return iter(())
 
     def has_left(self, coordinates: Coordinates) -> Array | bool:
         """Return whether the coordinates are so close to an edge that the solve should stop."""
@@ -134,8 +124,7 @@ class QuadraticModel(eqx.Module):
         """Return a step no longer than `radius`, as components along the directions.
 
         Index 0: the step that lowers the model most. Otherwise the step goes up along
-        the `index` lowest curvatures and down along all others; it is the Newton step
-        if that is short enough and exactly `index` curvatures are negative.
+        the `index` lowest curvatures and down along all others.
         """
         curvatures = jnp.abs(self.curvatures) if index else self.curvatures
         slopes = jnp.where(jnp.arange(len(curvatures)) < index, -self.slopes, self.slopes)
@@ -172,3 +161,101 @@ class QuadraticModel(eqx.Module):
     def newton_length(self) -> Float[Array, ""]:
         """Return the length of the Newton step towards the model's stationary point."""
         return jnp.linalg.norm(self.along_newton())
+
+
+# ---- derivatives by the implicit function theorem: the gradient stays zero
+
+_LINEAR_SOLVERS = {
+    "preconditioned": lx.GMRES(rtol=1e-11, atol=1e-13, restart=4),
+    "minimum": lx.CG(rtol=1e-11, atol=1e-13),
+    "any": lx.LU(),
+}
+
+
+class NoDerivativeWarning(UserWarning):
+    """The derivative of a stationary point was requested, but it does not exist."""
+
+
+def implicit_point(
+    problem: AbstractSaddleProblem, coordinates: Coordinates, form_hessian: bool, exists: Bool[Array, ""] | None
+) -> Coordinates:
+    """Return the stationary point at `coordinates`, as a differentiable function of `problem`.
+
+    Args:
+        problem: The problem.
+        coordinates: Its stationary point.
+        form_hessian: Whether the Hessian at a minimum is formed as a preconditioner, so
+            that one or two products suffice.
+        exists: None for a minimum. For other points, whether the derivative exists. If
+            not, it is NaN, and its computation issues a `NoDerivativeWarning`.
+    """
+    at = jax.lax.stop_gradient(coordinates)
+    which = "any" if exists is not None else "preconditioned" if form_hessian else "minimum"
+    symmetric = frozenset({lx.positive_semidefinite_tag} if which == "minimum" else ())
+    inputs = problem, at, which, exists
+    step, _ = optx.ImplicitAdjoint(_LINEAR_SOLVERS[which]).apply(_no_step, _slope, inputs, symmetric)
+    if exists is not None:
+        leaves = jax.tree.leaves(eqx.filter(problem, eqx.is_inexact_array))
+        step = _if_it_exists(step, sum(map(jnp.sum, leaves)), exists)
+    return problem.moved(at, step)
+
+
+def _no_step(inputs):
+    return jnp.zeros_like(inputs[1]), None
+
+
+def _slope(step, _, inputs):
+    """Return the gradient of S after a step, which is zero at a step of zero."""
+    # Optimistix appends other inputs.
+    problem, at, which, exists, *_ = inputs
+    slope = jax.grad(lambda step: problem.action(problem.moved(at, step)))(step)
+    if which == "preconditioned":
+        fixed = jax.lax.stop_gradient(problem)
+        return cho_solve(cho_factor(fixed.expansion(fixed.at(at)).hessian), slope)
+    return slope if exists is None else jnp.where(exists, slope, step)
+
+
+@jax.custom_jvp
+def _if_it_exists(step: Coordinates, inputs: Float[Array, ""], exists: Bool[Array, ""]) -> Coordinates:
+    return step
+
+
+@_if_it_exists.defjvp
+def _if_it_exists_jvp(primals, tangents):
+    step, _, exists = primals
+    jax.debug.callback(_warn_of_no_derivative, exists)
+    # NaN comes from the inputs. In reverse mode, the linear solver would refuse NaN from the step.
+    return step, tangents[0] * jnp.where(exists, 1.0, 0.0) + tangents[1] * jnp.where(exists, 0.0, jnp.nan)
+
+
+def _warn_of_no_derivative(exists) -> None:
+    if not np.all(exists):
+        reason = "the solve did not converge, or an order parameter is on an edge of its domain"
+        warnings.warn(f"the derivative of a stationary point is NaN: {reason}", NoDerivativeWarning, stacklevel=2)
+
+
+@eqx.filter_custom_jvp
+def with_derivative_of(
+    value: PyTree[Float[Array, "..."]], function: Callable, arguments: PyTree
+) -> PyTree[Float[Array, "..."]]:
+    """Return `value`, already computed as `function(*arguments)`, with the derivative of that function."""
+    return value
+
+
+@with_derivative_of.def_jvp
+def _with_derivative_of_jvp(primals, tangents):
+    value, function, arguments = primals
+    _, change = eqx.filter_jvp(lambda *given: function(*given), arguments, tangents[2])
+    return with_derivative_of(value, function, arguments), change
+
+
+def stationary_value(
+    value: Float[Array, ""], function: Callable, problem: AbstractSaddleProblem, coordinates: Coordinates
+) -> Float[Array, ""]:
+    """Return `value`, already computed as `function(problem, coordinates)` and stationary in the coordinates.
+
+    Its first derivative is taken at fixed coordinates, without solving a linear system.
+    Second derivatives include the change of the coordinates.
+    """
+    at_coordinates = Partial(lambda at, problem: function(problem, at), coordinates)
+    return with_derivative_of(value, at_coordinates, (problem,))

@@ -6,7 +6,7 @@ import warnings
 from dataclasses import replace
 from functools import partial
 from types import MappingProxyType
-from typing import Annotated, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -16,26 +16,15 @@ import optimistix as optx
 from jaxtyping import Array, Bool, Float, Int
 
 from .._jit import jit
-from ..checks import array_module, checked_instance, checked_number, checked_whole_number, is_traced, on_host
+from ..checks import checked_instance, checked_number, checked_whole_number, is_traced, on_host
 from ..runs import stage
 from .action import Action
 from .bound_action import BEYOND, BoundAction, Values, bind, initial_coordinates
-from .certificate import (
-    NOT_FINITE,
-    SOLVED,
-    UNRESOLVED,
-    Evidence,
-    evidence,
-    quadrature_errors,
-)
+from .certificate import NOT_FINITE, SOLVED, UNRESOLVED, Evidence, evidence, quadrature_errors
 from .diagnosis import report
-from .implicit import implicit_point, stationary_value
 from .newton import MAX_STEPS, Newton, chosen
-from .problem import Coordinates, QuadraticModel, reach_of
+from .problem import Coordinates, QuadraticModel, implicit_point, reach_of, stationary_value
 from .solution import Solution, Solutions
-
-PositiveNumber = Annotated[float | int, partial(checked_number, above=0.0)]
-"""Number above zero, known or traced."""
 
 # Default number of random starts.
 _STARTS = 8
@@ -44,9 +33,9 @@ _SAME = 1e-5
 # Tolerance of Newton's method on the gradient, relative to the requested tolerance, and
 # on the remaining step, relative to the largest coordinate.
 _FINER, _NEAR = 1e-4, 1e-9
-# The fixed-point map is not needed if the Newton step at the start is shorter than this,
-# relative to the largest coordinate.
-_NEARBY = 0.1
+# Relative to the largest coordinate: length of a Newton step from the start that needs no
+# fixed-point map, and effect of averages that leaves a point unresolved.
+_NEARBY, _UNRESOLVED = 0.1, 1e-3
 # A failed solve may be on its way to an edge if a coordinate is larger than this.
 _NEXT_TO_EDGE = 10.0
 # Do not warn of a quadrature error below this fraction of a point's total error.
@@ -55,9 +44,6 @@ _KNOWN = 0.1
 _FROM_START, _FROM_MAP, _FROM_EDGE = range(3)
 # Most Newton steps that polish the result of another solver.
 _POLISHING_STEPS = 30
-# A point is unresolved if averages may move it by more than this fraction of its largest
-# coordinate.
-_UNRESOLVED = 1e-3
 
 
 class QuadratureWarning(UserWarning):
@@ -86,12 +72,11 @@ def minimise(
         initial: Values of the order parameters at the start. By default, the lowest
             minimum from eight fixed pseudorandom points is returned. `search` returns
             all minima.
-        solver: Any Optimistix minimiser. Newton steps polish its result. The default is
-            Newton's method with exact curvature in a trust region.
+        solver: Any Optimistix minimiser, whose result Newton steps polish. The default
+            is Newton's method with exact curvature in a trust region.
         tolerance: Largest gradient norm per scale of a solution.
         max_steps: Largest number of steps.
-        throw: Raise an error if the solve fails. By default, a `ConvergenceWarning`
-            reports the likely cause.
+        throw: Raise an error if the solve fails, instead of a `ConvergenceWarning`.
 
     Returns:
         The end point. It is a minimum if its `result` is a success (see `Solution`).
@@ -113,7 +98,7 @@ def minimise(
         0.85856
     """
     run, ends = _solve(action, values, initial, 0, tolerance, max_steps, solver=solver)
-    return _reported(run, _solution(run, ends, _best(ends)), throw)
+    return _reported(run, _solution(run, ends), throw)
 
 
 def stationary(
@@ -130,20 +115,17 @@ def stationary(
 
     Examples are the min-max points of replica theories and of Lagrange multipliers. All
     other arguments, and errors, are those of `minimise`. If no `initial` is given and
-    random starts lead to several points, a `SeveralSolutionsWarning` lists them.
+    random starts lead to several points, a `SeveralSolutionsWarning` counts them.
     """
     run, ends = _solve(action, values, initial, index, tolerance, max_steps)
     if initial is None and not is_traced(ends) and len(kept := _distinct(ends)) > 1:
-        first = [_solution(run, ends, group[0]) for group in kept[:3]]
-        listed = "; ".join(f"S = {float(each.action):.6g} at {each.place}" for each in first)
-        more = f"; and {len(kept) - 3} more" if len(kept) > 3 else ""
         warnings.warn(
-            f"{len(kept)} stationary points of index {index} were found: {listed}{more}. The first is returned; choose "
-            "another with initial=..., or get all with search",
+            f"{len(kept)} stationary points of index {index} were found; that of lowest action is returned: "
+            "choose another with initial=..., or get all with search",
             SeveralSolutionsWarning,
             stacklevel=2,
         )
-    return _reported(run, _solution(run, ends, _best(ends)), throw)
+    return _reported(run, _solution(run, ends), throw)
 
 
 def search(
@@ -175,12 +157,11 @@ def search(
         run, ends = _solve(action, values, None, index, tolerance, max_steps, starts, seed)
         solution = partial(_solution, run, ends)
         found = [(solution(group[0]), len(group)) for group in _distinct(ends)]
-        best = solution(_best(ends))
+        best = solution()
     reason = "" if found else f"The best of {starts} starts, by its gradient, ended as follows: {best.diagnosis}"
-    known = run.bound.values_of_parameters
-    return Solutions(
-        (replace(each, stats={**each.stats, "reached": count}, parameters=known) for each, count in found), reason
-    )
+    parameters = run.bound.values_of_parameters
+    marked = (replace(at, stats={**at.stats, "reached": count}, parameters=parameters) for at, count in found)
+    return Solutions(marked, reason)
 
 
 class _Run(NamedTuple):
@@ -207,19 +188,9 @@ class _End(eqx.Module):
     result: optx.RESULTS
     evidence: Evidence
     evaluations: Int[Array, ""]
-    hessians: Int[Array, ""]
     quadrature: Float[Array, ""]
     solved: Bool[Array, ""]
     settled: Bool[Array, ""]
-
-    def with_quadrature(self, run: _Run) -> _End:
-        known, at = self.evidence, self.coordinates
-        moved, off = quadrature_errors(replace(run.bound, free=self.free), known.local, at)
-        known = replace(known, action_error=known.action_error + off)
-        solved = (known.verdict == SOLVED) & (moved <= _UNRESOLVED * reach_of(at))
-        size = jnp.maximum(jnp.sum(jnp.abs(known.terms)), 1.0)
-        settled = solved & (moved <= run.tolerance) & (known.action_error <= run.tolerance * size)
-        return replace(self, evidence=known, quadrature=moved, solved=solved, settled=settled)
 
 
 def _solve(
@@ -251,7 +222,7 @@ def _solve(
     ends = _searched(run, begin)
     # The composite rule of averages takes long to compile. Code that the user compiles
     # takes many nodes instead.
-    if action.can_refine and action.fixed_averages and (is_traced(ends) or not np.all(ends.settled)):
+    if action.can_refine and (is_traced(ends) or not np.all(ends.settled)):
         finer = action.checking if is_traced(ends) else action.refined
         ends = _searched(run._replace(bound=replace(bound, of=finer)), begin, ends)
     return run, ends
@@ -286,7 +257,7 @@ def _end_from(run: _Run, start: Coordinates) -> _End:
     """
     bound = run.bound
     kinds, by_map = [_FROM_START], start
-    if bound.has_map:
+    if bound.of.fixed_point is not None:
         kinds = [_FROM_MAP, _FROM_START] if run.newton.index else [_FROM_START, _FROM_MAP]
         length = QuadraticModel.of(bound.expansion(start)).newton_length()
         by_map = jax.lax.cond(length <= _NEARBY * reach_of(start), lambda: start, lambda: bound.fixed_point(start))
@@ -310,7 +281,14 @@ def _end_from(run: _Run, start: Coordinates) -> _End:
     shapes = eqx.filter_eval_shape(_attempt, run, start, bound.free)
     nothing = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
     _, first, last = jax.lax.while_loop(unfinished, next_attempt, (jnp.array(0), nothing, nothing))
-    return chosen(last.evidence.verdict == SOLVED, last, first).with_quadrature(run)
+    end = chosen(last.evidence.verdict == SOLVED, last, first)
+    known, at = end.evidence, end.coordinates
+    moved, off = quadrature_errors(replace(bound, free=end.free), known.local, at)
+    known = replace(known, action_error=known.action_error + off)
+    solved = (known.verdict == SOLVED) & (moved <= _UNRESOLVED * reach_of(at))
+    size = jnp.maximum(jnp.sum(jnp.abs(known.terms)), 1.0)
+    settled = solved & (moved <= run.tolerance) & (known.action_error <= run.tolerance * size)
+    return replace(end, evidence=known, quadrature=moved, solved=solved, settled=settled)
 
 
 def _attempt(run: _Run, begin: Coordinates, free: Coordinates) -> _End:
@@ -321,14 +299,21 @@ def _attempt(run: _Run, begin: Coordinates, free: Coordinates) -> _End:
         found = minimised(run.solver, begin, bound, max_steps=run.max_steps)
         begin, taken = found.value, found.stats["num_steps"]
     found = minimised(run.newton, begin, bound, max_steps=None, options={MAX_STEPS: run.newton_steps})
-    at, counts = found.value, (found.stats["evaluations"] + taken, found.stats["curvatures"])
+    at, evaluations, no = found.value, found.stats["evaluations"] + taken, jnp.array(False)
     known = evidence(bound, at, run.newton.index, run.tolerance)
-    return _End(at, free, found.result, known, *counts, jnp.array(jnp.inf), jnp.array(False), jnp.array(False))
+    return _End(at, free, found.result, known, evaluations, jnp.array(jnp.inf), no, no)
 
 
-@partial(jit, of_numbers=lambda run, ends, at: run.bound.of.is_of_numbers)
-def _solution(run: _Run, ends: _End, at: Array) -> Solution:
-    """Return the differentiable solution at one of the end points."""
+@partial(jit, of_numbers=lambda run, *_: run.bound.of.is_of_numbers)
+def _solution(run: _Run, ends: _End, at: Int[Array, ""] | None = None) -> Solution:
+    """Return the differentiable solution at an end point, by default at the best.
+
+    That is the solution of lowest action, or the point of smallest gradient if there is none.
+    """
+    if at is None:
+        actions = jnp.where(ends.solved, jnp.sum(ends.evidence.terms, axis=1), jnp.inf)
+        norms = jnp.nan_to_num(ends.evidence.gradient_norm, nan=jnp.inf)
+        at = jnp.where(jnp.any(ends.solved), jnp.argmin(actions), jnp.argmin(norms))
     end = jax.tree.map(lambda leaf: jax.lax.stop_gradient(leaf)[at], ends)
     bound, known, codes = replace(run.bound, free=end.free), end.evidence, optx.RESULTS
     model, scale = known.local.model, jax.lax.stop_gradient(bound.scale)
@@ -345,17 +330,13 @@ def _solution(run: _Run, ends: _End, at: Array) -> Solution:
         hessian_eigenvalues=model.curvatures / scale,
         quadrature_error=end.quadrature,
         result=codes.where(end.solved, codes.successful, failure),
-        terms=known.terms,
         stats={
             "evaluations": end.evaluations,
-            "hessians": end.hessians,
             "tolerance": run.tolerance,
             "asked": jnp.asarray(run.newton.index),
             "verdict": verdict,
             "at_edge": end.free == 0,
             "coordinates": end.coordinates,
-            "gradient": known.local.slope / scale,
-            "remaining": model.newton_length(),
             "softest": model.directions[:, jnp.argmin(jnp.abs(model.curvatures))],
             "lowest": model.directions[:, 0],
         },
@@ -364,23 +345,13 @@ def _solution(run: _Run, ends: _End, at: Array) -> Solution:
     )
 
 
-def _best(ends: _End) -> Any:
-    """Return which end point is the solution of lowest action, or has the smallest gradient if none is a solution."""
-    norms, solved, terms = map(on_host, (ends.evidence.gradient_norm, ends.solved, ends.evidence.terms))
-    module = array_module(solved, terms)
-    actions = module.where(solved, module.sum(terms, axis=1), np.inf)
-    norms = module.where(module.isnan(norms), np.inf, norms)
-    return module.where(module.any(solved), module.argmin(actions), module.argmin(norms))
-
-
 def distinct(actions: Any, points: Any, apart: float) -> list[list[int]]:
-    """Group the indices of end points that agree within `apart` in every coordinate, by increasing action."""
+    """Group the indices of points that agree within `apart` in every coordinate, by increasing action."""
     groups: list[list[int]] = []
     for at in map(int, np.argsort(np.asarray(actions), kind="stable")):
-        for group in groups:
-            if np.max(np.abs(np.asarray(points[at]) - np.asarray(points[group[0]]))) <= apart:
-                group.append(at)
-                break
+        known = (group for group in groups if np.max(np.abs(np.subtract(points[at], points[group[0]]))) <= apart)
+        if group := next(known, None):
+            group.append(at)
         else:
             groups.append([at])
     return groups
@@ -400,8 +371,8 @@ def _reported(run: _Run, solution: Solution, throw: bool) -> Solution:
     off, tolerance = float(solution.quadrature_error), float(run.tolerance)
     if solution.converged and not off <= max(tolerance, _KNOWN * float(solution.error)):
         warnings.warn(
-            f"the quadrature of Gaussian averages may move the solution by {off:.2g} in the metric of the domains, "
-            f"which exceeds the tolerance {tolerance:.2g}. `codegen.average_errors` states the error of each",
+            f"Gaussian averages may move the solution by {off:.2g}, which exceeds the tolerance {tolerance:.2g}. "
+            "`codegen.average_errors` states the error of each",
             QuadratureWarning,
             stacklevel=3,
         )

@@ -18,9 +18,8 @@ from ..._jit import jit_and_keep, usual_settings
 from ...checks import checked_instance, checked_number, checked_whole_number, counted, is_traced, refuse_traced
 from ...saddle import newton as minimisers
 from ...saddle.diagnosis import AbstractOutcome, report
-from ...saddle.implicit import implicit_point, stationary_value, with_derivative_of
 from ...saddle.newton import MAX_STEPS, AbstractSaddleSolver
-from ...saddle.problem import Coordinates
+from ...saddle.problem import Coordinates, implicit_point, stationary_value, with_derivative_of
 from ...saddle.solve import distinct
 from ...symbolic.documents.display import DisplayMixin
 from ...symbolic.documents.document import Table, Text, verbatim
