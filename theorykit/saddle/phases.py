@@ -284,12 +284,13 @@ def phase_diagram(
             for system, unknowns in seeds:
                 if system.kind == kind:
                     diagram.add(system, unknowns)
-    if index == 0:
-        # Lines are added during the first pass. In the second one, their minima are known to all others.
-        for searches in (True, False):
-            for number, line in enumerate(diagram.lines):
-                if line.attrs["kind"] == COEXISTENCE:
-                    diagram.lines[number] = diagram.compared(line, searches)
+    # Minima on a new line may be lower than those of the lines before.
+    count = 0
+    while index == 0 and count < len(diagram.lines):
+        count = len(diagram.lines)
+        for number, line in enumerate(diagram.lines):
+            if line.attrs["kind"] == COEXISTENCE:
+                diagram.lines[number] = diagram.compared(line)
     return diagram.dataset()
 
 
@@ -353,8 +354,8 @@ class _Diagram:
             return
         # The curvature that vanishes on other lines has either sign next to them.
         allowed = [self.index] if system.kind == COEXISTENCE else [self.index, self.index - 1]
-        seen = jax.device_get(seen_at(system, place.u))
-        if not np.isin(seen["negative"], allowed).all() or self.is_known(system, place, seen):
+        negative = seen_at(system, place.u)["negative"]
+        if not np.isin(negative, allowed).all() or self.is_known(system.kind, place):
             return
         line = trace(system, place.u, self.limits[1], direction=0, largest_step=_LARGEST).reset_coords()
         # Equations are singular where solutions merge.
@@ -386,28 +387,18 @@ class _Diagram:
         stability = np.full(points.sizes["point"], STABLE, dtype=object)
         return points[kept].assign(stability=("point", stability))
 
-    def is_known(self, system: Boundary, place: Place, seen: Mapping[str, np.ndarray]) -> bool:
-        """Return whether a line passes through a point. Coexistence lines may cross in different directions.
-
-        A spinodal may cross the continuous transition of another point.
-        """
-        alike = {system.kind} if system.kind == COEXISTENCE else {CONTINUOUS, SPINODAL}
+    def is_known(self, kind: str, place: Place) -> bool:
+        """Return whether a line passes through a point in the same direction."""
         here, along = place.u[-2:] / place.units[-2:], place.tangent[-2:]
         for line in self.lines:
-            points = self.places(line)
-            begin, step = points[:-1], np.diff(points, axis=0)
-            share = np.sum((here - begin) * step, axis=1) / np.maximum(np.sum(step**2, axis=1), 1e-300)
-            distances = np.linalg.norm(here - begin - np.clip(share, 0, 1)[:, None] * step, axis=1)
-            at = int(np.argmin(distances))
-            if line.attrs["kind"] not in alike or distances[at] >= _SAME:
+            if (kind == COEXISTENCE) != (line.attrs["kind"] == COEXISTENCE):
                 continue
-            if system.kind == COEXISTENCE:
-                differs = abs(along @ step[at]) < _PARALLEL * np.linalg.norm(along) * np.linalg.norm(step[at])
-            else:
-                one = {name: seen[name][0] for name in self.names}
-                can_cross = line.attrs["kind"] == CONTINUOUS and system.kind == SPINODAL
-                differs = can_cross and _apart(self.solutions(line, at)[0], one) > _MERGING
-            if not differs:
+            begin, step = self.places(line)[:-1], np.diff(self.places(line), axis=0)
+            lengths = np.maximum(np.linalg.norm(step, axis=1, keepdims=True), 1e-30)
+            share = np.sum((here - begin) * step, axis=1, keepdims=True) / lengths**2
+            off = np.linalg.norm(here - begin - np.clip(share, 0, 1) * step, axis=1)
+            cosines = np.abs(step / lengths @ along) / np.linalg.norm(along)
+            if np.any((off < _SAME) & (cosines > _PARALLEL)):
                 return True
         return False
 
@@ -424,37 +415,39 @@ class _Diagram:
                     line = xr.concat([line, end] if at else [end, line], "point", combine_attrs="drop")
         return line.assign_attrs(attrs)
 
-    def compared(self, line: xr.Dataset, searches: bool) -> xr.Dataset:
-        """Return the line with its stability. With `searches`, look for new minima, and add triple points."""
+    def compared(self, line: xr.Dataset) -> xr.Dataset:
+        """Return the line with its stability, and add triple points where it changes."""
         places, count = self.places(line), line.sizes["point"]
-        starts: list[Mapping] = []
-        for share in _ALONG if searches else ():
+        starts = []
+        for share in _ALONG:
             found = self.search(self.parameters(line, round(share * (count - 1))))
             starts += [each.order_parameters for each in found]
         others = [each for each in self.lines if each.attrs["kind"] == COEXISTENCE and each is not line]
         nearby = [(each, self.places(each)) for each in others]
-        stability = line["stability"].values.copy()
-        lower: dict[int, Solution] = {}
+        stability = np.full(count, STABLE, dtype=object)
+        lower: dict[int, Mapping] = {}
         for point in range(count):
-            beside = [(each, np.argmin(np.linalg.norm(at - places[point], axis=1))) for each, at in nearby]
-            pairs = [solution for each, at in beside for solution in self.solutions(each, at)]
+            pairs = []
+            for each, at in nearby:
+                closest = np.argmin(np.linalg.norm(at - places[point], axis=1))
+                pairs += self.solutions(each, closest)
             third, failed = self.third(line, point, [*starts, *pairs])
             if third is not None:
                 stability[point], lower[point] = METASTABLE, third
-            elif failed and stability[point] == STABLE:
+            elif failed:
                 stability[point] = UNKNOWN
         # Minima merge at a critical point, where no solve converges.
         for side, end, beside in (("begins", 0, 1), ("ends", -1, -2)):
             if line.attrs[side] in (f"the {CRITICAL}", f"the {TRICRITICAL}"):
                 stability[end] = stability[beside]
-        line = line.assign(stability=("point", stability))
-        for before in range(count - 1) if searches else ():
-            if (before in lower) != (before + 1 in lower):
-                self.add_triple_point(line, before, lower.get(before, lower.get(before + 1)).order_parameters)
-        return line
+        for point, third in lower.items():
+            for beside in (point - 1, point + 1):
+                if 0 <= beside < count and beside not in lower:
+                    self.add_triple_point(line, point, beside, third)
+        return line.assign(stability=("point", stability))
 
-    def third(self, line: xr.Dataset, point: int, starts: Sequence[Mapping]) -> tuple[Solution | None, bool]:
-        """Return the lowest minimum from starts if it is lower than both of a line, and whether a comparison failed."""
+    def third(self, line: xr.Dataset, point: int, starts: Sequence[Mapping]) -> tuple[Any, bool]:
+        """Return the lowest minimum if it is lower than those of a line, and if a solve failed."""
         own, values = float(line["action"][point, 0]), self.parameters(line, point)
         pair, lowest, failed = self.solutions(line, point), None, False
         tried = list(pair)
@@ -462,33 +455,26 @@ class _Diagram:
             if min(_apart(start, each) for each in tried) < _SAME_PHASE:
                 continue
             tried.append(start)
-            found = None
-            # The start may be a saddle point, or on the edge of a domain. Then start a little closer to another point.
-            for share in (0.0, 0.1):
-                begin = {name: (1 - share) * each + share * pair[0][name] for name, each in start.items()}
-                with warnings.catch_warnings(), suppress(ValueError):
-                    warnings.simplefilter("ignore")
-                    found = minimise(self.action, values, initial=begin)
-                if found is not None and found.converged:
-                    break
-            if found is None or not found.converged:
-                # Next to a critical point, minima of the line itself are too flat to be certified.
-                is_own = found is not None and min(_apart(found.order_parameters, at) for at in pair) < _SAME_PHASE
-                failed = failed or not is_own
+            # A start on an edge or at a saddle point would stay there.
+            begin = {name: 0.9 * each + 0.1 * pair[0][name] for name, each in start.items()}
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                found = minimise(self.action, values, initial=begin)
+            if not found.converged:
+                # Next to a critical point, minima of the line are too flat to be certified.
+                off = min(_apart(found.order_parameters, at) for at in pair)
+                failed = failed or not off < _SAME_PHASE
             elif float(found.action) < own - _ROUNDED * (1 + abs(own)):
-                lowest, own = found, float(found.action)
+                lowest, own = found.order_parameters, float(found.action)
         return lowest, failed
 
-    def add_triple_point(self, line: xr.Dataset, before: int, third: Mapping[str, Any]) -> None:
-        """Find the point at which a third minimum has the action of two that coexist, and the lines from there."""
-        step = self.places(line)[before : before + 2]
-        for at in (before, before + 1):
-            system, start = self.boundary(COEXISTENCE, self.parameters(line, at), [*self.solutions(line, at), third])
-            point = self.selected(labelled(system, [(_met(system, start), TRIPLE)]).reset_coords())
-            off = np.linalg.norm(self.places(point)[0] - step.mean(axis=0))
-            if point["error"] < _KNOWN and off <= np.linalg.norm(step[1] - step[0]):
-                break
-        else:
+    def add_triple_point(self, line: xr.Dataset, at: int, beside: int, third: Mapping[str, Any]) -> None:
+        """Find the point at which three minima have equal action, and the lines from there."""
+        system, start = self.boundary(COEXISTENCE, self.parameters(line, at), [*self.solutions(line, at), third])
+        point = self.selected(labelled(system, [(_met(system, start), TRIPLE)]).reset_coords())
+        step = self.places(line)[[at, beside]]
+        off = np.linalg.norm(self.places(point)[0] - step.mean(axis=0))
+        if not (point["error"] < _KNOWN and off <= np.linalg.norm(step[1] - step[0])):
             self.notes.append("a third minimum becomes lower between two points of a coexistence line")
             return
         if not any(each.attrs["kind"] == TRIPLE and self.is_at(each, point, _SAME) for each in self.points):
