@@ -136,11 +136,11 @@ def test_the_state_of_a_map_of_one_variable_may_be_a_number(state):
 
 
 def test_no_cycle_is_an_error_that_says_why():
-    with pytest.raises(NoCycleError, match=r"no cycle of period 3 was found at parameter 3\.8.*residual of"):
+    with pytest.raises(NoCycleError, match=r"no cycle of period 3 was found at parameter 3\.8.*residual is"):
         find_cycle(logistic, np.array([0.5]), 3.8, 3)
-    with pytest.raises(NoCycleError, match="has period 1, of which 2 is a multiple"):
+    with pytest.raises(NoCycleError, match="has period 1, not 2"):
         find_cycle(logistic, np.array([0.6]), 2.8, 2)
-    with pytest.raises(NoCycleError, match=r"does not return to within 1e-06 in 12 steps; its closest return is"):
+    with pytest.raises(NoCycleError, match=r"does not return to within 1e-06 in 12 steps"):
         cycle_near(logistic, np.array([0.3]), 3.9, 12)
     with pytest.raises(NoCycleError, match=r"parameter 4\.5 escapes to infinity"):
         cycle_near(logistic, np.array([0.3]), 4.5, 12)
@@ -151,7 +151,7 @@ def test_the_ghost_of_a_cycle_is_not_taken_for_one():
     fold = 1 + np.sqrt(8)
     window = cycle_near(logistic, np.array([0.3]), fold + 1e-7, 3, transient=100_000)
     with pytest.raises(NoCycleError, match="no cycle of period 3 was found"):
-        cycle_near(logistic, window.points[0], fold - 1e-8, 3, transient=0, tolerance=1e-3)
+        cycle_near(logistic, window.points[0], fold - 1e-8, 3, transient=0)
 
 
 # branches

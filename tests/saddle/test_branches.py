@@ -3,7 +3,7 @@
 import jax
 import numpy as np
 import pytest
-from sympy import Symbol, cosh, diff, exp, log, symbols
+from sympy import Symbol, cosh, diff, exp, log, symbols, tanh
 
 from theorykit import curve
 from theorykit.codegen import interpret
@@ -95,6 +95,17 @@ def test_a_branch_that_starts_or_ends_on_an_event_reports_it():
     assert starts["event"].values[0] == "branch point"
 
 
+def test_the_ising_model_on_the_bethe_lattice_orders_at_its_known_temperature():
+    """With three neighbours per spin, (c - 1) tanh(1 / T) = 1 at T = 2 / log 3 = 1.8205."""
+    coupling = tanh(1 / s)
+    sites = log((1 + coupling * m) ** 3 + (1 - coupling * m) ** 3)
+    bethe = Action(3 * log(1 + coupling * m**2) / 2 - sites, {m: Real()}, [s])
+    start = minimise(bethe, {s: 2.2}, initial={m: 0.3})
+    branch = follow(bethe, {s: 2.2}, start, s, (1.5, 2.3), direction=-1)
+    assert events(branch)["event"].values.tolist() == ["branch point"]
+    assert_close(events(branch)["s"], [2 / np.log(3)], 1e-10)
+
+
 @pytest.mark.quick("0.001")
 @pytest.mark.parametrize("largest_step", [None, 0.001])
 def test_a_broken_symmetry_turns_back_at_a_pitchfork_and_does_not_jump(largest_step):
@@ -116,7 +127,7 @@ def test_what_cannot_be_followed_is_refused():
     solution = minimise(CURIE_WEISS, values, initial={m: 0.3})
     with pytest.raises(ValueError, match="parameter must be a number among beta, h"):
         follow(CURIE_WEISS, values, solution, "g", (0, 1))
-    with pytest.warns(Warning), pytest.raises(ValueError, match="not a stationary point, and no branch"):
+    with pytest.warns(Warning), pytest.raises(ValueError, match="not one stationary point"):
         follow(CURIE_WEISS, values, stationary(CURIE_WEISS, values, index=1, initial={m: 3.0}), h, (-1, 1))
 
 
@@ -131,10 +142,10 @@ UPPER, LOWER = "h reached", "h reached"
 # an action, a start at h = 1, bounds of h, and why the branch ends towards larger and towards smaller h
 TWICE = (m**2 - h) ** 2 / 4 + (x**2 - h) ** 2 / 4
 BRANCHES = {
-    "edge": (s - h * log(s), {s: 1.0}, (-1.0, 2.0), UPPER, "s reaches the edge of its domain"),
+    "edge": (s - h * log(s), {s: 1.0}, (-1.0, 2.0), UPPER, "an order parameter reaches an edge"),
     "two curvatures vanish": (TWICE, {m: 1.0, x: 1.0}, (-1.0, 2.0), UPPER, UPPER),
-    "runs off": (exp(-x) + h * x, {x: 0.0}, (-1.0, 2.0), UPPER, "x keeps changing while h is constant"),
-    "a pole": ((1 - h / 2) * x**2 / 2 - x, {x: 2.0}, (0.0, 3.0), "x grows without bound", LOWER),
+    "runs off": (exp(-x) + h * x, {x: 0.0}, (-1.0, 2.0), UPPER, "grows without bound"),
+    "a pole": ((1 - h / 2) * x**2 / 2 - x, {x: 2.0}, (0.0, 3.0), "grows without bound", LOWER),
     "log-normal": (x**2 / 2 - log_normal_cdf(h * x), {x: 0.1}, (-30.0, 30.0), UPPER, LOWER),
 }
 

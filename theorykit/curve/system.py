@@ -1,4 +1,4 @@
-"""Systems of n equations in n + 1 unknowns, and Newton's method for points of their curves and for events."""
+"""Systems of n equations in n + 1 unknowns. Newton's method for points and for events."""
 
 import abc
 from collections.abc import Mapping
@@ -32,24 +32,22 @@ class System(eqx.Module):
 
     # Names of the first axes of arrays in `seen`.
     axes: ClassVar[Mapping[str, tuple[str, ...]]] = {}
-    # Names of tests that end the curve where its equations are singular, so that they may jump.
+    # Tests that end the curve where its equations are singular, and may jump.
     poles: ClassVar[tuple[str, ...]] = ()
-    # Whether the curve may go on while the parameter is constant. Otherwise, another unknown goes to infinity.
-    can_stand: ClassVar[bool] = False
-    # Names of all unknowns, or of the parameter alone.
-    names: ClassVar[tuple[str, ...]] = ("parameter",)
-    # Whether the equations are few operations on numbers, which compile faster with few optimisations.
+    # Name of the parameter.
+    parameter: ClassVar[str] = "parameter"
+    # Equations of few operations on numbers compile faster with few optimisations.
     of_numbers: ClassVar[bool] = False
 
     @abc.abstractmethod
     def residual(self, u: Unknowns) -> Float[Array, " equations"]:
-        """Return the left sides of the equations, which are zero on the curve."""
+        """Return numbers that are zero on the curve."""
 
     def tests(self, u: Unknowns, tangent: Unknowns) -> Mapping[str, Array]:
         """Return numbers or sorted arrays by name. An event is a sign change of an entry.
 
-        Entries of "singular" vanish if and only if the derivatives of the residual in all unknowns but the parameter
-        are singular. Without them, folds and branch points are no events.
+        Entries of "singular" vanish where the derivatives of the residual in all unknowns
+        but the parameter are singular. Without them, folds and branch points are no events.
         """
         sign, size = jnp.linalg.slogdet(jax.jacfwd(self.residual)(u)[:, :-1])
         return {SINGULAR: sign * jnp.exp(size / (len(u) - 1))}
@@ -59,11 +57,11 @@ class System(eqx.Module):
         return {"parameter": u[-1]}
 
     def units(self, u: Unknowns) -> Unknowns:
-        """Return constant units of the unknowns, in which steps along the curve are measured."""
+        """Return constant units of the unknowns, in which steps are measured."""
         return jnp.ones_like(u)
 
     def framed(self, u: Unknowns) -> "System":
-        """Return the same equations with units and auxiliary vectors that suit the curve near `u`."""
+        """Return the same equations with units and vectors that suit the curve near `u`."""
         return self
 
     def ends(self, kind: str, u: Unknowns) -> str:
@@ -72,7 +70,7 @@ class System(eqx.Module):
 
 
 class Place(NamedTuple):
-    """Point of a curve, with the lengths of the last and of all corrections to it, and the values of all tests."""
+    """Point of a curve, with the lengths of the last and of all corrections to it."""
 
     u: Unknowns
     units: Unknowns
@@ -82,13 +80,13 @@ class Place(NamedTuple):
     tests: Mapping[str, Array]
 
     def is_near(self, length: float = np.inf) -> bool:
-        """Return whether corrections converged, and stayed short compared to a step of this length."""
+        """Return whether corrections converged, and stayed short compared to a step."""
         return bool(self.last <= 1e-6 and self.led <= 0.3 * length)
 
 
 @partial(jit, of_numbers=lambda system, *others: system.of_numbers)
 def corrected(system: System, guess: Unknowns, across: Unknowns | None = None) -> Place:
-    """Solve near `guess` by Newton's method, with corrections orthogonal to `across`, or of least length."""
+    """Solve by Newton's method, with corrections orthogonal to `across`, or of least length."""
     units = system.units(guess)
 
     def slope(u):
@@ -100,7 +98,7 @@ def corrected(system: System, guess: Unknowns, across: Unknowns | None = None) -
         u, _, led, count = state
         here = system.residual(u)
         change = jnp.linalg.solve(jnp.concatenate([slope(u), across[None]]), jnp.append(-here, 0.0))
-        # The matrix is singular where branches cross. A point that solves the equations is kept.
+        # The matrix is singular where branches cross. A solution is kept.
         change = jnp.where(jnp.isfinite(change).all() & jnp.any(here != 0), change, 0.0)
         length = jnp.linalg.norm(change)
         return u + change * units, length, led + length, count + 1
@@ -119,7 +117,7 @@ def corrected(system: System, guess: Unknowns, across: Unknowns | None = None) -
 
 
 def _tangent_of(slope: Float[Array, "equations unknowns"], across: Unknowns) -> Unknowns:
-    """Return the null vector of `slope`, of length one and with a positive product with `across`."""
+    """Return the null vector of `slope` that points along `across`, of length one."""
     matrix = jnp.concatenate([slope, across[None]])
     tangent = jnp.linalg.solve(matrix, jnp.zeros_like(across).at[-1].set(1.0))
     return jnp.where(jnp.isfinite(tangent).all(), tangent / jnp.linalg.norm(tangent), across)
@@ -138,7 +136,7 @@ def seen_at(system: System, u: Unknowns) -> Mapping[str, Array]:
 
 
 def null_vectors(matrix: Float[Array, "rows columns"]) -> tuple[Array, Array]:
-    """Return the left null vector, and all right null vectors as rows, of a matrix that loses one rank."""
+    """Return the left null vector of a matrix that loses one rank, and all right ones as rows."""
     left, _, right = jnp.linalg.svd(matrix)
     return left[:, -1], right[len(matrix) - 1 :]
 
@@ -146,8 +144,9 @@ def null_vectors(matrix: Float[Array, "rows columns"]) -> tuple[Array, Array]:
 def lost_rank(matrix: Float[Array, "rows columns"], left: Array, right: Float[Array, "null columns"]) -> Array:
     """Return numbers that vanish if and only if a matrix loses one rank.
 
-    They are the last rows of the inverse of [[A, w], [v, 0]], with w and v close to the null vectors of A (W. Govaerts,
-    Numerical Methods for Bifurcations of Dynamical Equilibria, 2000).
+    They are the last rows of the inverse of [[A, w], [v, 0]], with w and v close to the null
+    vectors of A (W. Govaerts, Numerical Methods for Bifurcations of Dynamical Equilibria,
+    2000).
     """
     matrix = bordered(matrix, left, right)
     return jnp.linalg.solve(matrix, jnp.eye(len(matrix))[:, -len(right) :])[-1]
@@ -158,14 +157,16 @@ def bordered(matrix: Float[Array, "rows columns"], left: Array, right: Float[Arr
 
 
 def refine(system: System, event: xr.Dataset) -> dict[str, Array]:
-    """Find an event again in a system with other values, also in `jax.jit`, `jax.grad` and `jax.vmap`.
+    """Find an event again in a system with other values.
+
+    Works in `jax.jit`, `jax.grad` and `jax.vmap`.
 
     Args:
-        system: The system of the trace, with other arrays. Newton's method starts at the event.
-        event: One event of a trace: a dataset without the axis `point`.
+        system: The system of the trace, with other arrays.
+        event: One event of a trace, near which Newton's method starts.
 
     Returns:
-        What the system records at a point (`System.seen`), by name. NaN if no event is near.
+        What the system records there (`System.seen`), by name. NaN if no event is near.
 
     Raises:
         ValueError: If `event` is not one event.
@@ -228,6 +229,7 @@ def refined(system: System, kind: str, start: Unknowns) -> Unknowns:
     solver = optx.Newton(1e-14, 1e-14)
     at = optx.root_find(equations, solver, jnp.append(start, 0.0), system, max_steps=20, throw=False).value
     step = jnp.linalg.solve(jax.jacfwd(equations)(at, fixed), equations(at, fixed))
+    is_solved = jnp.all(jnp.abs(step) <= _NEAR * (1 + jnp.abs(at)))
     # Branches that nearly meet have a slack.
-    is_event = jnp.all(jnp.abs(step) <= _NEAR * (1 + jnp.abs(at))) & (jnp.abs(at[-1]) <= _NEAR * jnp.linalg.norm(slope))
-    return at[:-1] * jnp.where(is_event, 1.0, jnp.nan)
+    meets = jnp.abs(at[-1]) <= _NEAR * jnp.linalg.norm(slope)
+    return at[:-1] * jnp.where(is_solved & meets, 1.0, jnp.nan)

@@ -1,7 +1,7 @@
 """Trace a curve by pseudo-arclength continuation and locate the events on it.
 
-Source: H. B. Keller, in Applications of Bifurcation Theory (1977). Steps are predicted along the tangent and corrected
-orthogonally to it. Folds, where the parameter turns back, are ordinary points of this method.
+Steps are predicted along the tangent and corrected orthogonally to it, so that folds are
+ordinary points (H. B. Keller, in Applications of Bifurcation Theory, 1977).
 """
 
 from collections.abc import Sequence
@@ -23,24 +23,23 @@ from .system import BRANCH_POINT, FOLD, SINGULAR, Place, System, Unknowns, corre
 _STRAIGHT, _VERY_STRAIGHT = 0.95, 0.995
 # First and smallest step, as fractions of the largest, and factor by which steps get longer.
 _FIRST, _SMALLEST, _LONGER = 0.1, 1e-9, 1.5
-# Refuse a step if the step back misses the first tangent by more than this fraction: it started on another branch.
+# A step is on another branch if the step back misses the first tangent by this fraction.
 _ASIDE = 0.03
 # Largest number of points without events.
 _MOST = 2000
 # Events closer than this fraction of a step are one event.
 _SAME = 1e-6
+_CLOSED = "the curve closes on its start"
 # The first or the last point is on an event if a test is below this.
 _ON = 1e-7
 # At a root, a continuous test is smaller than this fraction of its values on both sides.
 _CONTINUOUS = 1e-5
-# Otherwise a step led to another branch, unless the step is shorter than this fraction of the largest.
+# A jump is another branch, unless the step is below this fraction of the largest.
 _SHORT = 1e-4
-# A polished branch point is closer to the first estimate than this fraction of the step.
+# A polished branch point moves by less than this fraction of the step.
 _BESIDE = 0.05
-# An unknown above this many units grows without bound.
+# An unknown grows without bound if it exceeds the start by this factor.
 _FAR = 1e8
-# A curve ends after this many steps in which the parameter does not change.
-_STANDING = 3
 
 
 def trace(
@@ -58,19 +57,20 @@ def trace(
         system: The equations.
         start: An approximate solution (unknowns,). The last unknown is the parameter.
         bounds: Lowest and highest value of the parameter.
-        direction: 1 to start towards larger values of the parameter, -1 towards smaller values, 0 for both.
-        largest_step: Largest step in units of the system, by default a 20th of the bounds. Two events within one step
-            that undo each other are missed.
+        direction: 1 towards larger values of the parameter, -1 towards smaller ones, 0 for both.
+        largest_step: Largest step in units of the system, by default a 20th of the bounds. Two
+            events within a step that undo each other are missed.
         progress: Report progress if the trace takes longer than a second.
 
     Returns:
-        The points in order along the axis `point`: what the system records (`System.seen`), `unknowns`, and `event`,
-        the kind of event at a point, or "". Kinds are names of tests (`System.tests`), and
+        The points in order along the axis `point`: records of `System.seen`, `unknowns`, and
+        `event`, a name of `System.tests`, "" for none, or
 
         - "fold": the curve turns back in the parameter.
-        - "branch point": another branch crosses, as in a pitchfork. The curve may also turn back there.
+        - "branch point": another branch crosses. The curve may also turn back there.
 
-        The attribute `ended` gives the reason why the curve ends, and `began` for both directions why it begins.
+        The attribute `ended` gives the reason why the curve ends. With both directions, `began`
+        gives the reason for the other end.
 
     Raises:
         ValueError: If no solution is near the start, or the start is out of bounds.
@@ -83,28 +83,30 @@ def trace(
     if direction not in (-1, 0, 1):
         raise ValueError(f"direction must be 1, -1 or 0, got {direction}")
     if not low <= start[-1] <= high:
-        raise ValueError(f"the start is at {start[-1]:g}, which is not within the bounds {low:g} and {high:g}")
+        raise ValueError(f"the start {start[-1]:g} is not within the bounds {low:g} and {high:g}")
+    parts = []
     with bar("curve", None, "point", shown=progress) as report:
-        parts = []
         for each in (direction,) if direction else (-1, 1):
             tracer = _Tracer(system, (low, high), largest)
             ended = tracer.run(start, each, report)
             parts.append(labelled(tracer.system, tracer.points).assign_attrs(ended=ended))
-    if direction or "closes" in parts[0].attrs["ended"]:
+            if ended == _CLOSED:
+                break
+    if len(parts) == 1:
         return parts[0]
-    whole = xr.concat([parts[0].isel(point=slice(None, 0, -1)), parts[1]], "point", combine_attrs="override")
-    return whole.assign_attrs(began=parts[0].attrs["ended"], ended=parts[1].attrs["ended"])
+    back, onwards = parts
+    whole = xr.concat([back.isel(point=slice(None, 0, -1)), onwards], "point", combine_attrs="override")
+    return whole.assign_attrs(began=back.attrs["ended"], ended=onwards.attrs["ended"])
 
 
 def checked_bounds(name: str, bounds: Sequence[float | int]) -> tuple[float, float]:
-    """Return the lowest and the highest value of a parameter."""
-    if len(bounds) != 2 or not bounds[0] < bounds[1]:
-        raise ValueError(f"{name} must be two values of the parameter, the lower first; got {bounds}")
-    return float(checked_number(name, bounds[0])), float(checked_number(name, bounds[1]))
+    if len(bounds) != 2 or not -np.inf < bounds[0] < bounds[1] < np.inf:
+        raise ValueError(f"{name} must be two numbers, the lower first; got {bounds}")
+    return float(bounds[0]), float(bounds[1])
 
 
 class _Event(NamedTuple):
-    """Sign change of a test after a length of a step. It may be a jump, at a pole or between two branches."""
+    """Sign change of a test after a length of a step, or a jump."""
 
     length: float
     kind: str
@@ -113,7 +115,7 @@ class _Event(NamedTuple):
 
 
 class _Tracer:
-    """State of a trace: the system with its current units, and points with the kinds of their events."""
+    """The system with its current units, and the points with the kinds of their events."""
 
     def __init__(self, system: System, bounds: tuple[float, float], largest: float):
         self.system, self.bounds, self.largest = system, bounds, largest
@@ -122,10 +124,10 @@ class _Tracer:
     def run(self, start: Unknowns, direction: int, report: tqdm) -> str:
         """Find the points of the curve, and return why it ends."""
         place = first = self.begin(start, direction)
-        places, length = [first], _FIRST * self.largest
-        while not (ended := self.end_at(places, length)):
+        count, length = 1, _FIRST * self.largest
+        while not (ended := self.end_at(place, first, count, length)):
             ahead = self.step(place, length)
-            if ahead is not None and len(places) > 2 and _passes(place, ahead, first):
+            if ahead is not None and count > 2 and _passes(place, ahead, first):
                 ahead = first
             events = None if ahead is None else self.events(place, ahead, length, place is first)
             if events is None:
@@ -143,17 +145,16 @@ class _Tracer:
                     return ended
             self.points.append((ahead.u, ""))
             if ahead is first:
-                return "the curve closes on its start"
+                return _CLOSED
             if place.tangent @ ahead.tangent > _VERY_STRAIGHT:
                 length = min(self.largest, _LONGER * length)
-            place = self.framed(ahead)
-            places.append(place)
+            place, count = self.framed(ahead), count + 1
             report.set_postfix_str(self.text(place), refresh=False)
             report.update()
         return ended
 
     def begin(self, start: Unknowns, direction: int) -> Place:
-        """Return the first point. At a fold or a branch point, its tangent is a null vector of the derivatives."""
+        """Return the first point. At a fold or branch point, the tangent is a null vector."""
         self.system = self.system.framed(start)
         axis = np.append(np.zeros(len(start) - 1), float(direction))
         slope = np.asarray(slope_at(self.system, start)) * np.asarray(self.system.units(start))
@@ -165,9 +166,7 @@ class _Tracer:
             axis = along / np.linalg.norm(along)
         place = self.solve(start, axis)
         if not place.is_near():
-            raise ValueError(
-                f"no solution is near the start: the last correction of {self.text(place)} is {place.last:.3g}"
-            )
+            raise ValueError(f"no solution is near the start: the last correction is {place.last:.3g}")
         on = [name for name, values in place.tests.items() if np.min(np.abs(values), initial=np.inf) < _ON]
         kinds = [each.kind for each in _merged([_Event(0.0, name, place.u) for name in on], 1.0)]
         kinds = [kind for kind in kinds if not self.system.ends(kind, place.u)]
@@ -175,7 +174,7 @@ class _Tracer:
         return self.framed(place)
 
     def framed(self, place: Place) -> Place:
-        """Return the place with units and auxiliary vectors that suit the next step."""
+        """Return the place with units and vectors that suit the next step."""
         before, self.system = self.system, self.system.framed(place.u)
         if self.system is before:
             return place
@@ -210,7 +209,7 @@ class _Tracer:
         return end if end.is_near(length) else None
 
     def events(self, place: Place, ahead: Place, length: float, is_first: bool) -> list[_Event] | None:
-        """Return the events between two points in order, or None if the points are on different branches."""
+        """Return the events between two points, or None if these are on different branches."""
         span = float(place.tangent @ ((ahead.u - place.u) / place.units))
         found = []
 
@@ -236,12 +235,10 @@ class _Tracer:
                     found.append(_Event(span, name, ahead.u))
         events = []
         for event in _merged(found, span):
-            ends = self.system.ends(event.kind, place.u)
-            unclear = event.jumps and (
-                event.kind in (FOLD, BRANCH_POINT) or (ends and event.kind not in self.system.poles)
-            )
+            unclear = event.jumps and event.kind not in self.system.poles
+            unclear = unclear and (event.kind in (FOLD, BRANCH_POINT) or self.system.ends(event.kind, place.u))
             if event.kind == BRANCH_POINT:
-                # Newton's method is nearly singular there. The polished point is accurate, and on this branch.
+                # The corrections are nearly singular there.
                 near = np.asarray(refined(self.system, BRANCH_POINT, event.u))
                 unclear = not np.linalg.norm((near - event.u) / place.units) <= _BESIDE * abs(span)
                 event = event if unclear else event._replace(u=near, jumps=False)
@@ -256,32 +253,25 @@ class _Tracer:
         bound = self.bounds[int(slope > 0)]
         return bound if slope != 0 and (place.u[-1] - bound) * slope >= 0 else None
 
-    def end_at(self, places: Sequence[Place], length: float) -> str:
-        """Return why the curve ends at the last of its points, or nothing if it continues."""
-        place, names = places[-1], self.system.names
+    def end_at(self, place: Place, first: Place, count: int, length: float) -> str:
+        """Return why the curve ends at a point, or nothing if it continues."""
         if (bound := self.bound_ahead(place)) is not None:
-            return f"{names[-1]} reached {bound:.10g}"
-        if len(places) >= _MOST:
+            return f"{self.system.parameter} reached {bound:.10g}"
+        if count >= _MOST:
             return f"{_MOST} points were found, the last at {self.text(place)}"
         if length < _SMALLEST * self.largest:
             return f"no point was found beyond {self.text(place)}"
-        sizes, reason = np.abs(place.u[:-1]), ""
-        if np.max(sizes, initial=0) > _FAR * max(1, np.max(np.abs(places[0].u[:-1]))):
-            reason = f"grows without bound at {self.text(place)}"
-        elif len(places) > _STANDING and not self.system.can_stand:
-            steps = place.u - np.stack([each.u for each in places[-1 - _STANDING : -1]])
-            if np.max(np.abs(steps[:, -1])) <= np.finfo(float).eps * max(place.units[-1], abs(place.u[-1])):
-                sizes = np.abs(steps[0, :-1]) / place.units[:-1]
-                reason = f"keeps changing while {names[-1]} is constant, at {self.text(place)}"
-        number = int(np.argmax(sizes))
-        return reason and f"{names[number] if len(names) > 1 else f'unknown {number}'} {reason}"
+        size, size_at_start = (np.max(np.abs(each.u[:-1])) for each in (place, first))
+        if size > _FAR * max(1, size_at_start):
+            return f"an unknown grows without bound at {self.text(place)}"
+        return ""
 
     def text(self, place: Place) -> str:
-        return f"{self.system.names[-1]} = {place.u[-1]:.6g}"
+        return f"{self.system.parameter} = {place.u[-1]:.6g}"
 
 
 def labelled(system: System, points: Sequence[tuple[Unknowns, str]]) -> xr.Dataset:
-    """Label what a system records at points, with the kinds of their events."""
+    """Label the records of a system at points, with the kinds of their events."""
     rows = [jax.device_get(seen_at(system, u)) for u, _ in points]
     variables: dict[str, Any] = {
         "event": ("point", np.array([kind for _, kind in points], dtype=str)),
@@ -291,16 +281,15 @@ def labelled(system: System, points: Sequence[tuple[Unknowns, str]]) -> xr.Datas
         axes = system.axes.get(name, ())
         axes = (*axes, *(f"{name}_{axis}" for axis in range(np.ndim(first) - len(axes))))
         variables[name] = (("point", *axes), np.stack([row[name] for row in rows]))
-    name = system.names[-1]
-    data = xr.Dataset(variables, attrs={"parameter": name})
-    return data.set_coords(name) if name in data else data
+    data = xr.Dataset(variables, attrs={"parameter": system.parameter})
+    return data.set_coords(system.parameter) if system.parameter in data else data
 
 
 def _merged(found: Sequence[_Event], span: float) -> list[_Event]:
     """Order events, and name folds and branch points.
 
-    At a fold, the parameter turns back and derivatives become singular, with another index on both sides. If the
-    index is the same, the curve turns back where another branch crosses.
+    At a fold, the parameter turns back and a test of singular derivatives changes its sign.
+    If only one of both happens, another branch crosses.
     """
     found = sorted(found, key=lambda each: each.length)
     turns = [each for each in found if each.kind in (FOLD, SINGULAR)]

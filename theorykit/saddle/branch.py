@@ -1,15 +1,16 @@
-"""Curves of stationary points of an action: branches as one parameter changes, and boundaries in two parameters.
+"""Curves of stationary points: branches in one parameter, and boundaries in two.
 
-Two minima that coexist at a first-order transition lie on one branch, which turns back at two folds (spinodals, the
-limits of metastability). With F the gradient of S in coordinates and H its Jacobian, boundaries are the systems
+Two minima that coexist at a first-order transition lie on one branch, which turns back at two
+folds (spinodals). With F the gradient of S in coordinates and H its Jacobian, boundaries are
+the systems
 
     spinodal       F(x) = 0, H is singular                   a fold: a minimum merges with a saddle
     continuous     F(x) + e w = 0, (H F_d) loses a rank      a pitchfork or another crossing of branches, if e = 0
     coexistence    F(x) = 0, F(y) = 0, S(x) = S(y)           a first-order transition
 
-F_d is the derivative of F along a direction in the parameters, and w the left null vector of H. With two free
-parameters, solutions form a curve. These systems stay regular at a cusp, at which two spinodals end in a critical
-point.
+F_d is the derivative of F along a direction in the parameters, and w the left null vector of
+H. With two free parameters, solutions form a curve. The first system stays regular at a cusp,
+the critical point at which two spinodals meet.
 """
 
 from __future__ import annotations
@@ -40,8 +41,8 @@ from .solution import Solution
 
 # Length of the largest step, in units of the coordinates.
 _LARGEST = 0.5
-# Stop a branch when a coordinate exceeds this value, next to an edge of its domain. The order parameter is then
-# exp(-25) = 1e-11 from the edge, and double precision of the control parameter no longer resolves it.
+# A branch ends at this coordinate, exp(-25) = 1e-11 from an edge. Double precision of the
+# parameter no longer resolves it.
 _EDGE = 25.0
 # Enlarge the unit of a real order parameter that exceeds this many units.
 _MANY = 8.0
@@ -50,31 +51,33 @@ SPINODAL, CONTINUOUS, COEXISTENCE = "spinodal", "continuous transition", "coexis
 CRITICAL, TRICRITICAL = "critical point", "tricritical point"
 # Names of the tests that end a line, and reasons.
 MERGED, _UNSTABLE, _OUTSIDE, _APART = "merged", "unstable", "outside", "apart"
+MERGE = "the solutions merge"
 _ENDS = {
-    MERGED: "the solutions merge",
+    MERGED: MERGE,
     _UNSTABLE: "a solution becomes unstable",
     _OUTSIDE: "the edge of the ranges",
     _APART: "the branches no longer cross",
 }
 # Slacks below this count as zero.
 _SLACK = 1e-8
-# A boundary fixes coordinates next to an edge of a domain, 1e-14 from it: the order parameter has no digits left.
+# A boundary fixes coordinates that are 1e-14 from an edge.
 _FIXED = 32.0
-# Branches cross without a mirror symmetry if the second derivative of F exceeds this fraction of the third.
+# Crossings without a mirror symmetry have a second derivative of F above this fraction of
+# the third.
 _ASYMMETRIC = 1e-6
 # Names in the results of `follow`.
 _NAMES = {"action", "event", "hessian_eigenvalues", "index", "point", "quadrature_error", "unknowns"}
 
 
 class StationaryPoints(System):
-    """Equations of the stationary points of an action, for `theorykit.curve`, as one parameter changes.
+    """Equations of the stationary points of an action, for `theorykit.curve`.
 
     - `bound`: the action with its values.
-    - `lengths` (unknowns,): units of the coordinates of the domains and of the parameter.
-    - `name`: the parameter.
+    - `lengths` (unknowns,): units of the coordinates and of the parameter.
+    - `name`: the parameter that changes.
     """
 
-    axes: ClassVar[Mapping[str, tuple[str, ...]]] = {"hessian_eigenvalues": ("eigenvalue",)}
+    axes: ClassVar = {"hessian_eigenvalues": ("eigenvalue",)}
     bound: BoundAction
     lengths: Float[Array, " unknowns"]
     name: str = eqx.field(static=True)
@@ -83,7 +86,7 @@ class StationaryPoints(System):
     def of(
         cls, action: Action, values: Values, parameter: Expr | str, initial: Values | None = None
     ) -> StationaryPoints:
-        """Return the equations at values of all parameters. The units of coordinates are one."""
+        """Return the equations at values of all parameters."""
         bound = bind(action, values, initial)
         name = checked_parameter(action, parameter)
         if taken := sorted(_NAMES & {name, *bound.domains}):
@@ -92,15 +95,15 @@ class StationaryPoints(System):
         return cls(bound, jnp.ones(len(bound.units) + 1), name)
 
     @property
-    def names(self):
-        return (*self.bound.owners, self.name)
+    def parameter(self):
+        return self.name
 
     @property
     def of_numbers(self):
         return self.bound.of.is_of_numbers
 
-    def at(self, parameter: Float[Array, ""]) -> BoundAction:
-        return replace(self.bound, parameters={**self.bound.parameters, self.name: parameter})
+    def at(self, value: Float[Array, ""]) -> BoundAction:
+        return replace(self.bound, parameters={**self.bound.parameters, self.name: value})
 
     def residual(self, u):
         return held_slope(self.at(u[-1]), u[:-1])
@@ -132,14 +135,11 @@ class StationaryPoints(System):
         return replace(self, lengths=jnp.where(many, np.abs(u), self.lengths)) if many.any() else self
 
     def ends(self, kind, u):
-        if kind != _EDGE_REACHED:
-            return ""
-        owner = self.bound.owners[int(np.argmax(np.abs(u[:-1])))]
-        return f"{owner} reaches the edge of its domain at {self.name} = {u[-1]:.6g}"
+        return "an order parameter reaches an edge" if kind == _EDGE_REACHED else ""
 
 
 def held_slope(bound: BoundAction, at: Coordinates) -> Coordinates:
-    """Return the gradient of S. Coordinates on an edge of a domain are held fixed."""
+    """Return the gradient of S. Coordinates on an edge of a domain are fixed."""
     found, _ = bound.slopes(at, jnp.zeros_like(at))
     return jnp.where(bound.free > 0, found, at - jax.lax.stop_gradient(at))
 
@@ -155,26 +155,27 @@ def follow(
     largest_step: float | None = None,
     progress: bool = True,
 ) -> xr.Dataset:
-    """Follow the branch of stationary points through `solution` as one parameter changes, including around folds.
+    """Follow the branch of stationary points through `solution`, including around folds.
 
-    At a pitchfork, a branch of broken symmetry turns back to its mirror image, and the event is a branch point.
-    Averages use the composite rule if the action's own quadrature leaves a point unresolved.
-    `curve.refine(StationaryPoints.of(action, values, parameter), event)` differentiates an event in the other values.
+    At a pitchfork, a branch of broken symmetry turns back to its mirror image, and the event is
+    a branch point. Averages use the composite rule if the action's own quadrature leaves a
+    point unresolved. `curve.refine(StationaryPoints.of(action, values, parameter), event)`
+    differentiates an event in the other values.
 
     Args:
         action: The action that was solved. Its averages may have another number of nodes.
         values: Values of the parameters of `solution`.
-        solution: A converged solution. Order parameters on an edge of their domain are fixed there.
+        solution: A converged solution. Order parameters on an edge are fixed there.
         parameter: The parameter that changes, a number among `values`.
         bounds: Lowest and highest value of the parameter.
-        direction: 1 to start towards larger values, -1 towards smaller values, 0 for both.
-        largest_step: Largest change of the parameter in a step, by default a 20th of the bounds.
+        direction: 1 towards larger values, -1 towards smaller ones, 0 for both.
+        largest_step: Largest step in the parameter, by default a 20th of the bounds.
         progress: Report progress if the branch takes longer than a second.
 
     Returns:
-        The points in order along the axis `point` (see `curve.trace`): the parameter, the order parameters and other
-        fields of `Solution`, with the `index` before an event at the event. Another kind of event is "edge", where a
-        branch reaches the edge of a domain and ends.
+        The points in order along the axis `point` (see `curve.trace`): the parameter, the order
+        parameters and other fields of `Solution`. At an event, `index` is that before it. A
+        branch ends at the event "edge", where it reaches the edge of a domain.
 
     Raises:
         ValueError: If `solution` did not converge or belongs to another action.
@@ -194,9 +195,9 @@ def follow(
     reason = "loops in Python (`curve.refine` finds one event again in JAX)"
     refuse_traced("follow", list(values.values()), solution, reason=reason)
     if solution.of.refined != action.refined:
-        raise ValueError("solution belongs to another action; pass that action, or solve this one first")
+        raise ValueError("solution belongs to another action")
     if np.ndim(solution.converged) or not solution.converged:
-        raise ValueError(f"solution is not a stationary point, and no branch starts from it: {solution.diagnosis}")
+        raise ValueError(f"solution is not one stationary point: {solution.diagnosis}")
     low, high = checked_bounds("bounds", bounds)
     largest = checked_number("largest_step", (high - low) / 20 if largest_step is None else largest_step, above=0.0)
     system = StationaryPoints.of(action, values, parameter, solution.order_parameters)
@@ -204,8 +205,8 @@ def follow(
     start = np.where(at_edge, solution.stats["coordinates"], place_of(system.bound, solution.order_parameters)[0])
     start = np.append(start, system.bound.parameters[system.name])
     system = replace(system, bound=replace(system.bound, free=jnp.where(at_edge, 0.0, 1.0)))
-    # The unit of an unconstrained number is its size, or its change over the range if that is larger. Steps of other
-    # coordinates are relative changes, with unit one.
+    # The unit of an unconstrained number is its size, or its change over the range if that is
+    # larger. Steps of other coordinates are relative changes.
     slope = slope_at(system, start)
     moves = np.abs(jnp.linalg.solve(slope[:, :-1], slope[:, -1])) * (high - low)
     real = np.maximum(np.abs(start[:-1]), np.where(np.isfinite(moves), moves, 0.0))
@@ -226,9 +227,9 @@ def follow(
 
 
 def near(branch: xr.Dataset, value: float | int) -> tuple[dict[str, Any], ...]:
-    """Interpolate the order parameters at a value of the parameter, once for every pass of the branch.
+    """Interpolate the order parameters at a value of the parameter, once per pass of the branch.
 
-    Pass a result as `initial=` to `minimise` or `stationary` to find the stationary point at this value.
+    Each result is a start for `minimise` or `stationary`, as `initial=`.
 
     Args:
         branch: The result of `follow`.
@@ -237,19 +238,21 @@ def near(branch: xr.Dataset, value: float | int) -> tuple[dict[str, Any], ...]:
     off = branch[branch.attrs["parameter"]].values - float(checked_number("value", value))
     # The first point counts if it has this value, and of equal points the first one.
     before, found = np.append(np.sign(off[:1]) or 1.0, off[:-1]), []
+    known = order_parameters(branch).items()
     for at in np.flatnonzero((before * off < 0) | ((before != 0) & (off == 0))):
-        weight = off[at] / (off[at] - before[at])
-        found.append({n: (1 - weight) * v[at] + weight * v[at - 1] for n, v in order_parameters(branch).items()})
+        share = off[at] / (off[at] - before[at])
+        found.append({n: (1 - share) * v[at] + share * v[at - 1] for n, v in known})
     return tuple(found)
 
 
 def order_parameters(branch: xr.Dataset) -> dict[str, np.ndarray]:
     """Return the order parameters of a branch by name."""
-    return {str(name): each.values for name, each in branch.filter_by_attrs(kind="order parameter").items()}
+    found = branch.filter_by_attrs(kind="order parameter")
+    return {str(name): each.values for name, each in found.items()}
 
 
 def checked_parameter(action: Action, parameter: Expr | str) -> str:
-    """Return the name of a numeric parameter that can change."""
+    """Return the name of a numeric parameter."""
     name = getattr(parameter, "name", parameter)
     numbers = [s.name for s in action.parameters if isinstance(s, Symbol) and s not in action.sizes]
     if name not in numbers:
@@ -258,18 +261,21 @@ def checked_parameter(action: Action, parameter: Expr | str) -> str:
 
 
 class Boundary(System):
-    """Equations of a kind of boundary. Unknowns: coordinates of the points, slack, and two parameters.
+    """Equations of a kind of boundary.
 
-    - `free` (points, coordinates): zero for coordinates on an edge of a domain, which are fixed.
-    - `lengths` (unknowns,): units. Those of parameters are half their ranges, which have the centres `middle`.
-    - `left`, `right`, `normal`: null vectors of H, and the direction in the parameters in which its curvature changes.
-    - `side`: difference of two solutions, or change of F with the parameters along `left`. It is reversed where
-      solutions merge.
-    - `parameters`: names of the parameters. If there is one, the last unknown has no effect.
+    Unknowns are coordinates of the points, the slack, and two parameters.
+
+    - `free` (points, coordinates): zero for fixed coordinates, on an edge of a domain.
+    - `lengths` (unknowns,): units. Those of parameters are half their ranges.
+    - `middle` (parameters,): centres of the ranges.
+    - `left`, `right`, `normal`: null vectors of H, and the direction in the parameters in
+      which its curvature changes.
+    - `side`: difference of two solutions, or change of F with the parameters along `left`. It
+      is reversed where solutions merge.
+    - `parameters`: their names. If there is one, the last unknown has no effect.
     """
 
-    can_stand: ClassVar[bool] = True
-    poles: ClassVar[tuple[str, ...]] = (MERGED,)
+    poles: ClassVar = (MERGED,)
     bound: BoundAction
     free: Float[Array, "points coordinates"]
     lengths: Float[Array, " unknowns"]
@@ -282,9 +288,8 @@ class Boundary(System):
     parameters: tuple[str, ...] = eqx.field(static=True)
 
     @property
-    def names(self):
-        owners = self.bound.owners * len(self.free) + ("slack",) * (self.kind == CONTINUOUS)
-        return (*owners, *self.parameters, "none")[: len(owners) + 2]
+    def parameter(self):
+        return self.parameters[-1]
 
     @property
     def axes(self):
@@ -318,20 +323,21 @@ class Boundary(System):
         if self.kind == COEXISTENCE:
             actions = jnp.stack([self.at(values).action(x) for x in points])
             return jnp.hstack([*slopes, actions[1:] - actions[0]])
-        hessian = self.hessian(points[0], values)
+        matrix, right = self.hessian(points[0], values), self.right[None]
         if self.kind == SPINODAL:
-            return jnp.hstack([slopes[0], lost_rank(hessian, self.left, self.right[None])])
-        matrix = jnp.column_stack([hessian, self.change(points[0], values)])
-        right = jax.scipy.linalg.block_diag(self.right[None], jnp.ones((1, 1)))
+            return jnp.hstack([slopes[0], lost_rank(matrix, self.left, right)])
+        matrix = jnp.column_stack([matrix, self.change(points[0], values)])
+        right = jax.scipy.linalg.block_diag(right, jnp.ones((1, 1)))
         return jnp.hstack([slopes[0] + u[-3] * self.left, lost_rank(matrix, self.left, right)])
 
     def curvatures(self, u: Array) -> Float[Array, "points curvatures"]:
-        """Return the curvatures of each point in order, without the one that vanishes along the line."""
+        """Return the curvatures of each point, without the one that vanishes along the line."""
         hessians = jnp.stack([self.hessian(x, u[-2:], i) for i, x in enumerate(self.points(u))])
         curvatures = jnp.linalg.eigvalsh((hessians + hessians.mT) / 2)
         if self.kind == COEXISTENCE:
             return curvatures
-        return jnp.delete(curvatures, jnp.argmin(jnp.abs(curvatures)), axis=1, assume_unique_indices=True)
+        vanishing = jnp.argmin(jnp.abs(curvatures))
+        return jnp.delete(curvatures, vanishing, axis=1, assume_unique_indices=True)
 
     def sides(self, u: Array) -> Array:
         points = self.points(u)
@@ -340,10 +346,11 @@ class Boundary(System):
         return jax.jacfwd(lambda p: self.left @ self.slope(points[0], p))(u[-2:]) * self.lengths[-2:]
 
     def normal_form(self, u: Array) -> Float[Array, " orders"]:
-        """Return the second and third derivative of F along the null vector, without other coordinates.
+        """Return the second and third derivative of F along the null vector.
 
-        The second one vanishes at a critical point, and the third one at a tricritical point. It is positive if S is
-        lowest there, and set to one on continuous transitions of branches that exchange their stability.
+        Other coordinates follow. The second derivative vanishes at a critical point, and the
+        third one at a tricritical point. It is positive if S is lowest there, and set to one if
+        branches exchange their stability.
         """
         if self.kind == COEXISTENCE:
             return jnp.zeros(2)
@@ -362,13 +369,13 @@ class Boundary(System):
         return jnp.stack([quadratic, jnp.where(exchange, 1.0, cubic)])
 
     def reframed(self, u: Array) -> Boundary:
-        """Return the equations with the null vectors at `u`, with the signs of those before."""
+        """Return the equations with the null vectors at `u`, whose signs are kept."""
         if self.kind == COEXISTENCE:
             return self
         at, values = self.points(u)[0], u[-2:]
         left, (right,) = null_vectors(self.hessian(at, values))
-        pairs = (left, self.left), (right, self.right)
-        left, right = (x * jnp.where(x @ old < 0, -1.0, 1.0) for x, old in pairs)
+        left = jnp.where(left @ self.left < 0, -left, left)
+        right = jnp.where(right @ self.right < 0, -right, right)
         curvature = jax.jacfwd(lambda p: left @ self.hessian(at, p) @ right)(values)
         return replace(self, left=left, right=right, normal=curvature * self.lengths[-2:] ** 2)
 
@@ -383,25 +390,25 @@ class Boundary(System):
 
     def seen(self, u):
         points, values, here = self.points(u), u[-2:], self.reframed(u)
-        # An order parameter that starts on an edge stays at the coordinate BEYOND, up to rounding.
-        off_edge = jnp.where(jnp.abs(points) < 0.99 * BEYOND, 1.0, 0.0)
-        pairs = [(replace(self.at(values), free=free), x) for free, x in zip(off_edge, points, strict=True)]
-        pairs *= max(1, 2 // len(pairs))
+        bound, count = self.at(values), max(1, 2 // len(points))
+        # Points before the curve reached an edge are off it.
+        off_edge = jnp.where(jnp.abs(points) < _FIXED, 1.0, 0.0)
+        pairs = [
+            {**replace(bound, free=free).values_on_edges(x), "action": bound.action(x)}
+            for free, x in zip(off_edge, points, strict=True)
+        ]
         return {
             **dict(zip(self.parameters, values, strict=False)),
-            **jax.tree.map(lambda *both: jnp.stack(both), *(bound.values_on_edges(x) for bound, x in pairs)),
-            "action": jnp.stack([bound.action(x) for bound, x in pairs]),
+            **jax.tree.map(lambda *both: jnp.stack(both), *pairs * count),
             "error": here.error(u),
             "normal_form": here.normal_form(u),
             "negative": jnp.sum(self.curvatures(u) < 0, axis=1),
         }
 
     def error(self, u: Array) -> Array:
-        """Bound the shift of a point by rounding and quadrature, in units of half a range."""
+        """Bound the shift by rounding and quadrature, in units of half a range."""
         points, values, eps = self.points(u), u[-2:], jnp.finfo(u.dtype).eps
         bound, residual = self.at(values), self.residual(u)
-        slope = jax.jacfwd(self.residual)(u) * self.lengths
-        matrix = jnp.concatenate([slope, jnp.linalg.svd(slope)[2][len(slope) :]])
         sizes = [bound.slopes(x, jnp.zeros_like(x))[1] * self.free[i] for i, x in enumerate(points)]
         if self.kind == COEXISTENCE:
             terms = jnp.stack([jnp.sum(jnp.abs(bound.terms(x))) for x in points])
@@ -410,12 +417,13 @@ class Boundary(System):
             sizes.append(jnp.sum(jnp.abs(self.hessian(points[0], values))))
         if self.kind == CONTINUOUS:
             sizes.append(jnp.sum(jnp.abs(self.change(points[0], values))))
-        padding = 0, len(u) - len(residual)
-        rounding = jnp.pad(4 * eps * jnp.hstack(sizes) + jnp.abs(residual), padding)
-        off = jnp.abs(jnp.linalg.inv(matrix)) @ rounding
+        wrong = 4 * eps * jnp.hstack(sizes) + jnp.abs(residual)
         if bound.of.fixed_averages:
             finer = replace(self, bound=replace(self.bound, of=bound.of.checking))
-            off += 2 * jnp.abs(jnp.linalg.solve(matrix, jnp.pad(finer.residual(u) - residual, padding)))
+            wrong += 2 * jnp.abs(finer.residual(u) - residual)
+        slope = jax.jacfwd(self.residual)(u) * self.lengths
+        matrix = jnp.concatenate([slope, jnp.linalg.svd(slope)[2][len(slope) :]])
+        off = jnp.abs(jnp.linalg.inv(matrix))[:, : len(wrong)] @ wrong
         off += eps * jnp.maximum(1.0, jnp.abs(u / self.lengths))
         return jnp.max(off[-2:][: len(self.parameters)])
 
@@ -426,13 +434,12 @@ class Boundary(System):
         return _framed(self, u)
 
     def ends(self, kind, u):
-        where = ", ".join(f"{name} = {value:.4g}" for name, value in zip(self.parameters, u[-2:], strict=False))
-        return f"{_ENDS[kind]} at {where}" if kind in _ENDS else ""
+        return _ENDS.get(kind, "")
 
 
 @partial(jit, of_numbers=lambda system, *others: system.of_numbers)
 def _framed(system: Boundary, u: Array) -> Boundary:
-    # Fix order parameters that have reached an edge of their domain, and solve for the others.
+    # Fix order parameters that have reached an edge.
     at_edge = jnp.stack([system.bound.edges(x, _FIXED) for x in system.points(u)])
     system = replace(system, free=jnp.where(at_edge, 0.0, system.free)).reframed(u)
     return replace(system, side=system.sides(u))
@@ -440,15 +447,15 @@ def _framed(system: Boundary, u: Array) -> Boundary:
 
 def boundary_at(
     action: Action,
-    values: Values,
-    kind: str,
-    points: Sequence[Mapping[str, Any]],
     ranges: Mapping[str, tuple[float, float]],
+    kind: str,
+    values: Values,
+    points: Sequence[Mapping[str, Any]],
     sizes: Sequence[Mapping[str, Any]] = (),
 ) -> tuple[Boundary, np.ndarray]:
-    """Return the equations of a kind, and the unknowns at `points`, order parameters by name, and at `values`.
+    """Return the equations of a kind, and the unknowns at `points` and `values`.
 
-    The units of numbers without a domain are their largest values at `points` and `sizes`.
+    Units of unconstrained numbers are their largest values at `points` and `sizes`.
     """
     bound = bind(action, values, points[0])
     bound = replace(bound, units=jnp.asarray(np.ones(len(bound.units))))

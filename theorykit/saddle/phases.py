@@ -1,4 +1,4 @@
-"""Transitions and phase diagrams: follow branches, look for crossings, and follow those through the plane."""
+"""Transitions and phase diagrams: crossings of branches, followed through the plane."""
 
 from __future__ import annotations
 
@@ -29,6 +29,7 @@ from .branch import (
     COEXISTENCE,
     CONTINUOUS,
     CRITICAL,
+    MERGE,
     MERGED,
     SPINODAL,
     TRICRITICAL,
@@ -42,13 +43,14 @@ from .branch import (
 from .solution import Solution
 from .solve import minimise, search
 
+Seed = tuple[Boundary, np.ndarray]
 TRIPLE = "triple point"
 STABLE, METASTABLE, UNKNOWN = "stable", "metastable", "unknown"
 # Largest step of a line, in units of half the ranges.
 _LARGEST = 0.1
-# Distances within which a point is on a known line, and within which a line ends at a critical point.
+# Distances of a point from a line it is on, and of a line from the critical point at its end.
 _SAME, _END = 0.005, 0.2
-# Two coexistence lines through a point are the same if the cosine between them is above this.
+# Lines through a point are the same if the cosine between them is above this.
 _PARALLEL = 0.98
 # Points of a line with larger errors than this multiple of the median are left out.
 _REGULAR = 1e6
@@ -58,14 +60,14 @@ _KNOWN = 0.01
 _NO_FOLD = 1e-4
 # Actions with a smaller relative difference are equal.
 _ROUNDED = 1e-11
-# Differences of order parameters that are about to merge, of a branch found twice, and of starts to one minimum.
+# Differences of order parameters about to merge, of one branch, and of one minimum.
 _MERGING, _DUPLICATE, _SAME_PHASE = 0.1, 0.01, 0.05
 # Positions of searches along a scan or a line, as fractions of its length.
 _ALONG = (0.03, 0.5, 0.97)
 
 
 def transition(solution: Solution, other: Solution, parameter: Expr | str, bounds: Sequence[float | int]) -> xr.Dataset:
-    """Find the value of a parameter at which two solutions of an action have equal action, or merge.
+    """Find the value of a parameter at which two solutions have equal action, or merge.
 
     Args:
         solution: A converged solution.
@@ -74,9 +76,10 @@ def transition(solution: Solution, other: Solution, parameter: Expr | str, bound
         bounds: Its lowest and highest value.
 
     Returns:
-        A dataset with the value of the parameter closest to `solution`, its `error`, which bounds the shift by rounding
-        and quadrature, and the order parameters and `action` of both solutions along the axis `solution`. `kind` is
-        "first-order" if the solutions differ there, and "continuous" if they merge.
+        A dataset of the value of the parameter closest to `solution`, its `error` (a bound on
+        the shift by rounding and quadrature), and the order parameters and `action` of both
+        solutions along the axis `solution`. `kind` is "first-order" if the solutions differ
+        there, and "continuous" if they merge.
 
     Raises:
         ValueError: If the actions do not cross, or both solutions are on the same branch.
@@ -93,45 +96,49 @@ def transition(solution: Solution, other: Solution, parameter: Expr | str, bound
         >>> found["kind"].item(), bool(abs(found["h"]) <= found["error"])
         ('first-order', True)
     """
-    refuse_traced("transition", solution, other, reason="loops in Python (`curve.refine` finds a fold again in JAX)")
-    action, name, (low, high) = solution.of, checked_parameter(solution.of, parameter), checked_bounds("bounds", bounds)
+    reason = "loops in Python (`curve.refine` finds a fold again in JAX)"
+    refuse_traced("transition", solution, other, reason=reason)
+    action, name = solution.of, checked_parameter(solution.of, parameter)
+    low, high = checked_bounds("bounds", bounds)
     if other.of.refined != action.refined:
         raise ValueError("other is a solution of another action")
     for key, value in solution.parameters.items():
         if key != name and not np.array_equal(value, other.parameters[key]):
             raise ValueError(f"solution and other differ in {key}, and not in {name} alone")
     step, branches, pieces = (high - low) / 100, [], []
+    options = {"direction": 0, "largest_step": step, "progress": False}
     for each in (solution, other):
-        options = {"direction": 0, "largest_step": step, "progress": False}
         branches.append(follow(action, each.parameters, each, name, (low, high), **options))
-        parts = _pieces(branches[-1], int(each.stats["asked"]))
-        passes = [(part, at) for part in parts for at in near(part, float(each.parameters[name]))]
+        passes = [
+            (_apart(at, each.order_parameters), number, part)
+            for number, part in enumerate(_pieces(branches[-1], int(each.stats["asked"])))
+            for at in near(part, float(each.parameters[name]))
+        ]
         if not passes:
-            raise ValueError(f"the branch of the solution at {each.place} has no other point within bounds")
-        pieces.append(min(passes, key=lambda found, each=each: _apart(found[1], each.order_parameters))[0])
+            raise ValueError(f"no branch within bounds goes through the solution at {each.place}")
+        pieces.append(min(passes)[2])
     low, high = _overlap(*pieces)
-    if all(_apart(*(_at(each, value) for each in pieces)) < _DUPLICATE for value in np.linspace(low, high, 5)):
-        raise ValueError(
-            f"solution and other are on the same branch, at {solution.place} and at {other.place}, so no transition "
-            "is between them"
-        )
+    apart = [_apart(*(_at(each, value) for each in pieces)) for value in np.linspace(low, high, 5)]
+    if max(apart) < _DUPLICATE:
+        raise ValueError(f"solution at {solution.place} and other at {other.place} are on the same branch")
     if crossings := _crossings(*pieces):
         value = min(crossings, key=lambda value: abs(value - float(solution.parameters[name])))
         label, kind, points = "first-order", COEXISTENCE, [_at(piece, value) for piece in pieces]
     else:
         events = [event for branch in branches for event in _events(branch)]
-        nearby = [event for event in events if low - step <= event[1] <= high + step]
-        merging = [e for e in nearby if all(_apart(e[2], _at(each, e[1])) < _MERGING for each in pieces)]
+        merging = [
+            (kind, value, at)
+            for kind, value, at in events
+            if low - step <= value <= high + step and all(_apart(at, _at(each, value)) < _MERGING for each in pieces)
+        ]
         if not merging:
-            folds = " and ".join(sorted({f"{value:.6g}" for kind, value, _ in events if kind == FOLD}))
-            raise ValueError(
-                f"the actions do not cross for {name} from {low:.6g} to {high:.6g}, where both solutions exist; "
-                + (f"a solution ends at a fold (spinodal) at {name} = {folds}" if folds else "no fold")
-            )
+            folds = {f"{value:.6g}" for kind, value, _ in events if kind == FOLD}
+            folds = f"; folds (spinodals) are at {' and '.join(sorted(folds))}" if folds else ""
+            raise ValueError(f"the actions do not cross for {name} from {low:.6g} to {high:.6g}{folds}")
         event, value, at = merging[0]
         label, kind, points = "continuous", SPINODAL if event == FOLD else CONTINUOUS, [at]
     given = {**solution.parameters, name: value}
-    system, unknowns = boundary_at(action, given, kind, points, {name: bounds}, _largest(branches))
+    system, unknowns = boundary_at(action, {name: bounds}, kind, given, points, _largest(branches))
     place = jax.device_get(corrected(system, unknowns, np.append(np.zeros(len(unknowns) - 1), 1.0)))
     if not place.is_near():
         raise ValueError(f"Newton's method failed at the transition next to {name} = {value:.6g}")
@@ -149,7 +156,7 @@ def _events(branch: xr.Dataset) -> Iterator[tuple[str, float, dict[str, np.ndarr
 
 
 def _pieces(branch: xr.Dataset, index: int) -> list[xr.Dataset]:
-    """Return the parts of a branch with constant index and monotonic parameter, with points sorted by the parameter."""
+    """Return the parts with this index and monotonic parameter, sorted by the parameter."""
     right = (branch["index"].values == index) | (branch["event"].values != "")
     steps = np.sign(np.diff(branch[branch.attrs["parameter"]].values))
     steps, pieces = np.where(right[:-1] & right[1:], steps, 0.0), []
@@ -178,7 +185,7 @@ def _crossings(*pair: xr.Dataset) -> list[float]:
     grid = grid[(low <= grid) & (grid <= high)]
     off, error = np.zeros(len(grid)), np.zeros(len(grid))
     for here, action, sign in zip(places, actions, (1.0, -1.0), strict=True):
-        # Deviation of each inner point from the chord between its neighbours: a bound on the error of interpolation.
+        # The error of interpolation is at most the distance from the chord of the neighbours.
         share = (here[1:-1] - here[:-2]) / (here[2:] - here[:-2])
         bends = np.abs(action[1:-1] - (1 - share) * action[:-2] - share * action[2:])
         bends = np.pad(bends, 1, mode="edge") if len(bends) else np.full(2, np.inf)
@@ -191,15 +198,15 @@ def _crossings(*pair: xr.Dataset) -> list[float]:
 
 
 def _largest(branches: Sequence[xr.Dataset]) -> list[dict[str, Any]]:
-    """Return the largest absolute value of every order parameter on each branch."""
-    return [{n: np.max(np.abs(v), axis=0) for n, v in order_parameters(branch).items()} for branch in branches]
+    """Return the largest absolute values of the order parameters on each branch."""
+    known = map(order_parameters, branches)
+    return [{n: np.max(np.abs(v), axis=0) for n, v in each.items()} for each in known]
 
 
 def _apart(first: Mapping[str, Any], second: Mapping[str, Any]) -> float:
     """Return the largest difference of an order parameter, relative to its size or one."""
     return max(
-        float(np.max(np.abs(np.subtract(value, second[name])) / np.maximum(1.0, np.abs(value))))
-        for name, value in first.items()
+        float(np.max(np.abs(value - second[name]) / np.maximum(1.0, np.abs(value)))) for name, value in first.items()
     )
 
 
@@ -218,10 +225,11 @@ def phase_diagram(
 ) -> xr.Dataset:
     """Find the phase boundaries of an action in two of its parameters.
 
-    Stationary points are followed along lines in each parameter. From every fold, crossing of branches and crossing of
-    actions on these scans, the boundary is followed through the plane. Minima that coexist are compared with those of
-    searches along their line and of all other lines. A third minimum that becomes lower starts lines at the triple
-    point. Boundaries at which solutions reach an edge of their domain are not found.
+    Stationary points are followed along lines in each parameter. From every fold, crossing of
+    branches and crossing of actions on these scans, the boundary is followed through the plane.
+    Minima that coexist are compared with those of searches along their line and of all other
+    lines. A third minimum that becomes lower starts lines at the triple point. Boundaries at
+    which solutions reach an edge of their domain are not found.
 
     Args:
         action: The action.
@@ -233,18 +241,19 @@ def phase_diagram(
         progress: Show the progress.
 
     Returns:
-        All boundaries along the axis `point`: both parameters, the order parameters of two solutions along the axis
-        `solution`, `error` (a bound on the shift by rounding and quadrature, in units of half a range), `line` (the
-        number of the boundary), and
+        All boundaries along the axis `point`: both parameters, the order parameters of two
+        solutions along the axis `solution`, `error` (a bound on the shift by rounding and
+        quadrature, in units of half a range), `line` (the number of the boundary), and
 
-        - `kind`: a solution ceases to exist or changes its index at a "spinodal". Another solution branches off at a
-          "continuous transition". Two solutions have equal action at "coexistence". Isolated points are a "critical
-          point" (two spinodals meet), a "tricritical point" (a continuous transition becomes first-order) and a "triple
-          point" (a third minimum has the action of two that coexist).
-        - `stability`: of a coexistence line, "stable" or "metastable" (a third minimum is lower), or "unknown" if a
-          comparison failed.
+        - `kind`: a solution ends or changes its index at a "spinodal". Another one branches off
+          at a "continuous transition". Two have equal action at "coexistence". Two spinodals
+          meet at a "critical point". A continuous transition becomes first-order at a
+          "tricritical point". Three minima have equal action at a "triple point".
+        - `stability` of a coexistence line: "stable", "metastable" (a third minimum is lower),
+          or "unknown" (a comparison failed).
 
-        `begins` and `ends` have the reasons along the axis `boundary`. The attribute `open` says what was not settled.
+        `begins` and `ends` have the reasons along the axis `boundary`. The attribute `open`
+        says what was not settled.
 
     Example:
         >>> import theorykit
@@ -261,7 +270,7 @@ def phase_diagram(
     values = by_name("values", values)
     refuse_traced("phase_diagram", list(values.values()), reason="loops in Python")
     if len(given) != 2:
-        raise ValueError(f"ranges must name exactly two parameters, got {', '.join(given) or 'none'}")
+        raise ValueError(f"ranges must name two parameters, got {', '.join(given) or 'none'}")
     given = {name: checked_bounds(f"ranges[{name}]", pair) for name, pair in given.items()}
     scans = checked_whole_number("scans", scans, least=1)
     diagram = _Diagram(action, values, given, index, starts)
@@ -275,23 +284,23 @@ def phase_diagram(
             for system, unknowns in seeds:
                 if system.kind == kind:
                     diagram.add(system, unknowns)
-    if index == 0:
-        # Lines are added during the first pass. In the second one, their minima are known to all others.
-        for searches in (True, False):
-            for number, line in enumerate(diagram.lines):
-                if line.attrs["kind"] == COEXISTENCE:
-                    diagram.lines[number] = diagram.compared(line, searches)
-    return diagram.dataset(f"{scans} scans per parameter and searches with {counted(starts, 'start')}")
+    # Minima on a new line may be lower than those of the lines before.
+    count = 0
+    while index == 0 and count < len(diagram.lines):
+        count = len(diagram.lines)
+        for number, line in enumerate(diagram.lines):
+            if line.attrs["kind"] == COEXISTENCE:
+                diagram.lines[number] = diagram.compared(line)
+    return diagram.dataset()
 
 
 class _Diagram:
-    """Lines and isolated points of a diagram while they are found.
-
-    Each is a dataset of points with the attributes `kind`, `begins` and `ends`, the reasons why it stops.
-    """
+    """Lines and isolated points of a diagram, datasets with `kind`, `begins` and `ends`."""
 
     def __init__(self, action: Action, values: Mapping, ranges: Mapping[str, tuple], index: int, starts: int):
-        self.action, self.values, self.ranges, self.index, self.starts = action, values, ranges, index, starts
+        self.action, self.values, self.ranges, self.index = action, values, ranges, index
+        self.search = partial(search, action, index=index, starts=starts, progress=False)
+        self.boundary = partial(boundary_at, action, ranges)
         self.limits = np.array(list(ranges.values()))
         self.names = [symbol.name for symbol in action.order_parameters]
         self.lines: list[xr.Dataset] = []
@@ -308,16 +317,8 @@ class _Diagram:
     def solutions(self, line: xr.Dataset, point: int) -> list[dict[str, np.ndarray]]:
         return [{name: line[name].values[point, which] for name in self.names} for which in (0, 1)]
 
-    def search(self, values: Mapping[str, Any]) -> Sequence[Solution]:
-        return search(self.action, values, index=self.index, starts=self.starts, progress=False)
-
-    def boundary(
-        self, kind: str, values: Mapping, points: Sequence, sizes: Sequence = ()
-    ) -> tuple[Boundary, np.ndarray]:
-        return boundary_at(self.action, values, kind, points, self.ranges, sizes)
-
-    def seeds_on(self, name: str, other: Mapping[str, float]) -> Iterator[tuple[Boundary, np.ndarray]]:
-        """Yield the boundaries that one parameter crosses, as systems with approximate unknowns."""
+    def seeds_on(self, name: str, other: Mapping[str, float]) -> Iterator[Seed]:
+        """Yield the boundaries that one parameter crosses, with approximate unknowns."""
         found: list[xr.Dataset] = []
         for share in _ALONG:
             values = {**self.values, **other, name: float(np.interp(share, (0, 1), self.ranges[name]))}
@@ -325,10 +326,10 @@ class _Diagram:
                 known = (at for branch in found for at in near(branch, values[name]))
                 if any(_apart(at, solution.order_parameters) < _DUPLICATE for at in known):
                     continue
-                # Two curvatures may vanish at the start, which other scans find.
+                line = self.action, values, solution, name, self.ranges[name]
+                # Two curvatures may vanish at the start.
                 with suppress(ValueError):
-                    options = {"direction": 0, "progress": False}
-                    found.append(follow(self.action, values, solution, name, self.ranges[name], **options))
+                    found.append(follow(*line, direction=0, progress=False))
         sizes = _largest(found)
         for _, value, at in (event for branch in found for event in _events(branch)):
             values = {**self.values, **other, name: value}
@@ -347,17 +348,17 @@ class _Diagram:
         place, (low, high) = jax.device_get(corrected(system, unknowns)), self.limits.T
         if not place.is_near() or np.any((place.u[-2:] < low) | (place.u[-2:] > high)):
             return
-        # Newton's method may go from two solutions to one, which coexists with itself everywhere.
+        # Newton's method may end with one solution, which coexists with itself.
         spread = [np.linalg.norm(np.ptp(system.points(at), axis=0)) for at in (unknowns, place.u)]
         if system.kind == COEXISTENCE and spread[1] < spread[0] / 2:
             return
         # The curvature that vanishes on other lines has either sign next to them.
         allowed = [self.index] if system.kind == COEXISTENCE else [self.index, self.index - 1]
-        seen = jax.device_get(seen_at(system, place.u))
-        if not np.isin(seen["negative"], allowed).all() or self.is_known(system, place, seen):
+        negative = seen_at(system, place.u)["negative"]
+        if not np.isin(negative, allowed).all() or self.is_known(system.kind, place):
             return
         line = trace(system, place.u, self.limits[1], direction=0, largest_step=_LARGEST).reset_coords()
-        # Equations are singular where solutions merge, and points next to it have large errors.
+        # Equations are singular where solutions merge.
         errors, events = line["error"].values, line["event"].values
         line = self.selected(line.isel(point=(errors < _REGULAR * np.nanmedian(errors)) & (events != MERGED)))
         if (count := line.sizes["point"]) < 2:
@@ -365,11 +366,11 @@ class _Diagram:
         events, (second, cubic) = line["event"].values, line["normal_form"].values.T
         special = np.flatnonzero(np.isin(events, (CRITICAL, TRICRITICAL))).tolist()
         for at in special:
-            # The lowest coefficient vanishes, and minima merge if the next one is positive.
+            # Minima merge if the lowest coefficient that does not vanish is positive.
             if events[at] == TRICRITICAL or self.index or (abs(second[at]) < 1e-6 * cubic[at]):
                 self.points.append(line.isel(point=[at]).assign_attrs(kind=str(events[at]), begins="", ends=""))
-        # On one side of a tricritical point, branches cross where the symmetric solution of lowest index becomes
-        # unstable towards solutions on the other side of the line. This is a spinodal.
+        # On one side of a tricritical point, the symmetric solution becomes unstable without
+        # a stable one next to it. This is a spinodal.
         inner = special if system.kind == CONTINUOUS else []
         ended = line.attrs["ended"]
         reasons = [line.attrs.get("began", ended), *[f"the {TRICRITICAL}"] * len(inner), ended]
@@ -382,80 +383,71 @@ class _Diagram:
                 self.lines.append(self.completed(part.assign_attrs(kind=kind, begins=begins, ends=ends)))
 
     def selected(self, points: xr.Dataset) -> xr.Dataset:
-        stability = "point", np.full(points.sizes["point"], STABLE, dtype=object)
-        return points[[*self.ranges, *self.names, "action", "error", "normal_form", "event"]].assign(
-            stability=stability
-        )
+        kept = [*self.ranges, *self.names, "action", "error", "normal_form", "event"]
+        stability = np.full(points.sizes["point"], STABLE, dtype=object)
+        return points[kept].assign(stability=("point", stability))
 
-    def is_known(self, system: Boundary, place: Place, seen: Mapping[str, np.ndarray]) -> bool:
-        """Return whether a line passes through a point. Coexistence lines may cross in different directions.
-
-        A spinodal may cross the continuous transition of another point.
-        """
-        alike = {system.kind} if system.kind == COEXISTENCE else {CONTINUOUS, SPINODAL}
+    def is_known(self, kind: str, place: Place) -> bool:
+        """Return whether a line passes through a point in the same direction."""
         here, along = place.u[-2:] / place.units[-2:], place.tangent[-2:]
         for line in self.lines:
-            points = self.places(line)
-            begin, step = points[:-1], np.diff(points, axis=0)
-            share = np.sum((here - begin) * step, axis=1) / np.maximum(np.sum(step**2, axis=1), 1e-300)
-            distances = np.linalg.norm(here - begin - np.clip(share, 0, 1)[:, None] * step, axis=1)
-            at = int(np.argmin(distances))
-            if line.attrs["kind"] not in alike or distances[at] >= _SAME:
+            if (kind == COEXISTENCE) != (line.attrs["kind"] == COEXISTENCE):
                 continue
-            if system.kind == COEXISTENCE:
-                differs = abs(along @ step[at]) < _PARALLEL * np.linalg.norm(along) * np.linalg.norm(step[at])
-            else:
-                one = {name: seen[name][0] for name in self.names}
-                can_cross = line.attrs["kind"] == CONTINUOUS and system.kind == SPINODAL
-                differs = can_cross and _apart(self.solutions(line, at)[0], one) > _MERGING
-            if not differs:
+            begin, step = self.places(line)[:-1], np.diff(self.places(line), axis=0)
+            lengths = np.maximum(np.linalg.norm(step, axis=1, keepdims=True), 1e-30)
+            share = np.sum((here - begin) * step, axis=1, keepdims=True) / lengths**2
+            off = np.linalg.norm(here - begin - np.clip(share, 0, 1) * step, axis=1)
+            cosines = np.abs(step / lengths @ along) / np.linalg.norm(along)
+            if np.any((off < _SAME) & (cosines > _PARALLEL)):
                 return True
         return False
 
     def completed(self, line: xr.Dataset) -> xr.Dataset:
-        """Add the critical points at which solutions merge. The equations of a line are singular next to them."""
+        """Add the critical points at which solutions merge."""
         attrs = dict(line.attrs)
         for (at, side), end in itertools.product(((0, "begins"), (-1, "ends")), self.points):
             off = np.linalg.norm(self.places(end)[0] - self.places(line)[at])
             apart = _apart(self.solutions(end, 0)[0], self.solutions(line, at)[0])
-            merges = attrs[side].startswith(("the solutions merge", "no point was found"))
+            merges = attrs[side].startswith((MERGE, "no point was found"))
             if off < (_END if merges else _SAME * (attrs["kind"] == COEXISTENCE)) and apart < 1.0:
                 attrs[side] = f"the {end.attrs['kind']}"
                 if merges:
                     line = xr.concat([line, end] if at else [end, line], "point", combine_attrs="drop")
         return line.assign_attrs(attrs)
 
-    def compared(self, line: xr.Dataset, searches: bool) -> xr.Dataset:
-        """Return the line with its stability. With `searches`, look for new minima, and add triple points."""
+    def compared(self, line: xr.Dataset) -> xr.Dataset:
+        """Return the line with its stability, and add triple points where it changes."""
         places, count = self.places(line), line.sizes["point"]
-        starts: list[Mapping] = []
-        for share in _ALONG if searches else ():
+        starts = []
+        for share in _ALONG:
             found = self.search(self.parameters(line, round(share * (count - 1))))
             starts += [each.order_parameters for each in found]
         others = [each for each in self.lines if each.attrs["kind"] == COEXISTENCE and each is not line]
         nearby = [(each, self.places(each)) for each in others]
-        stability = line["stability"].values.copy()
-        lower: dict[int, Solution] = {}
+        stability = np.full(count, STABLE, dtype=object)
+        lower: dict[int, Mapping] = {}
         for point in range(count):
-            beside = [(each, np.argmin(np.linalg.norm(at - places[point], axis=1))) for each, at in nearby]
-            pairs = [solution for each, at in beside for solution in self.solutions(each, at)]
+            pairs = []
+            for each, at in nearby:
+                closest = np.argmin(np.linalg.norm(at - places[point], axis=1))
+                pairs += self.solutions(each, closest)
             third, failed = self.third(line, point, [*starts, *pairs])
             if third is not None:
                 stability[point], lower[point] = METASTABLE, third
-            elif failed and stability[point] == STABLE:
+            elif failed:
                 stability[point] = UNKNOWN
         # Minima merge at a critical point, where no solve converges.
         for side, end, beside in (("begins", 0, 1), ("ends", -1, -2)):
             if line.attrs[side] in (f"the {CRITICAL}", f"the {TRICRITICAL}"):
                 stability[end] = stability[beside]
-        line = line.assign(stability=("point", stability))
-        for before in range(count - 1) if searches else ():
-            if (before in lower) != (before + 1 in lower):
-                self.add_triple_point(line, before, lower.get(before, lower.get(before + 1)).order_parameters)
-        return line
+        for point, third in lower.items():
+            for beside in (point - 1, point + 1):
+                if 0 <= beside < count and beside not in lower:
+                    self.add_triple_point(line, point, beside, third)
+        return line.assign(stability=("point", stability))
 
-    def third(self, line: xr.Dataset, point: int, starts: Sequence[Mapping]) -> tuple[Solution | None, bool]:
-        """Return the lowest minimum from starts if it is lower than both of a line, and whether a comparison failed."""
+    def third(self, line: xr.Dataset, point: int, starts: Sequence[Mapping]) -> tuple[Any, bool]:
+        """Return the lowest minimum if it is lower than those of a line, and if a solve failed."""
         own, values = float(line["action"][point, 0]), self.parameters(line, point)
         pair, lowest, failed = self.solutions(line, point), None, False
         tried = list(pair)
@@ -463,33 +455,26 @@ class _Diagram:
             if min(_apart(start, each) for each in tried) < _SAME_PHASE:
                 continue
             tried.append(start)
-            found = None
-            # The start may be a saddle point, or on the edge of a domain. Then start a little closer to another point.
-            for share in (0.0, 0.1):
-                begin = {name: (1 - share) * each + share * pair[0][name] for name, each in start.items()}
-                with warnings.catch_warnings(), suppress(ValueError):
-                    warnings.simplefilter("ignore")
-                    found = minimise(self.action, values, initial=begin)
-                if found is not None and found.converged:
-                    break
-            if found is None or not found.converged:
-                # Next to a critical point, minima of the line itself are too flat to be certified.
-                is_own = found is not None and min(_apart(found.order_parameters, at) for at in pair) < _SAME_PHASE
-                failed = failed or not is_own
+            # A start on an edge or at a saddle point would stay there.
+            begin = {name: 0.9 * each + 0.1 * pair[0][name] for name, each in start.items()}
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                found = minimise(self.action, values, initial=begin)
+            if not found.converged:
+                # Next to a critical point, minima of the line are too flat to be certified.
+                off = min(_apart(found.order_parameters, at) for at in pair)
+                failed = failed or not off < _SAME_PHASE
             elif float(found.action) < own - _ROUNDED * (1 + abs(own)):
-                lowest, own = found, float(found.action)
+                lowest, own = found.order_parameters, float(found.action)
         return lowest, failed
 
-    def add_triple_point(self, line: xr.Dataset, before: int, third: Mapping[str, Any]) -> None:
-        """Find the point at which a third minimum has the action of two that coexist, and the lines from there."""
-        step = self.places(line)[before : before + 2]
-        for at in (before, before + 1):
-            system, start = self.boundary(COEXISTENCE, self.parameters(line, at), [*self.solutions(line, at), third])
-            point = self.selected(labelled(system, [(_met(system, start), TRIPLE)]).reset_coords())
-            off = np.linalg.norm(self.places(point)[0] - step.mean(axis=0))
-            if point["error"] < _KNOWN and off <= np.linalg.norm(step[1] - step[0]):
-                break
-        else:
+    def add_triple_point(self, line: xr.Dataset, at: int, beside: int, third: Mapping[str, Any]) -> None:
+        """Find the point at which three minima have equal action, and the lines from there."""
+        system, start = self.boundary(COEXISTENCE, self.parameters(line, at), [*self.solutions(line, at), third])
+        point = self.selected(labelled(system, [(_met(system, start), TRIPLE)]).reset_coords())
+        step = self.places(line)[[at, beside]]
+        off = np.linalg.norm(self.places(point)[0] - step.mean(axis=0))
+        if not (point["error"] < _KNOWN and off <= np.linalg.norm(step[1] - step[0])):
             self.notes.append("a third minimum becomes lower between two points of a coexistence line")
             return
         if not any(each.attrs["kind"] == TRIPLE and self.is_at(each, point, _SAME) for each in self.points):
@@ -501,36 +486,35 @@ class _Diagram:
     def is_at(self, line: xr.Dataset, point: xr.Dataset, near: float = _END) -> bool:
         return bool(np.min(np.linalg.norm(self.places(line) - self.places(point)[0], axis=1)) < near)
 
-    def dataset(self, effort: str) -> xr.Dataset:
+    def dataset(self) -> xr.Dataset:
         """Label all lines and points."""
         known = [line for line in self.lines if np.median(line["error"]) < _KNOWN]
         if lost := len(self.lines) - len(known):
-            self.notes.append(f"{counted(lost, 'line')} left out: its equations are singular for all parameters")
-        for point in self.points:
-            coexisting = [line for line in known if line.attrs["kind"] == COEXISTENCE and self.is_at(line, point)]
-            if self.index == 0 and not coexisting:
+            self.notes.append(f"{counted(lost, 'line')} with singular equations left out")
+        coexisting = [line for line in known if line.attrs["kind"] == COEXISTENCE]
+        for point in self.points if self.index == 0 else ():
+            if not any(self.is_at(line, point) for line in coexisting):
                 where = ", ".join(f"{name} = {float(point[name][0]):.5g}" for name in self.ranges)
-                self.notes.append(f"no coexistence line was found that ends in the {point.attrs['kind']} at {where}")
-        kept = (*self.ranges, *self.names, "error", "kind", "line", "stability")
-        boundaries, parts = [*known, *self.points], [xr.Dataset({name: ("point", np.zeros(0)) for name in kept})]
+                self.notes.append(f"no coexistence line was found at the {point.attrs['kind']}, {where}")
+        kept = [*self.ranges, *self.names, "error", "kind", "line", "stability"]
+        boundaries, parts = [*known, *self.points], []
         for number, each in enumerate(boundaries):
-            count = each.sizes["point"]
-            labels = {"kind": np.repeat(each.attrs["kind"], count), "line": np.repeat(number, count)}
-            labels["stability"] = each["stability"].values.astype(str)
-            parts.append(each.assign({name: ("point", values) for name, values in labels.items()})[list(kept)])
-        whole = xr.concat(parts[1:] or parts, "point", combine_attrs="drop")
+            labels = {"kind": each.attrs["kind"], "line": number}
+            labels = {name: ("point", [value] * each.sizes["point"]) for name, value in labels.items()}
+            labels["stability"] = "point", each["stability"].values.astype(str)
+            parts.append(each.assign(labels)[kept])
+        none = xr.Dataset({name: ("point", np.zeros(0)) for name in kept})
+        whole = xr.concat(parts or [none], "point", combine_attrs="drop")
         for side in ("begins", "ends"):
             whole[side] = "boundary", np.array([each.attrs[side] for each in boundaries], str)
-        if unknown := int(np.sum(whole["stability"] == UNKNOWN)):
-            self.notes.append(f"the stability of {counted(unknown, 'point')} is unknown")
-        notes = [*self.notes, f"boundaries that no scan or search reached are missing ({effort})"]
+        notes = [*self.notes, "boundaries that no scan or search reached are missing"]
         across, up = self.ranges
-        limits = self.limits.ravel().tolist()
-        return whole.assign_attrs(across=across, up=up, ranges=limits, open="; ".join(notes))
+        attrs = {"across": across, "up": up, "ranges": self.limits.ravel().tolist()}
+        return whole.assign_attrs(attrs, open="; ".join(dict.fromkeys(notes)))
 
 
 @partial(jit, of_numbers=lambda system, start: system.of_numbers)
 def _met(system: Boundary, start: np.ndarray) -> Array:
     """Solve for three solutions of equal action."""
-    newton = optx.Newton(1e-13, 1e-13)
-    return optx.root_find(lambda u, system: system.residual(u), newton, start, system, throw=False, max_steps=20).value
+    options = {"solver": optx.Newton(1e-13, 1e-13), "throw": False, "max_steps": 20}
+    return optx.root_find(lambda u, system: system.residual(u), y0=start, args=system, **options).value
