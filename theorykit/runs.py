@@ -1,5 +1,7 @@
 """Long runs: parallel tasks, progress, and folders from which a run resumes."""
 
+from __future__ import annotations
+
 import copyreg
 import dataclasses
 import io
@@ -20,13 +22,15 @@ import cloudpickle
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import joblib
 import numpy as np
-import xarray as xr
 from sympy import Basic
 from tqdm.auto import tqdm
 
+from ._compat import Lazy
 from ._jit import usual_settings
+
+# Every solve imports this module, and few runs need these.
+joblib, xr = Lazy("joblib", "parallel runs"), Lazy("xarray", "datasets")
 
 # Seconds before progress is shown.
 _DELAY = 1.0

@@ -302,6 +302,8 @@ def architecture_line(architecture: Architecture) -> str:
 def ansatz_of(architecture: Architecture) -> str:
     """Describe the ansatz for nonlinear units, or the parameterisation with a richness."""
     if architecture.richness is not None:
+        if not is_traced(architecture.richness) and architecture.richness == 0:
+            return "Richness 0 at infinite width: the Gaussian process; action and log evidence are per N_1"
         per_width = "; action and log evidence are per N_1" * architecture.is_infinite
         return f"Mean-field parameterisation: noise of variance T / (N_1 gamma_0^2){per_width}"
     if architecture.is_linear:
