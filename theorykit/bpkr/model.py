@@ -270,20 +270,14 @@ class Model(DisplayMixin):
         return add_errors_of_examples(found)
 
     def _view(self):
-        given = ((field.name, getattr(self, field.name), field.default) for field in fields(self))
-        shown = [row for row in given if isinstance(row[1], (str, int, float, tuple))]
-        changed = ", ".join(f"{name}={value!r}" for name, value, usual in shown if value != usual)
-        is_fitted = hasattr(self, "problem_")
-        yield Text(f"Model({changed}){'' if is_fitted else ', not fitted'}")
-        if is_fitted:
-            data, point = data_line(self.problem_.data), self.order_parameters_
-            if hasattr(self, "classes_"):
-                data += f", classes {', '.join(map(str, self.classes_))}"
-            rows = [("data", data), ("log evidence", f"{self.log_evidence_:.6g}")]
-            for scores in head_scores(self.architecture_, point):
-                rows.append(("head scores", "  ".join(f"{each:.3f}" for each in scores)))
-            said = self.saddle_.diagnosis if self.saddle_ else "Gaussian process"
-            yield Table((*rows, ("solution", said)))
+        if not hasattr(self, "problem_"):
+            yield Text("not fitted")
+            return
+        rows = [("data", data_line(self.problem_.data)), ("log evidence", f"{self.log_evidence_:.6g}")]
+        for scores in head_scores(self.architecture_, self.order_parameters_):
+            rows.append(("head scores", "  ".join(f"{each:.3f}" for each in scores)))
+        said = self.saddle_.diagnosis if self.saddle_ else "Gaussian process"
+        yield Table((*rows, ("solution", said)))
 
     @property
     def _is_gaussian_process(self) -> bool:

@@ -137,7 +137,7 @@ def data_rows(data: Data) -> Iterator[tuple[str, str]]:
     sizes = map(checks.counted, np.shape(data.features), ("example", "path", "feature"))
     yield "features", f"{kind}, {' x '.join(sizes)}"
     if data.labels is not None:
-        yield "labels", number(data.labels) if data.classes is None else verbatim(data.classes.listed)
+        yield "labels", number(data.labels) if data.classes is None else verbatim(checks.shown(data.classes.names))
 
 
 def check_data(architecture: Architecture, data: Data) -> Data:
