@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
@@ -13,8 +13,7 @@ from jax.typing import ArrayLike
 from ... import checks
 from ..._compat import require_float64, threads_for
 from ...symbolic.documents.display import DisplayMixin
-from ...symbolic.documents.document import Table, Text, verbatim
-from ...symbolic.documents.values import number
+from ...symbolic.documents.document import Text
 from ..features.implicit import Features, ImplicitFeatures, PathFeatures
 from ..specification.activations import IDENTITY
 from ..specification.architecture import Architecture, checked_architecture
@@ -41,7 +40,6 @@ class Data(DisplayMixin, eqx.Module):
 
     def _view(self):
         yield Text(f"**Data**: {data_line(self)}")
-        yield Table(tuple(data_rows(self)))
 
     @property
     def omitted(self) -> int:
@@ -130,14 +128,6 @@ def data_line(data: Data) -> str:
     if data.test_features is None:
         return line
     return f"{line}, {checks.counted(len(data.test_features), 'test example')}"
-
-
-def data_rows(data: Data) -> Iterator[tuple[str, str]]:
-    kind = "kernels of tokens" if isinstance(data.features, ImplicitFeatures) else "array"
-    sizes = map(checks.counted, np.shape(data.features), ("example", "path", "feature"))
-    yield "features", f"{kind}, {' x '.join(sizes)}"
-    if data.labels is not None:
-        yield "labels", number(data.labels) if data.classes is None else verbatim(checks.shown(data.classes.names))
 
 
 def check_data(architecture: Architecture, data: Data) -> Data:
