@@ -198,7 +198,7 @@ def derive(
     if format == "python":
         text = bpkr.generate_source(action)
     elif format == "html":
-        text = as_html(blocks, document.definitions(action))
+        text = as_html(blocks)
     else:
         text = as_markdown(blocks) if format == "markdown" else as_latex(blocks, format == "fragment")
     if output is None:

@@ -100,7 +100,8 @@ def values(problem: bpkr.Problem) -> dict[Expr, Any]:
     bound, features = as_problem(problem).bound, problem.data.features
     means = _means_of_paths(problem.architecture, features)
     # Feature vectors for the centred kernels.
-    centred = features.path_kernels() - jnp.einsum("ea,vb->abev", means, means)
+    kernels = features.by_example(features, lambda kernels: kernels)
+    centred = jnp.einsum("eabv->abev", kernels) - jnp.einsum("ea,vb->abev", means, means)
     found = bound.numbers() | bound.data(bpkr.features_of_kernels(centred), problem.data.labels)
     found[_symbols(bound.action)[1]] = _mean_readings(problem.architecture, features)
     return {symbol: found[symbol] for symbol in action(problem.architecture).parameters}

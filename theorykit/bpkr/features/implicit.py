@@ -74,13 +74,6 @@ class ImplicitFeatures(eqx.Module):
         weight = np.where(rows == columns, 0.5, 1.0)[:, None]
         return self.by_example(self, lambda kernels: weight * kernels[rows, columns]).swapaxes(0, 1)
 
-    def path_kernels(self, outputs: int = 1) -> Float[Array, "n n rows rows"]:
-        """Return the kernel of every pair of paths, which is zero between outputs."""
-        unit, size = jnp.eye(outputs), self.shape[1] * outputs
-        kernels = self.by_example(self, lambda kernels: kernels)
-        found = jnp.einsum("eabv,ci,dj->acbdeivj", kernels, unit, unit)
-        return found.reshape(size, size, len(self) * outputs, -1)
-
     def own_kernels(self) -> Float[Array, "examples paths paths"]:
         """Return the kernels of pairs of paths for each example with itself."""
 
