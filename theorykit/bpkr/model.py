@@ -30,9 +30,6 @@ from .specification.architecture import Architecture, require_finite_widths
 
 Maps = Sequence[ArrayLike] | None
 
-# Largest mean of labels in standard deviations: networks have no intercept.
-_OFFSET = 3.0
-
 
 @dataclass(eq=False, repr=False)
 class Model(DisplayMixin):
@@ -123,16 +120,11 @@ class Model(DisplayMixin):
 
         Warns:
             ConvergenceWarning: the solve did not converge.
-            LabelsWarning: numbers have a large mean, or look like classes.
+            LabelsWarning: numbers look like classes.
         """
         checks.refuse_traced("Model.fit", inputs, labels, attention, self.get_params())
         architecture, data, found = self._prepare(inputs, labels, attention)
         problem, saddle = Problem(architecture, data), None
-        numbers = np.asarray(problem.data.labels)
-        is_off = np.any(np.abs(numbers.mean(axis=0)) > _OFFSET * numbers.std(axis=0))
-        if data.classes is None and is_off:
-            said = "labels have a large mean, but the network has no intercept: subtract the mean"
-            warnings.warn(said, LabelsWarning, stacklevel=3)
         if self._is_gaussian_process:
             point = gp_limit(architecture)
             _, log_evidence = evaluate_infinite_width(problem)

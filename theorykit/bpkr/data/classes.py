@@ -45,7 +45,7 @@ _PANELS, _GRID, _ZOOMS = 16, 33, 14
 
 
 class LabelsWarning(UserWarning):
-    """Numbers as labels look like classes, or have a mean far from zero."""
+    """Numbers as labels look like classes, or are all equal."""
 
 
 class ClassScores(NamedTuple):

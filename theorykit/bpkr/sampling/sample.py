@@ -251,8 +251,7 @@ def compare(
               than partial paths.
             - `exact`, `gibbs`, `nuts`: the samplers of `sample`.
             - `infinite_width`: the Gaussian process, or the limit with a richness.
-        options: keywords of `sample` or `bpkr.solve` by approach, such as
-            {"gibbs": {"schedule": Schedule(4, warmup=1000, draws=10_000)}}.
+        options: keywords of `sample` or `bpkr.solve` by approach.
         folder: samplers keep draws in subfolders, and resume from them.
 
     Returns:
@@ -267,9 +266,7 @@ def compare(
         checked_choice("approaches", approach, get_args(Approach))
     for approach in options:
         checked_choice("options", approach, ("saddle", *get_args(Sampler)))
-    if not approaches or len(set(approaches)) < len(approaches):
-        raise ValueError(f"approaches must be one or more, each once, got {approaches}")
-    samplers = [approach for approach in approaches if approach in get_args(Sampler)]
+    samplers = set(approaches) & set(get_args(Sampler))
     for sampler in samplers:
         check_can_be_sampled(sampler, problem.architecture)
     found = []

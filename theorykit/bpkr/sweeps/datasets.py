@@ -150,7 +150,7 @@ def order_parameters_of(architecture: bpkr.Architecture, solution: xr.Dataset) -
     for layer in range(1, architecture.depth + 1):
         matrix = solution.get(f"U_{layer}", xr.DataArray())
         if matrix.dims != axes(layer):
-            raise ValueError(f"U_{layer} must have the axes {axes(layer)}, got {matrix.dims}; select one point")
+            raise ValueError(f"U_{layer} must have the axes {axes(layer)}, got {matrix.dims}")
         paths = path_names(architecture, layer)
         there = solution[f"path_{layer}"].values.tolist()
         if there != paths:
