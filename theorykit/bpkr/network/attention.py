@@ -304,7 +304,10 @@ def _added_scores(mask, real, shape, counts, layout) -> Array | None:
     if layout != "keys-first" and added.shape[3] > 1:
         allowed = on_host(jnp.any(added > -jnp.inf, axis=(0, 1)))
         later = np.tri(tokens, k=-1) > 0
-        message = 'mask allows attention to later tokens alone; pass layout="torch" or "keys-first"'
+        message = (
+            "mask allows queries to attend to later tokens, but not to earlier ones: "
+            'pass its inverse, layout="torch", or layout="keys-first" if this is intended'
+        )
         is_valid = (allowed & later.T).any() | ~(allowed & later).any()
         added = require(added, [Requirement(message, is_valid)])
     needs_key = np.True_
