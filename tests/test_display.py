@@ -40,14 +40,6 @@ def test_order_parameters_are_a_line_each():
     assert repr(point).splitlines() == ["U_1  -0.5 to 2, shape (2, 2)", "u    3"]
 
 
-def test_names_of_classes_are_verbatim(shown):
-    value, names = shown["Data"], [repr(name) for name in map(str, sorted(set(LABELS)))]
-    summary = value.summary()
-    for name in names:
-        assert name in repr(summary) and verbatim(name).replace(r"\$", "<span>$</span>") in summary._repr_markdown_()
-    assert "<b>" not in summary._repr_markdown_()
-
-
 def test_names_of_symbols_are_verbatim():
     x, h = sympy.Symbol("x**2 $ `y` **", real=True), sympy.Symbol("h_*a*", real=True)
     action = saddle.Action(x**2 / 2 - h * x, {x: saddle.Real()}, (h,))

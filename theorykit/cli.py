@@ -198,7 +198,7 @@ def derive(
     if format == "python":
         text = bpkr.generate_source(action)
     elif format == "html":
-        text = as_html(blocks, document.definitions(action))
+        text = as_html(blocks)
     else:
         text = as_markdown(blocks) if format == "markdown" else as_latex(blocks, format == "fragment")
     if output is None:
@@ -280,8 +280,6 @@ def obtain(path: Path, output: Path, overwrite: bool, is_sweep: bool, folder: Pa
     result = sweeps.sweep(architecture, data, width=widths, temperature=temperatures, **options)
     if "U_1" not in result:
         raise ValueError(f"every point failed: {result['message'].values.flat[0]}")
-    if "test_label" in result:
-        result = result.assign(best_temperature=sweeps.best_temperatures(result))
     content = result.assign_attrs(made_from=made_from).to_netcdf(engine="h5netcdf")
     write(content, output, overwrite=overwrite)
     print(f"wrote {output}")

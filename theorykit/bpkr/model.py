@@ -30,9 +30,6 @@ from .specification.architecture import Architecture, require_finite_widths
 
 Maps = Sequence[ArrayLike] | None
 
-# Largest mean of labels in standard deviations: networks have no intercept.
-_OFFSET = 3.0
-
 
 @dataclass(eq=False, repr=False)
 class Model(DisplayMixin):
@@ -123,16 +120,11 @@ class Model(DisplayMixin):
 
         Warns:
             ConvergenceWarning: the solve did not converge.
-            LabelsWarning: numbers have a large mean, or look like classes.
+            LabelsWarning: numbers look like classes.
         """
         checks.refuse_traced("Model.fit", inputs, labels, attention, self.get_params())
         architecture, data, found = self._prepare(inputs, labels, attention)
         problem, saddle = Problem(architecture, data), None
-        numbers = np.asarray(problem.data.labels)
-        is_off = np.any(np.abs(numbers.mean(axis=0)) > _OFFSET * numbers.std(axis=0))
-        if data.classes is None and is_off:
-            said = "labels have a large mean, but the network has no intercept: subtract the mean"
-            warnings.warn(said, LabelsWarning, stacklevel=3)
         if self._is_gaussian_process:
             point = gp_limit(architecture)
             _, log_evidence = evaluate_infinite_width(problem)
@@ -270,20 +262,14 @@ class Model(DisplayMixin):
         return add_errors_of_examples(found)
 
     def _view(self):
-        given = ((field.name, getattr(self, field.name), field.default) for field in fields(self))
-        shown = [row for row in given if isinstance(row[1], (str, int, float, tuple))]
-        changed = ", ".join(f"{name}={value!r}" for name, value, usual in shown if value != usual)
-        is_fitted = hasattr(self, "problem_")
-        yield Text(f"Model({changed}){'' if is_fitted else ', not fitted'}")
-        if is_fitted:
-            data, point = data_line(self.problem_.data), self.order_parameters_
-            if hasattr(self, "classes_"):
-                data += f", classes {', '.join(map(str, self.classes_))}"
-            rows = [("data", data), ("log evidence", f"{self.log_evidence_:.6g}")]
-            for scores in head_scores(self.architecture_, point):
-                rows.append(("head scores", "  ".join(f"{each:.3f}" for each in scores)))
-            said = self.saddle_.diagnosis if self.saddle_ else "Gaussian process"
-            yield Table((*rows, ("solution", said)))
+        if not hasattr(self, "problem_"):
+            yield Text("not fitted")
+            return
+        rows = [("data", data_line(self.problem_.data)), ("log evidence", f"{self.log_evidence_:.6g}")]
+        for scores in head_scores(self.architecture_, self.order_parameters_):
+            rows.append(("head scores", "  ".join(f"{each:.3f}" for each in scores)))
+        said = self.saddle_.diagnosis if self.saddle_ else "Gaussian process"
+        yield Table((*rows, ("solution", said)))
 
     @property
     def _is_gaussian_process(self) -> bool:

@@ -67,8 +67,6 @@ def _draw(result: xr.Dataset, axes: Axes | None, score: str | None, over: str) -
         if over == "richness":
             where = f" at width {_name(result['width'].values[-1])},{where.removeprefix(' at')}"
             result = result.isel(width=-1)
-        elif "best_temperature" in result and result.sizes["temperature"] > 1:
-            at, where = result["best_temperature"].fillna(at), " at the best $T$"
         points = with_errors(result[["U_1", "converged"]].sel(temperature=at), score)
         lines = {f"path {path}": points.sel(path_1=path, other_path_1=path) for path in points["path_1"].values}
     else:

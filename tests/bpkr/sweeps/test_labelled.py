@@ -79,7 +79,7 @@ def test_numbers_of_any_axes_are_labelled_with_order_parameters():
     assert found["mean"].dims == ("test_example",) and found["counts"].dims == ("a", "b")
     assert found["note"].item() == "limit" and "action" not in found
     np.testing.assert_array_equal(found["U_1"], point.first)
-    with pytest.raises(ValueError, match=r"U_1 must have the axes .* select one point"):
+    with pytest.raises(ValueError, match=r"U_1 must have the axes"):
         sweeps.order_parameters_of(ARCHITECTURE, found.expand_dims(width=[1, 2]))
     with pytest.raises(ValueError, match="between the paths"):
         sweeps.order_parameters_of(bpkr.Architecture((3,), 5, temperature=1.0), found)

@@ -123,7 +123,6 @@ def test_a_point_whose_solve_raises_is_recorded_and_the_others_solved(tmp_path):
         assert result["action"].isel(temperature=1).notnull().all()
     result.to_netcdf(tmp_path / "result.nc", engine="h5netcdf")
     xr.testing.assert_equal(xr.load_dataset(tmp_path / "result.nc", engine="h5netcdf"), result)
-    np.testing.assert_array_equal(sweeps.best_temperatures(result), [0.5, 0.5])
 
 
 def test_a_sweep_is_extended(tmp_path, starts, result):
@@ -179,24 +178,6 @@ def test_seeds_do_not_depend_on_the_number_of_jobs(tmp_path, starts):
     starts.clear()
     xr.testing.assert_equal(sweeps.sweep(ARCHITECTURE, random_data, **run, folder=tmp_path / "shared"), shared)
     assert starts == []
-
-
-def test_the_best_temperature_is_the_lowest_of_the_most_accurate():
-    accuracy = xr.DataArray(
-        [[0.5, 0.9, 0.9], [0.7, np.nan, 0.6], [np.nan] * 3],
-        coords={"width": [1, 2, 3], "temperature": [1.0, 0.5, 0.1]},
-        name="test_accuracy",
-    )
-    result = accuracy.to_dataset().assign(test_error=-accuracy)
-    np.testing.assert_array_equal(sweeps.best_temperatures(result), [0.1, 1.0, np.nan])
-    np.testing.assert_array_equal(sweeps.best_temperatures(result.drop_vars("test_accuracy"))[:2], [0.1, 1.0])
-    over_seeds = xr.concat([result, result.assign(test_accuracy=1 - accuracy)], dim="seed")
-    assert sweeps.best_temperatures(over_seeds).dims == ("width",)
-
-
-def test_the_load_is_examples_per_unit_of_the_narrowest_layer():
-    found = swept(NO_TEST_DATA, width=((20, 80), 24, math.inf), temperature=(0.5,))
-    np.testing.assert_allclose(found["load"], [12 / 20, 12 / 24, 0.0])
 
 
 SKIP = ((bpkr.Skip(2, 0.7),), 2, 40.0)

@@ -3,15 +3,14 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from sympy import Expr, MatrixSymbol, Symbol
+from sympy import Expr, MatrixSymbol
 
 from ...checks import counted
 from ...derivation import Derivation, derivation_blocks, verification_blocks
-from ...symbolic import Block, Definition, Diagonal, Equation, Heading, Text, latex
+from ...symbolic import Block, Diagonal, Equation, Heading, Text, latex
 from ...symbolic.algebra import fold_asinh
 from ...symbolic.documents.document import Folded, Items
 from ...symbolic.documents.rendering import fold
-from .symbols import size
 
 Action = Any
 """`bpkr.Action`, which imports this module."""
@@ -115,35 +114,6 @@ def equations(action: Action) -> Mapping[str, list[Equation]]:
         ],
     }
     return {heading: formulas for heading, formulas in parts.items() if formulas}
-
-
-def definitions(action: Action) -> list[Definition]:
-    """Return the meaning of the symbols of an action."""
-    symbols = action.symbols
-    found: dict[str | Expr, str] = {
-        "S": "the action: the posterior of the order parameters is proportional to $e^{-S/2}$",
-        "E": "the energy, of the labels given the kernel",
-        **{f"S_{{{i}}}": "entropy of an order parameter" for i in (*range(1, len(action.entropies)), "a")},
-        MatrixSymbol("K", *action.kernel.shape): "kernel of the training examples",
-        **dict.fromkeys(symbols.order_parameters, "order parameter: overlaps of path weights"),
-        **dict.fromkeys(symbols.widths, "hidden units before the layer"),
-        **dict.fromkeys(symbols.variances, "prior variance of the weights"),
-        **dict.fromkeys(symbols.heads, "attention heads"),
-        **dict.fromkeys(symbols.parameters, "a parameter of a layer"),
-        symbols.features: "path features of the training examples",
-        symbols.labels: "labels of the training examples",
-        symbols.test_features: "path features of the test examples",
-        symbols.temperature: "temperature: the variance of the labels' noise",
-        Symbol("gamma_0", positive=True): "richness of the mean-field parameterisation",
-        symbols.input_features: "features of the input",
-        symbols.examples: "training examples",
-        size("C"): "outputs of the network",
-    }
-    rows = []
-    for symbol, meaning in found.items():
-        shape = f", ${_sides(symbol.shape)}$" if isinstance(symbol, MatrixSymbol) else ""
-        rows.append(Definition(symbol if isinstance(symbol, str) else latex(symbol), meaning + shape))
-    return rows
 
 
 def _sides(shape: tuple[Expr, Expr]) -> str:

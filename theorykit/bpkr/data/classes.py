@@ -22,8 +22,8 @@ Coding = Literal["signs", "one-hot"]
 Labels = Iterable[Any]
 """Class labels (examples,): a sequence, an array, or a column of pandas."""
 
-# Largest numbers of class numbers, and of classes that are listed.
-_MOST_NUMBERED, _LISTED = 20, 8
+# Largest number of class numbers.
+_MOST_NUMBERED = 20
 # Negative variances below this fraction of the largest are rounding errors.
 _ROUNDING = 1e-10
 # Smallest relative standard deviation: divisions do not overflow.
@@ -45,7 +45,7 @@ _PANELS, _GRID, _ZOOMS = 16, 33, 14
 
 
 class LabelsWarning(UserWarning):
-    """Numbers as labels look like classes, or have a mean far from zero."""
+    """Numbers as labels look like classes, or are all equal."""
 
 
 class ClassScores(NamedTuple):
@@ -85,11 +85,6 @@ class Classes:
     def outputs(self) -> int:
         return 1 if self.coding == "signs" and len(self.names) == 2 else len(self.names)
 
-    @property
-    def listed(self) -> str:
-        more = ["..."] * (len(self.names) > _LISTED)
-        return ", ".join([*map(repr, self.names[:_LISTED]), *more])
-
     def encode(self, labels: Labels, name: str = "labels") -> Float[Array, "examples *outputs"]:
         """Encode labels (examples,) as outputs."""
         require_float64()
@@ -104,7 +99,7 @@ class Classes:
         entries = _entries(name, labels)
         for i, label in enumerate(entries):
             if label not in places:
-                raise ValueError(f"{name}[{i}] is {label!r}, not one of the classes {self.listed}")
+                raise ValueError(f"{name}[{i}] is {label!r}, not one of the classes {checks.shown(self.names)}")
         return np.array([places[label] for label in entries])
 
     def decode(self, outputs: ArrayLike) -> NDArray[Any]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any
 
@@ -13,8 +13,7 @@ from jax.typing import ArrayLike
 from ... import checks
 from ..._compat import require_float64, threads_for
 from ...symbolic.documents.display import DisplayMixin
-from ...symbolic.documents.document import Table, Text, verbatim
-from ...symbolic.documents.values import number
+from ...symbolic.documents.document import Text
 from ..features.implicit import Features, ImplicitFeatures, PathFeatures
 from ..specification.activations import IDENTITY
 from ..specification.architecture import Architecture, checked_architecture
@@ -41,7 +40,6 @@ class Data(DisplayMixin, eqx.Module):
 
     def _view(self):
         yield Text(f"**Data**: {data_line(self)}")
-        yield Table(tuple(data_rows(self)))
 
     @property
     def omitted(self) -> int:
@@ -132,14 +130,6 @@ def data_line(data: Data) -> str:
     return f"{line}, {checks.counted(len(data.test_features), 'test example')}"
 
 
-def data_rows(data: Data) -> Iterator[tuple[str, str]]:
-    kind = "kernels of tokens" if isinstance(data.features, ImplicitFeatures) else "array"
-    sizes = map(checks.counted, np.shape(data.features), ("example", "path", "feature"))
-    yield "features", f"{kind}, {' x '.join(sizes)}"
-    if data.labels is not None:
-        yield "labels", number(data.labels) if data.classes is None else verbatim(data.classes.listed)
-
-
 def check_data(architecture: Architecture, data: Data) -> Data:
     """Return `data` as float64 arrays that fit the architecture and each other."""
     require_float64()
@@ -154,10 +144,8 @@ def check_data(architecture: Architecture, data: Data) -> Data:
                 raise ValueError("test_labels need test_features")
             continue
         _require_aligned(features, labels)
-        features = _in_order(features, "example", "path", "feature")
         features = checked_features(architecture, features, names[0])
         if labels is not None:
-            labels = _in_order(labels, "example", "output")
             labels = checks.finite_array(names[1], labels, _axes(labels))
             shape = (len(features), outputs)[: 1 if outputs == 1 else 2]
             if labels.shape != shape:
@@ -175,12 +163,6 @@ def _require_aligned(*arrays: Any) -> None:
         import xarray as xr
 
         xr.align(*named, join="exact")
-
-
-def _in_order(array: Any, *axes: str) -> Any:
-    """Transpose an xarray array if its axes have these names, in the singular or plural."""
-    names = {str(name).removesuffix("s"): name for name in getattr(array, "dims", ())}
-    return array.transpose(*(names[axis] for axis in axes)) if set(names) == set(axes) else array
 
 
 def _axes(labels: Any) -> str:

@@ -20,7 +20,7 @@ from ...symbolic.documents.document import Table, Text, verbatim
 from .. import order_parameters as manifold
 from ..data.canonical import Examples, canonical
 from ..data.classes import warn_of_class_numbers
-from ..data.data import Data, check_data, check_same_width, checked_features, data_line, data_rows
+from ..data.data import Data, check_data, check_same_width, checked_features, data_line
 from ..features.implicit import Features
 from ..order_parameters import OrderParameters, PointLike, checked_order_parameters
 from ..specification.architecture import Architecture, ansatz_of, architecture_line
@@ -114,7 +114,7 @@ class Problem(DisplayMixin, AbstractSaddleProblem):
 
     def _view(self):
         yield Text(f"**Problem**: {verbatim(self.description)}")
-        yield Table((*data_rows(self.data), ("ansatz", self.ansatz or "none")))
+        yield Table((("ansatz", self.ansatz or "none"),))
 
     def point(self, point: PointLike, name: str = "order_parameters", *, singular: bool = False):
         """Return checked order parameters, or those of a solution; they may be `singular`."""

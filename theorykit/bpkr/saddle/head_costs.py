@@ -84,7 +84,7 @@ def head_costs(problem: Problem, saddle: Saddle, *, progress: bool = True, **opt
     """
     refuse_traced("head_costs", problem, saddle)
     problem = as_problem(problem)
-    checked_instance("saddle", saddle, Saddle, "as bpkr.solve returns it")
+    checked_instance("saddle", saddle, Saddle)
     architecture, point = problem.architecture, problem.point(saddle, "saddle")
     if not any(architecture.heads):
         raise ValueError("the architecture has no heads")

@@ -1,6 +1,6 @@
 """Check theory 1 by sampling, and compare the two."""
 
 from .chains import Schedule
-from .sample import MixingWarning, compare, deviations, sample
+from .sample import MixingWarning, compare, sample
 
-__all__ = ["MixingWarning", "Schedule", "compare", "deviations", "sample"]
+__all__ = ["MixingWarning", "Schedule", "compare", "sample"]

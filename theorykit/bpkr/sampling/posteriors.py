@@ -144,9 +144,7 @@ class NoUTurn(eqx.Module):
             "lp": -state.potential_energy,
             "energy": state.energy,
             "diverging": state.diverging,
-            "acceptance_rate": state.accept_prob,
             "n_steps": state.num_steps,
-            "step_size": state.adapt_state.step_size,
         }
 
     def _kernel_and_state(self, key, initial):

@@ -251,14 +251,14 @@ def compare(
               than partial paths.
             - `exact`, `gibbs`, `nuts`: the samplers of `sample`.
             - `infinite_width`: the Gaussian process, or the limit with a richness.
-        options: keywords of `sample` or `bpkr.solve` by approach, such as
-            {"gibbs": {"schedule": Schedule(4, warmup=1000, draws=10_000)}}.
+        options: keywords of `sample` or `bpkr.solve` by approach.
         folder: samplers keep draws in subfolders, and resume from them.
 
     Returns:
         A dataset along `approach`: `U_l`, `u`; `mean`, `variance` and any `accuracy` on
         test examples; `mixed`, `diagnosis`, `seconds`; Monte Carlo errors such as
-        `U_l_error`; with the approach `exact` also `deviations`.
+        `U_l_error`; with the approach `exact` also
+        differences from it in standard errors, such as `U_l_deviation`.
     """
     refuse_traced("compare", problem, data, key)
     problem = as_problem(problem, data)
@@ -266,9 +266,7 @@ def compare(
         checked_choice("approaches", approach, get_args(Approach))
     for approach in options:
         checked_choice("options", approach, ("saddle", *get_args(Sampler)))
-    if not approaches or len(set(approaches)) < len(approaches):
-        raise ValueError(f"approaches must be one or more, each once, got {approaches}")
-    samplers = [approach for approach in approaches if approach in get_args(Sampler)]
+    samplers = set(approaches) & set(get_args(Sampler))
     for sampler in samplers:
         check_can_be_sampled(sampler, problem.architecture)
     found = []
@@ -291,18 +289,12 @@ def compare(
                 found.append(_of_theory(approach, problem, saddle))
             report.update()
     result = xr.concat(found, dim="approach").assign_coords(approach=list(approaches))
-    return result.merge(deviations(result)) if "exact" in approaches else result
+    return result.merge(_deviations(result)) if "exact" in approaches else result
 
 
-def deviations(result: xr.Dataset, reference: str = "exact") -> xr.Dataset:
-    """Return differences from a reference in standard errors, such as `U_l_deviation`.
-
-    Args:
-        result: from `compare`.
-        reference: the approach to which the others are compared.
-    """
-    checked_choice("reference", reference, map(str, result["approach"].values))
-    found, there = {}, result.sel(approach=reference)
+def _deviations(result: xr.Dataset) -> xr.Dataset:
+    """Return differences from `exact` in standard errors."""
+    found, there = {}, result.sel(approach="exact")
     for name in (str(name) for name in result.data_vars if f"{name}_error" in result):
         error = np.hypot(result[f"{name}_error"], there[f"{name}_error"])
         # Entries that a skip connection fixes have no error.

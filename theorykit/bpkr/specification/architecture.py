@@ -21,7 +21,7 @@ from ...checks import Requirement, array_module, is_traced, require
 from ...codegen import interpret
 from ...symbolic.atoms import split_coefficient
 from ...symbolic.documents.display import DisplayMixin
-from ...symbolic.documents.document import Block, Table, Text, verbatim
+from ...symbolic.documents.document import Block, Table, Text
 from ...symbolic.documents.values import number
 from . import layers as of_layers
 from .activations import IDENTITY, Activation, as_activation
@@ -250,14 +250,8 @@ class Architecture(DisplayMixin, eqx.Module):
 
     def _view(self) -> Iterator[Block]:
         yield Text(f"**Architecture**: {architecture_line(self)}")
-        kinds = (f"{type(each).__name__}({each.heads or ''})" for each in self.layers)
-        yield Table(
-            (
-                ("layers", ", ".join(map(verbatim, kinds))),
-                ("widths", ", ".join(map(number, self.widths))),
-                ("prior variances", ", ".join(map(number, self.prior_variances))),
-            )
-        )
+        rows = ("widths", self.widths), ("prior variances", self.prior_variances)
+        yield Table(tuple((name, ", ".join(map(number, values))) for name, values in rows))
 
     def head_counts(self) -> Mapping[str, int]:
         """Return the values of H_l by name, for every layer that has heads."""

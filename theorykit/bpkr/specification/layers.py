@@ -299,8 +299,8 @@ def _read(kind: AbstractLayer, symbols: LayerSymbols) -> LayerForm:
             skip_tokens = from_terms([(of_tokens, tuple(others))], (TOKENS, TOKENS))
             continue
         if first != weights or not others:
-            known = f"{weights} of shape {weights.shape}, one block per row of the prior"
-            raise ValueError(f"a term starts with {first}, not with {hidden} or with {known}")
+            known = f"{hidden} or {weights} of shape {weights.shape}"
+            raise ValueError(f"a term starts with {first}, not with {known}")
         # V (M (x) X) Omega mixes tokens by c (M (x) I) Omega, with the heads M of blocks.
         acted_on, *rest = others
         if acted_on == hidden and expand(blocks).subs(heads) == 1:

@@ -78,10 +78,6 @@ def path_names(architecture: bpkr.Architecture, layer: int) -> list[str]:
     return [path + output for path in architecture.path_labels(layer) for output in outputs]
 
 
-def of_test_examples(values: Any) -> tuple[tuple[str, ...], np.ndarray]:
-    return ("test_example", "output")[: np.ndim(values)], np.asarray(values)
-
-
 def _head_scores(architecture, point) -> dict[str, Any]:
     scores = enumerate(bpkr.head_scores(architecture, point), 1)
     return {f"head_score_{layer}": ((f"head_{layer}",), each) for layer, each in scores if len(each)}
@@ -154,7 +150,7 @@ def order_parameters_of(architecture: bpkr.Architecture, solution: xr.Dataset) -
     for layer in range(1, architecture.depth + 1):
         matrix = solution.get(f"U_{layer}", xr.DataArray())
         if matrix.dims != axes(layer):
-            raise ValueError(f"U_{layer} must have the axes {axes(layer)}, got {matrix.dims}; select one point")
+            raise ValueError(f"U_{layer} must have the axes {axes(layer)}, got {matrix.dims}")
         paths = path_names(architecture, layer)
         there = solution[f"path_{layer}"].values.tolist()
         if there != paths:
@@ -184,15 +180,3 @@ def best(result: xr.Dataset, score: str = "log_evidence") -> dict[str, Any]:
     widths = map(float, width.split("-") if isinstance(width, str) else [width])
     layers = tuple(int(each) if each.is_integer() else each for each in widths)
     return {"widths": layers if len(layers) > 1 else layers[0], **place}
-
-
-def best_temperatures(result: xr.Dataset) -> xr.DataArray:
-    """Return the lowest temperature (width,) with the best predictions, NaN if all failed.
-
-    These have the highest mean `test_accuracy` over seeds, or the lowest `test_error`.
-    """
-    if "test_error" not in result:
-        raise ValueError("result has no test_error, for lack of test labels")
-    errors = -result["test_accuracy"] if "test_accuracy" in result else result["test_error"]
-    means = errors.mean([axis for axis in errors.dims if axis not in ("width", "temperature")])
-    return means.sortby("temperature").idxmin("temperature").rename("best_temperature")

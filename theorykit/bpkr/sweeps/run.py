@@ -25,7 +25,7 @@ from ..data.classes import warn_of_class_numbers
 from ..data.data import check_data
 from ..evaluation.problem import architecture_and_data
 from ..saddle.gaussian_fluctuations import corrected_evidence
-from .datasets import label_solution, of_test_examples, order_parameters_of
+from .datasets import label_solution, order_parameters_of
 
 # Increase it if results change by more than the tolerance.
 _VERSION = 4
@@ -80,7 +80,6 @@ def sweep(
         - `log_evidence_corrected`: to next order in the widths, if the theory holds.
         - `mean`, `variance`, `test_label` of test examples, and scores such as
           `test_accuracy` with `_error`.
-        - `load`: training examples per unit of the narrowest layer.
         - `start`, `seconds`, `message`: start of the solve, its time, cause of failure.
 
     Raises:
@@ -135,7 +134,12 @@ def sweep(
         for _, solved in in_parallel(_solve_chain, tasks, n_jobs):
             points |= solved
             report.update(len(solved))
-    result = _combined(axes, points).assign(_of_data(axes, sets)).set_coords("load")
+    result = _combined(axes, points)
+    labels = [np.asarray(each.test_labels) for each in sets.values() if each.test_labels is not None]
+    if labels:
+        values = labels[0] if seeds is None else np.stack(labels)
+        dims = ("seed", "test_example", "output")[seeds is None :]
+        result["test_label"] = dims[: values.ndim], values
     if failed := [place for place, point in points.items() if not point["converged"]]:
         first = f"{failed[0]}: {points[failed[0]]['message'].item()}"
         said = f"{len(failed)} of {len(points)} points are not solutions; the first is {first}"
@@ -240,13 +244,3 @@ def _combined(axes, points: Mapping[Place, xr.Dataset]) -> xr.Dataset:
     result = result.assign_coords(points).unstack("point")
     names = {axis: np.array(values) for axis, values in axes.items()}
     return result.sel(names).assign_coords(names).transpose(*axes, ...)
-
-
-def _of_data(axes, sets: Mapping[int | None, bpkr.Data]) -> xr.Dataset:
-    narrowest, found = [np.min(each) for each in axes["width"]], []
-    for data in sets.values():
-        numbers = {"load": ("width", np.divide(data.examples, narrowest))}
-        if data.test_labels is not None:
-            numbers["test_label"] = of_test_examples(data.test_labels)
-        found.append(xr.Dataset(numbers))
-    return xr.concat(found, "seed", data_vars="all") if "seed" in axes else found[0]
