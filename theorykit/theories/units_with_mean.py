@@ -22,21 +22,19 @@ from typing import Any
 
 import jax.numpy as jnp
 from jaxtyping import Array, Float
-from sympy import Add, Expr, Inverse, MatrixSymbol, S, Symbol, Trace, expand, sqrt
+from sympy import Add, Expr, Inverse, MatrixSymbol, S, Trace, expand
 
 from .. import bpkr, saddle
 from .._jit import jit
 from ..bpkr.evaluation.formulas import flat_features
 from ..bpkr.evaluation.problem import as_problem
 from ..bpkr.evaluation.values import prediction_from_kernels
-from ..bpkr.features.implicit import LEAST_VARIANCE, ImplicitFeatures, of_arrays
+from ..bpkr.features.implicit import ImplicitFeatures, token_means
 from ..bpkr.features.kernels import kernel_between, kernel_diagonal
-from ..bpkr.features.pair_averages import moment
-from ..bpkr.specification.activations import OWN, UNIT
 from ..derivation import Derivation, Step
 from ..derivation.claims import Average
 from ..saddle.domains import Positive, PositiveDefinite
-from ..symbolic import gaussian_average, inverse, log_det, normal, positive_definite, sum_of
+from ..symbolic import inverse, log_det, normal, positive_definite, sum_of
 from ..symbolic.atoms import LogDet
 
 _ASSUMPTION = "readings are Gaussian with the mean of the hidden units, given the weights above"
@@ -54,7 +52,7 @@ def action(architecture: bpkr.Architecture) -> saddle.Action:
         ValueError: the embedding has no mean, a layer above it is nonlinear, or the
             first layer has a skip connection.
     """
-    if len(architecture.activations) > 1 or _mean(architecture.embedding.function) == 0:
+    if len(architecture.activations) > 1 or architecture.embedding.mean == 0:
         raise ValueError(
             "architecture must have an embedding with a mean and linear layers above it, got "
             f"{architecture.embedding.name} and {architecture.layers}"
@@ -143,22 +141,14 @@ def predict(
     return bpkr.Prediction(mean, variance, problem.ansatz)
 
 
-def _mean(function: Expr) -> Expr:
-    """Return E[phi(g)] of a Gaussian variable with variance `OWN`."""
-    is_odd, unit = expand(function + function.subs(UNIT, -UNIT)) == 0, Symbol("z", real=True)
-    return S.Zero if is_odd else gaussian_average(function.subs(UNIT, sqrt(OWN) * unit), unit)
-
-
 def _means_of_paths(
     architecture: bpkr.Architecture,
     features: ImplicitFeatures,
 ) -> Float[Array, "examples paths"]:
     """Return the mean that each path reads from each example."""
     examples, tokens, width = features.tokens.shape
-    variances = jnp.sum(features.tokens.reshape(-1, width) ** 2, axis=1)
-    variances = jnp.maximum(variances, LEAST_VARIANCE)
-    rule, mean = features.rules[0], _mean(architecture.embedding.function)
-    means = of_arrays(mean, OWN)(variances) if rule is None else moment(rule, variances, 1)
+    flat = features.tokens.reshape(-1, width)
+    means = token_means(architecture.embedding, features.rules[0], flat)
     return jnp.einsum("es,esp->ep", means.reshape(examples, tokens), features.readings)
 
 

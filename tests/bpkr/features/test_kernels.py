@@ -118,7 +118,7 @@ def test_with_the_identity_they_are_explicit_features(outputs):
     explicit = bpkr.path_features(INPUTS, ATTENTION, architecture, "mean")
     readings = jnp.asarray(ATTENTION[0].mean(axis=3).transpose(0, 2, 1)) / np.sqrt(2)
     tokens = jnp.asarray(INPUTS) * np.sqrt(1.2 / FEATURES)
-    implicit = ImplicitFeatures(tokens, readings, jnp.zeros(0), (IDENTITY,), (None,))
+    implicit = ImplicitFeatures(tokens, readings, jnp.zeros(0), (IDENTITY,))
     labels = RNG.normal(size=(EXAMPLES, outputs) if outputs > 1 else EXAMPLES)
     found = {}
     for name, features in (("explicit", explicit), ("implicit", implicit)):

@@ -211,3 +211,8 @@ def test_points_at_which_the_theory_does_not_hold_are_marked_and_never_the_best(
     assert table.loc[5, "remark"].tolist() == ["", ""]
     with pytest.raises(ValueError, match="at which the theory holds"):
         sweeps.best(found.sel(width=[1]))
+
+
+def test_the_load_is_examples_per_unit_of_the_narrowest_layer():
+    found = swept(NO_TEST_DATA, width=((20, 80), 24, math.inf), temperature=(0.5,))
+    np.testing.assert_allclose(found["load"], [12 / 20, 12 / 24, 0.0])

@@ -144,8 +144,10 @@ def check_data(architecture: Architecture, data: Data) -> Data:
                 raise ValueError("test_labels need test_features")
             continue
         _require_aligned(features, labels)
+        features = _in_order(features, "example", "path", "feature")
         features = checked_features(architecture, features, names[0])
         if labels is not None:
+            labels = _in_order(labels, "example", "output")
             labels = checks.finite_array(names[1], labels, _axes(labels))
             shape = (len(features), outputs)[: 1 if outputs == 1 else 2]
             if labels.shape != shape:
@@ -163,6 +165,12 @@ def _require_aligned(*arrays: Any) -> None:
         import xarray as xr
 
         xr.align(*named, join="exact")
+
+
+def _in_order(array: Any, *axes: str) -> Any:
+    """Transpose an xarray array if its axes have these names, in the singular or plural."""
+    names = {str(name).removesuffix("s"): name for name in getattr(array, "dims", ())}
+    return array.transpose(*(names[axis] for axis in axes)) if set(names) == set(axes) else array
 
 
 def _axes(labels: Any) -> str:

@@ -26,7 +26,7 @@ from . import pair_averages
 from .pair_averages import REFUSED, WARNED, Rule, joint, rule_over
 
 # Smallest variance of a hidden unit: its square does not underflow.
-LEAST_VARIANCE = 1e-150
+_LEAST = 1e-150
 # Largest rounding error of a correlation.
 _ROUNDING = 8 * np.finfo(np.float64).eps
 # Entries of the kernel between tokens in memory at a time.
@@ -55,7 +55,11 @@ class ImplicitFeatures(eqx.Module):
     readings: Float[Array, "examples tokens paths"]
     variances: Float[Array, " above"]
     activations: tuple[Activation, ...] = eqx.field(static=True)
-    rules: Rules = eqx.field(static=True)
+    rules: Rules = eqx.field(static=True, default=())
+
+    def __post_init__(self):
+        if not self.rules:
+            self.rules = tuple(rule_over(activation, None)[0] for activation in self.activations)
 
     @property
     def shape(self) -> tuple[int, int, int]:
@@ -151,7 +155,7 @@ def token_units(activations, rules: Rules, variances, tokens: Array) -> tuple[Un
     """Return the units of the embedding and of the dense layers above it."""
     own, found = jnp.sum(tokens**2, axis=1), []
     for activation, rule, variance in zip(activations, rules, [1.0, *variances], strict=True):
-        own = jnp.maximum(variance * own, LEAST_VARIANCE)
+        own = jnp.maximum(variance * own, _LEAST)
         if rule is None:
             coefficients = jnp.zeros((len(own), 1))
             squares = _closed(activation)[1](own, own)
@@ -185,16 +189,23 @@ def token_kernel(activations, rules: Rules, variances, one: Tokens, other: Token
     return between / jnp.prod(variances)
 
 
+def token_means(activation: Activation, rule: Rule | None, tokens: Array) -> Array:
+    """Return the mean of each token's units after the embedding's function."""
+    own = jnp.maximum(jnp.sum(tokens**2, axis=1), _LEAST)
+    if rule is None:
+        return _of_arrays(activation.mean, OWN)(own)
+    return pair_averages.moment(rule, own, 1)
+
+
 @lru_cache
 def _closed(activation: Activation) -> tuple[Callable[..., Array], ...]:
     """Return the closed form, and its limits of (c_xx, c_yy) at rho = 1 and -1."""
     kernel = activation.kernel_of_correlation
-    between = of_arrays(kernel, OWN, CORRELATION, OTHER)
-    return between, *(of_arrays(kernel.subs(CORRELATION, sign), OWN, OTHER) for sign in (1, -1))
+    between = _of_arrays(kernel, OWN, CORRELATION, OTHER)
+    return between, *(_of_arrays(kernel.subs(CORRELATION, sign), OWN, OTHER) for sign in (1, -1))
 
 
-def of_arrays(kernel: Expr, *symbols: Symbol) -> Callable[..., Array]:
-    """Compile a function of arrays, entry by entry."""
+def _of_arrays(kernel: Expr, *symbols: Symbol) -> Callable[..., Array]:
     compiled = compile_expressions("kernel", {"kernel": kernel}, symbols)
 
     def of_numbers(*numbers):

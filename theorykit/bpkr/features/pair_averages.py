@@ -19,6 +19,7 @@ from itertools import product
 
 import jax
 import jax.numpy as jnp
+import mpmath
 import numpy as np
 import scipy
 from jaxtyping import Array, Float
@@ -26,7 +27,8 @@ from sympy import Piecewise
 from sympy.core.relational import Relational
 
 from ...codegen import interpret
-from ..specification.activations import NAMED, UNIT, Activation, apply_to
+from ...symbolic.functions import many_digits
+from ..specification.activations import CORRELATION, NAMED, OTHER, OWN, UNIT, Activation, apply_to
 
 # Relative errors above which we warn, and refuse.
 WARNED, REFUSED = 1e-10, 1e-3
@@ -108,10 +110,47 @@ def joint(one: Rule | None, other: Rule | None) -> Rule | None:
 
 
 @lru_cache(maxsize=256)
-@np.errstate(all="ignore")
 def _chosen(activation, least, most) -> tuple[Rule | None, float]:
     if activation in NAMED.values():
         return None, 1e-15
+    with np.errstate(all="ignore"):
+        try:
+            error = _rounding_of_closed_form(activation, least, most)
+        except ValueError:  # an average that is known to be infinite
+            return None, np.inf
+        if error < _EXACT:
+            return None, error
+        rule, error_of_rule = _numerical(activation, least, most)
+    is_closed_better = np.isfinite(error) and not error_of_rule < error
+    return (None, error) if is_closed_better else (rule, error_of_rule)
+
+
+def _rounding_of_closed_form(activation, least, most) -> float:
+    """Compare the closed form, if any, with fifty digits."""
+    formula, worst = activation.kernel_of_correlation, 0.0
+    if formula is None:
+        return np.inf
+    exact = many_digits((OWN, CORRELATION, OTHER), formula)
+    middle, ratios = np.sqrt(least * most), (-1.0, -0.6, 0.95, 1.0)
+    for v, w, ratio in product((least, middle, most), (least, most), ratios):
+        at_ratio = formula.subs(CORRELATION, ratio)
+        found = float(interpret(at_ratio, {OWN.name: v, OTHER.name: w}))
+        with mpmath.workdps(50):
+            places = (v, 1, v), (w, 1, w), (v, ratio, w)
+            try:
+                of_v, of_w, truth = (exact(*map(mpmath.mpf, place)) for place in places)
+            except ZeroDivisionError:
+                return np.inf
+            # The formula of a mean square that is infinite is negative or not real.
+            squares = mpmath.re(of_v) * mpmath.re(of_w)
+            is_real = not mpmath.im(of_v) and not mpmath.im(of_w)
+            if not np.isfinite(found) or not is_real or not 0 < squares < 1e300:
+                return np.inf
+            worst = max(worst, float(abs(found - mpmath.re(truth)) / mpmath.sqrt(squares)))
+    return 2 * worst + 1e-15
+
+
+def _numerical(activation, least, most) -> tuple[Rule, float]:
     variances = np.geomspace(least, most, _SAMPLE)
 
     def value(points):

@@ -80,6 +80,7 @@ def sweep(
         - `log_evidence_corrected`: to next order in the widths, if the theory holds.
         - `mean`, `variance`, `test_label` of test examples, and scores such as
           `test_accuracy` with `_error`.
+        - `load`: training examples per unit of the narrowest layer.
         - `start`, `seconds`, `message`: start of the solve, its time, cause of failure.
 
     Raises:
@@ -135,6 +136,8 @@ def sweep(
             points |= solved
             report.update(len(solved))
     result = _combined(axes, points)
+    loads = np.divide.outer([each.examples for each in sets.values()], [np.min(each) for each in axes["width"]])
+    result.coords["load"] = ("width", loads[0]) if seeds is None else (("seed", "width"), loads)
     labels = [np.asarray(each.test_labels) for each in sets.values() if each.test_labels is not None]
     if labels:
         values = labels[0] if seeds is None else np.stack(labels)
