@@ -11,9 +11,7 @@ from collections.abc import Iterator
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
-import scipy.linalg
 from jaxtyping import Array, Float
-from scipy.linalg import lapack
 
 from ..._compat import MANY_ROWS, threads_for
 from ...checks import Requirement, array_module, is_traced, on_host, require
@@ -126,32 +124,25 @@ def _ranges(architecture: Architecture, data: Data) -> Iterator[Requirement]:
 def _rotated(features, labels, decomposes: bool):
     """Rotate examples, phi -> O phi and y -> O y, and leave out rows without features.
 
-    One row of zeros has the labels that no feature explains. Return singular values, or
-    the norm.
+    The rows of O are left singular vectors, or those of a QR factorisation. One
+    row of zeros has the labels that no feature explains. Return singular values,
+    or the norm.
     """
     examples, paths, width = features.shape
     flat, columns = features.reshape(examples, -1), paths * width
-    unexplained = labels[:0]
     with threads_for(examples):
-        if examples > columns:
-            joined = np.linalg.qr(np.hstack([flat, labels]), mode="r")
-            flat, labels = joined[:columns, :columns], joined[:, columns:]
-            labels, unexplained = labels[:columns], labels[columns:]
-        if not decomposes:
-            singular = np.linalg.norm(flat, keepdims=True).ravel()
-        else:
-            # Phi^T = Q R with R = A s B: rows of B Phi = (Q A s)^T keep their relative accuracy.
-            (reflectors, scales), upper = scipy.linalg.qr(flat.T, mode="raw", check_finite=False)
-            inner, singular, rotation = np.linalg.svd(upper[: len(flat)], full_matrices=False)
+        if decomposes:
+            left, singular, right = np.linalg.svd(flat, full_matrices=False)
             kept = singular > max(examples, columns) * _EPS * singular[0]
-            graded = np.zeros((columns, np.sum(kept)), order="F")
-            graded[: len(flat)] = (singular * inner)[:, kept]
-            flat = lapack.dormqr("L", "N", reflectors, scales, graded, 64 * columns, overwrite_c=True)[0].T
-            labels = rotation @ labels
-            labels, unexplained = labels[kept], np.vstack([labels[~kept], unexplained])
+            left, flat = left[:, kept], singular[kept, None] * right[kept]
+            labels, rest = left.T @ labels, labels - left @ (left.T @ labels)
+        else:
+            singular = np.linalg.norm(flat, keepdims=True).ravel()
+            flat, labels = np.hsplit(np.linalg.qr(np.hstack([flat, labels]), mode="r"), [columns])
+            flat, labels, rest = flat[:columns], labels[:columns], labels[columns:]
     if len(flat) < examples:
-        rest = np.linalg.norm(unexplained, axis=0, keepdims=True)
-        flat, labels = np.vstack([flat, np.zeros(columns)]), np.vstack([labels, rest])
+        unexplained = np.linalg.norm(rest, axis=0, keepdims=True)
+        flat, labels = np.vstack([flat, np.zeros(columns)]), np.vstack([labels, unexplained])
     return flat.reshape(-1, paths, width), labels, singular
 
 

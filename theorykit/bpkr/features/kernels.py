@@ -89,7 +89,7 @@ class Kernel(eqx.Module):
 
     def gradient_of_square(self, u1: PathMatrix, vector: Float[Array, "rows one"]) -> PathMatrix:
         """Return the gradient of v^T K v in U_1."""
-        if isinstance(self.features, ImplicitFeatures):
+        if self.pairs is not None:
             return self.gradient(u1, vector @ vector.T)
         by_example = vector.reshape(-1, self.outputs)
         readings = jnp.einsum("pai,pc->aci", self.features, by_example).reshape(len(u1), -1)
