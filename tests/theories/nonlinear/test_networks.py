@@ -68,7 +68,7 @@ def test_gibbs_and_sums_over_paths_are_refused():
     with refused("block Gibbs needs linear hidden units"):
         sampling.sample(architecture, data, sampler="gibbs", key=jax.random.key(0))
     network = bpkr.sample_network(architecture, heads, input_features=FEATURES, key=jax.random.key(0))
-    with refused("the network has nonlinear hidden units, so its output is not a sum over paths"):
+    with refused("outputs of nonlinear units are not a sum over paths"):
         network.path_outputs(features).sum(axis=1)
 
 
