@@ -9,12 +9,10 @@ process has filled it. On a busy machine, compare the processor seconds. Writes
 results/first_second.json.
 """
 
-import argparse
 import json
 import tempfile
-from pathlib import Path
 
-from problems import fresh, medians
+from problems import fresh, medians, parser_of
 
 PROGRAM = """
 import json, time
@@ -67,10 +65,8 @@ print(json.dumps(rows))
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = parser_of(__doc__, "first_second")
     parser.add_argument("--repeats", type=int, default=5)
-    results = Path(__file__).parent / "results" / "first_second.json"
-    parser.add_argument("--json", type=Path, default=results)
     options = parser.parse_args()
     found = {}
     with tempfile.TemporaryDirectory() as folder:

@@ -13,7 +13,6 @@ Memory is planned by XLA. A size is left out if the previous one suggests that i
 longer than --limit. Writes results/gpu.json.
 """
 
-import argparse
 import json
 import os
 import platform
@@ -22,14 +21,13 @@ import time
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 from multiprocessing import get_context
-from pathlib import Path
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 import self_attention
-from problems import random_features
+from problems import parser_of, random_features
 
 import theorykit
 from theorykit import bpkr, dmft, dynamics
@@ -177,13 +175,11 @@ def measure(part: str, name: str | None, limit: float, sizes: int) -> tuple[dict
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = parser_of(__doc__, "gpu")
     parser.add_argument("--parts", nargs="*", choices=PARTS, default=list(PARTS))
     parser.add_argument("--platforms", nargs="*", default=[None, "cpu"])
     parser.add_argument("--limit", type=float, default=60.0, help="seconds of a run")
     parser.add_argument("--sizes", type=int, default=99, help="sizes per case")
-    results = Path(__file__).parent / "results" / "gpu.json"
-    parser.add_argument("--json", type=Path, default=results)
     options = parser.parse_args()
     found = {"about": {}, "rows": []}
     for name in options.platforms:

@@ -1,11 +1,13 @@
-"""Data of the benchmarks, and a program in a fresh process."""
+"""What the benchmarks share: data, fresh processes, options and files of results."""
 
+import argparse
 import json
 import os
 import statistics
 import subprocess
 import sys
 import time
+from collections.abc import Iterable
 from pathlib import Path
 
 import jax
@@ -68,3 +70,19 @@ def medians(runs: list[dict]) -> dict:
         part: {name: statistics.median(run[part][i] for run in runs) for i, name in enumerate(names)}
         for part in runs[0]
     }
+
+
+def parser_of(document: str, name: str, cases: Iterable[str] = ()) -> argparse.ArgumentParser:
+    """Return a parser of `--json`, by default results/`name`.json, and of `--only` if there are cases."""
+    parser = argparse.ArgumentParser(description=document.splitlines()[0])
+    results = Path(__file__).parent / "results" / f"{name}.json"
+    parser.add_argument("--json", type=Path, default=results)
+    if cases:
+        parser.add_argument("--only", nargs="+", choices=list(cases), default=list(cases))
+    return parser
+
+
+def record(path: Path, name: str, result: dict) -> None:
+    """Write the result of a case, and keep those of other cases."""
+    found = json.loads(path.read_text()) if path.exists() else {}
+    path.write_text(json.dumps(found | {name: result}, indent=1) + "\n")

@@ -17,8 +17,6 @@ Times are medians over fresh processes without a cache; only the first call comp
 Actions that are not run again keep their results in results/replicas.json.
 """
 
-import argparse
-import json
 import os
 import statistics
 import time
@@ -27,14 +25,13 @@ from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from functools import cache, partial
 from multiprocessing import get_context
-from pathlib import Path
 from types import ModuleType
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from problems import medians
+from problems import medians, parser_of, record
 from scipy.integrate import quad
 from scipy.optimize import brentq, root
 from scipy.special import erfc, log_ndtr, roots_hermitenorm
@@ -423,20 +420,15 @@ def row(name: str, repeats: int) -> dict:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--only", nargs="+", choices=PROBLEMS, default=list(PROBLEMS))
+    parser = parser_of(__doc__, "replicas", PROBLEMS)
     parser.add_argument("--repeats", type=int, default=3)
-    results = Path(__file__).parent / "results" / "replicas.json"
-    parser.add_argument("--json", type=Path, default=results)
     options = parser.parse_args()
     theorykit.enable_float64()
-    path = options.json
-    found = json.loads(path.read_text()) if path.exists() else {}
     for name in options.only:
-        found[name] = row(name, options.repeats)
-        for who, each in found[name].items():
+        found = row(name, options.repeats)
+        for who, each in found.items():
             print(name, who, each, flush=True)
-        path.write_text(json.dumps(found, indent=1) + "\n")
+        record(options.json, name, found)
 
 
 if __name__ == "__main__":

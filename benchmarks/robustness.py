@@ -9,16 +9,15 @@ that gives the reason), or not converged (with a warning that gives the reason).
 tables, and writes results/robustness.json.
 """
 
-import argparse
 import json
 import time
 import warnings
 from collections.abc import Sequence
-from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
+from problems import parser_of
 from tqdm import tqdm
 
 import theorykit
@@ -128,11 +127,9 @@ def outcome(seed: int) -> dict:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser = parser_of(__doc__, "robustness")
     parser.add_argument("--count", type=int, default=2000)
     parser.add_argument("--first", type=int, default=0)
-    results = Path(__file__).parent / "results" / "robustness.json"
-    parser.add_argument("--json", type=Path, default=results)
     options = parser.parse_args()
     theorykit.enable_float64()
     seeds = range(options.first, options.first + options.count)

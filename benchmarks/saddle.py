@@ -10,7 +10,6 @@ process. Times exclude compilation unless their name says otherwise. Cases that 
 run again keep their results in results/saddle.json.
 """
 
-import argparse
 import json
 import resource
 import tempfile
@@ -19,14 +18,13 @@ from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 from importlib.util import find_spec
 from multiprocessing import get_context
-from pathlib import Path
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-from problems import fresh, hidden_markov_chains, medians, random_features, seconds
+from problems import fresh, hidden_markov_chains, medians, parser_of, random_features, record, seconds
 
 import theorykit
 from theorykit import bpkr
@@ -310,24 +308,18 @@ def run(name: str, quick: bool) -> dict:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    names = [*CASES, "peers"]
-    parser.add_argument("--only", nargs="*", choices=names, default=names)
+    parser = parser_of(__doc__, "saddle", [*CASES, "peers"])
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--quick", action="store_true", help="try the script")
-    results = Path(__file__).parent / "results" / "saddle.json"
-    parser.add_argument("--json", type=Path, default=results)
     options = parser.parse_args()
-    path = options.json
-    found = json.loads(path.read_text()) if path.exists() else {}
     for name in options.only:
         if name == "peers":
-            found[name] = {key: peers(options.repeats, each) for key, each in THREADS.items()}
+            found = {key: peers(options.repeats, each) for key, each in THREADS.items()}
         else:
             with ProcessPoolExecutor(1, get_context("spawn")) as process:
-                found[name] = process.submit(run, name, options.quick).result()
-            print(name, json.dumps(found[name], indent=1), flush=True)
-        path.write_text(json.dumps(found, indent=1) + "\n")
+                found = process.submit(run, name, options.quick).result()
+            print(name, json.dumps(found, indent=1), flush=True)
+        record(options.json, name, found)
 
 
 if __name__ == "__main__":

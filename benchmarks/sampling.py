@@ -12,15 +12,12 @@ Run nothing else at the same time. Cases that are not run again keep their resul
 results/sampling.json. With --quick the numbers mean nothing.
 """
 
-import argparse
-import json
 import math
 import warnings
-from pathlib import Path
 
 import jax
 import numpy as np
-from problems import hidden_markov_chains, random_features
+from problems import hidden_markov_chains, parser_of, random_features, record
 
 import theorykit
 from theorykit import bpkr
@@ -93,21 +90,15 @@ CASES = {"rates": rates, "temperatures": temperatures, "scaling": scaling}
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--only", nargs="*", choices=CASES, default=list(CASES))
+    parser = parser_of(__doc__, "sampling", CASES)
     parser.add_argument("--quick", action="store_true", help="take few draws")
-    results = Path(__file__).parent / "results" / "sampling.json"
-    parser.add_argument("--json", type=Path, default=results)
     options = parser.parse_args()
     theorykit.enable_float64()
-    path = options.json
-    found = json.loads(path.read_text()) if path.exists() else {}
     for name in options.only:
         rows = CASES[name](options.quick)
-        found[name] = {"rows": rows, "jax": jax.__version__}
         for each in rows:
             print(name, each, flush=True)
-        path.write_text(json.dumps(found, indent=1) + "\n")
+        record(options.json, name, {"rows": rows, "jax": jax.__version__})
 
 
 if __name__ == "__main__":

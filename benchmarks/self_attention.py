@@ -15,17 +15,15 @@ Run nothing else at the same time. Cases that are not run again keep their resul
 results/self_attention.json. For accelerators see gpu.py.
 """
 
-import argparse
-import json
 import os
 import time
 from functools import partial
-from pathlib import Path
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import self_attention_published as published
+from problems import parser_of, record
 from threadpoolctl import threadpool_limits
 
 import theorykit
@@ -128,20 +126,14 @@ CASES = {"rates": rates, "zoom": zoom}
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--only", nargs="*", choices=CASES, default=list(CASES))
+    parser = parser_of(__doc__, "self_attention", CASES)
     parser.add_argument("--seconds", type=float, default=2.0, help="of a timed run")
-    results = Path(__file__).parent / "results" / "self_attention.json"
-    parser.add_argument("--json", type=Path, default=results)
     options = parser.parse_args()
     theorykit.enable_float64()
-    path = options.json
-    found = json.loads(path.read_text()) if path.exists() else {}
     for name in options.only:
         about = {"cores": os.cpu_count(), "load_before": os.getloadavg()[0]}
         rows = CASES[name](options.seconds)
-        found[name] = {"rows": rows, **about, "jax": jax.__version__}
-        path.write_text(json.dumps(found, indent=1) + "\n")
+        record(options.json, name, {"rows": rows, **about, "jax": jax.__version__})
 
 
 if __name__ == "__main__":
