@@ -14,7 +14,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from ..._compat import MANY_ROWS, threads_for
-from ...checks import Requirement, array_module, is_traced, on_host, require
+from ...checks import Requirement, array_module, is_in_traced_code, is_traced, on_host, require
 from ..features.implicit import Features, ImplicitFeatures
 from ..features.kernels import Kernel, is_tabulated, kernel_of
 from ..specification.architecture import Architecture
@@ -79,8 +79,7 @@ def canonical(architecture: Architecture, data: Data) -> Examples:
         if is_lost and temperature <= variance * (rounding * singular[0] ** 2 - least**2):
             known = f"but features have singular values from {least:.3g} to {singular[0]:.3g}"
             raise ValueError(f"temperature={temperature} needs an invertible kernel, {known}")
-    # Within traced code, a new array is traced.
-    is_small = usual * outputs <= MANY_ROWS and not is_traced(temperature, jnp.zeros(()))
+    is_small = usual * outputs <= MANY_ROWS and not is_in_traced_code(temperature)
     adds_zeros = is_small and bool(temperature > 0)
     # A size that depends on the rank of the data would need a compilation.
     size = shared_size(usual) if adds_zeros else len(features)
