@@ -72,7 +72,7 @@ def summary(result: Any) -> Any:
     if result["converged"].ndim:
         return _sweep(result)
     rows: dict[str, Any] = {"converged": bool(result["converged"])}
-    for name in [each for each in (*TITLES, "gradient_norm", "best_temperature") if each in result]:
+    for name in [each for each in (*TITLES, "gradient_norm") if each in result]:
         rows[name] = _with_error(float(result[name]), float(result.get(f"{name}_error", 0.0)))
     for name in [each for each in result if each.startswith("head_score_")]:
         rows[name] = ", ".join(f"{score:.5g}" for score in result[name].values)
