@@ -78,17 +78,19 @@ def networks(count: int) -> tuple:
     weights, model = self_attention.network(4)
     betas = jnp.linspace(*self_attention.BETAS, count)
     at = dmft.Parameters(betas, self_attention.GAMMA, self_attention.EPSILON)
-    return model, at, dmft.start(model, at, dmft.pattern_prompt(weights), "window")
+    return model, at, jax.vmap(lambda at: model.start(at, weights.prompt(), "window"))(at)
 
 
 def advance(model, parameters, start):
-    return dmft.advance(model, parameters, start, jnp.asarray(1000))
+    return jax.vmap(lambda start, at: dynamics.advance(model, start, at, 1000))(start, parameters)
 
 
 def leading(model, parameters, start):
-    settled = dmft.advance(model, parameters, start, 4)
-    options = {"steps": 1000, "exponents": 3}
-    return dmft.lyapunov_spectrum(model, parameters, settled, **options).exponents
+    def exponents(start, at):
+        settled = dynamics.advance(model, start, at, 4)
+        return dynamics.lyapunov_spectrum(model, settled, at, steps=1000, exponents=3).exponents
+
+    return jax.vmap(exponents)(start, parameters)
 
 
 def orbits():
@@ -98,13 +100,12 @@ def orbits():
 
 
 def diagram(model, parameters, _):
-    prompt = dmft.pattern_prompt(self_attention.network(4)[0])
+    prompt = self_attention.network(4)[0].prompt()
     return dynamics.orbits(
         model,
         parameters,
-        lambda at: dmft.start(model, at, prompt, "window"),
-        observe=lambda state, _: state.latest,
-        coordinates=lambda state: state.attention,
+        lambda at: model.start(at, prompt, "window"),
+        observe=lambda state, _: state.attention[0],
         transient=2000,
         recorded=1000,
         exponents=3,

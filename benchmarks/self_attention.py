@@ -30,7 +30,7 @@ import theorykit
 from theorykit import dmft, dynamics
 
 BETAS, EPSILON = (1.24, 1.28), 0.02
-GAMMA = float(dmft.attention_gain(2.2, 100, 3))
+GAMMA = 2.2 * 100 / np.sqrt(3)
 # Steps per second of the published program: of the map, and of all exponents
 STATED = {4: (5500.0, 114.0), 8: (5500.0, 48.0), 32: (5500.0, 8.5)}
 STEPS, ORBITS = 160, 256  # a multiple of the number of blocks of exponents
@@ -38,14 +38,14 @@ STEPS, ORBITS = 160, 256  # a multiple of the number of blocks of exponents
 
 def network(tokens: int) -> tuple[dmft.Weights, dmft.SelfAttention]:
     """Return the published weights, with positions for `tokens`, and their limit."""
-    weights = dmft.published_weights(position_bits=(tokens - 1).bit_length())
-    return weights, dmft.self_attention_limit(weights, tokens)
+    weights = dmft.Weights.published(position_bits=(tokens - 1).bit_length())
+    return weights, dmft.SelfAttention.from_weights(weights, tokens)
 
 
 def published_rates(tokens: int, seconds: float) -> tuple[float, float]:
     """Measure steps per second of the map and of the exponents."""
     weights, _ = network(tokens)
-    bits = weights.position_bits
+    bits = weights.positional.shape[-1]
     every = np.concatenate([weights.semantic, weights.positional], axis=2)
     numbers = {"beta": np.mean(BETAS), "gamma": GAMMA, "epsilon": EPSILON}
     parameters = published.parameters_of(every, bits, **numbers)
@@ -68,15 +68,17 @@ def rates(seconds: float) -> list[dict]:
         here = published_rates(tokens, seconds)
         weights, model = network(tokens)
         at = dmft.Parameters(jnp.linspace(*BETAS, ORBITS), GAMMA, EPSILON)
-        start = dmft.start(model, at, dmft.pattern_prompt(weights), "window")
-        settled = dmft.advance(model, at, start, 1000)
+        begin = partial(model.start, prompt=weights.prompt(), convention="window")
+        start = jax.vmap(begin)(at)
 
         def move(steps, model=model, at=at, start=start):
-            return dmft.advance(model, at, start, jnp.asarray(steps))
+            return jax.vmap(partial(dynamics.advance, model, steps=steps))(start, at)
+
+        settled = move(1000)
 
         def spectrum(steps, model=model, at=at, settled=settled, **options):
-            found = dmft.lyapunov_spectrum(model, at, settled, steps=steps, **options)
-            return found.exponents
+            one = partial(dynamics.lyapunov_spectrum, model, steps=steps, **options)
+            return jax.vmap(one)(settled, at).exponents
 
         calls = {"map": move, "leading 3": partial(spectrum, exponents=3)}
         # All 96 exponents of a window of 32 tokens would take most of the time.
@@ -102,21 +104,20 @@ def zoom(seconds: float) -> list[dict]:
     """Time the published zoom-in diagram from the window at beta = 3, with compilation."""
     weights, model = network(4)
     before = dmft.Parameters(3.0, GAMMA, EPSILON)
-    prompted = dmft.start(model, before, dmft.pattern_prompt(weights), "window")
-    settled = dmft.advance(model, before, prompted, 100_000)
+    prompted = model.start(before, weights.prompt(), "window")
+    settled = dynamics.advance(model, prompted, before, 100_000)
     parameters = dmft.Parameters(jnp.linspace(*BETAS, 4001), GAMMA, EPSILON)
     lengths = {"transient": 100_000, "recorded": 10_000, "exponents": 3}
 
     def begin(at):
-        return dmft.state_from_window(model, at, settled.window, settled.position)
+        return model.resume(at, settled.attention, settled.position)
 
     def observe(state, at):
-        return dmft.semantic_overlap(model, at, state.latest)[dmft.OUTPUT]
+        return model.overlaps(at, state.attention[0])[dmft.OUTPUT]
 
     levels = np.linspace(-1, 1, 2001)
-    functions = {"observe": observe, "coordinates": lambda state: state.attention}
     start = time.perf_counter()
-    dynamics.orbits(model, parameters, begin, levels=levels, **functions, **lengths)
+    dynamics.orbits(model, parameters, begin, observe=observe, levels=levels, **lengths)
     row = {"orbits": 4001, **lengths, "seconds": time.perf_counter() - start}
     print(row)
     return [row]

@@ -11,6 +11,7 @@
 from pathlib import Path
 
 import jax
+import jax.numpy as jnp
 import matplotlib.pyplot as plt
 import numpy as np
 import xarray as xr
@@ -33,10 +34,8 @@ CONTEXT = 4
 # %%
 output = np.ones((1, 10))
 value = np.where(np.arange(10) < 8, output, -output)
-position = np.ones((1, 2))
-one_pattern = dmft.weights_from_arrays(
-    *(np.hstack([signs, position]) for signs in (output, value, output, output)), position_bits=2
-)
+signs = np.stack([output, value, output, output])  # of the output, value, query and key
+one_pattern = dmft.Weights(np.concatenate([signs, np.ones((4, 1, 2))], axis=-1), position_bits=2)
 correlation = float(np.mean(output * value))
 
 # %% [markdown]
@@ -44,7 +43,7 @@ correlation = float(np.mean(output * value))
 
 # %%
 token = dmft.stroboscope(
-    dmft.self_attention_limit(one_pattern, CONTEXT), dmft.Parameters(1.0, gamma=3.0, epsilon=0.0), tokens=1
+    dmft.SelfAttention.from_weights(one_pattern, CONTEXT), dmft.Parameters(1.0, gamma=3.0, epsilon=0.0), tokens=1
 )
 silent = dynamics.follow(token, dynamics.find_cycle(token, np.zeros(CONTEXT), 1.2, 1), (1.2, 2.4), largest_step=0.02)
 loud = dynamics.cycle_near(token, np.full(CONTEXT, 0.5), 2.4, 1)
@@ -68,26 +67,29 @@ for name, branch in (("A = 0", silent), ("A = c tanh(beta A)", speaking)):
 # at which the output is close to zero.
 
 # %%
-weights = dmft.published_weights()
-network = dmft.self_attention_limit(weights, CONTEXT)
+weights = dmft.Weights.published()
+network = dmft.SelfAttention.from_weights(weights, CONTEXT)
 
 
-def parameters(beta: float | np.ndarray) -> dmft.Parameters:
-    """Return the paper's parameters at inverse temperatures `beta` of the output."""
-    return dmft.Parameters(beta, gamma=dmft.attention_gain(2.2, 100, weights.patterns), epsilon=0.02)
+def parameters(beta: float | jax.Array) -> dmft.Parameters:
+    """Return the paper's parameters at an inverse temperature `beta` of the output."""
+    return dmft.Parameters(beta, gamma=2.2 * 100 / np.sqrt(network.patterns), epsilon=0.02)
 
 
-def settled(beta: float | np.ndarray, tokens: int) -> dmft.map.State:
-    """Return the states to which runs from the published prompt have settled."""
-    start = dmft.start(network, parameters(beta), dmft.pattern_prompt(weights), "window")
-    return dmft.advance(network, parameters(beta), start, tokens)
+def settled(at: dmft.Parameters, tokens: int) -> dmft.State:
+    """Return the state to which a run from the published prompt has settled."""
+    return dynamics.advance(network, network.start(at, weights.prompt(), "window"), at, tokens)
 
 
 turn = dmft.stroboscope(network, parameters(1.0))
-nearly_silent = dynamics.cycle_near(turn, settled(0.5, 2000).window.ravel(), 0.5, 1)
+nearly_silent = dynamics.cycle_near(turn, settled(parameters(0.5), 2000).attention.ravel(), 0.5, 1)
 driven = dynamics.follow(turn, nearly_silent, (0.5, 1.29), largest_step=0.005)
 onset = events(driven).squeeze("point")
-kind, beta_onset, turn_onset = onset["event"].item(), float(onset["parameter"]), float(onset["angle"]) / (2 * np.pi)
+kind, beta_onset, turn_onset = (
+    onset["event"].item(),
+    float(onset["parameter"]),
+    float(onset["multiplier_angle"][0]) / (2 * np.pi),
+)
 print(f"the cycle of the positions has a {kind} bifurcation at beta = {beta_onset:.9f}, ", end="")
 print(f"where a perturbation turns by {turn_onset:.6f} of a circle per period of the positions")
 
@@ -100,12 +102,18 @@ print(f"where a perturbation turns by {turn_onset:.6f} of a circle per period of
 # %%
 betas = np.concatenate([np.linspace(1.2, 1.243, 15), np.linspace(1.244, 1.2635, 40)])
 on_torus = betas > beta_onset
-states = settled(betas, 60_000)
-found = dmft.lyapunov_spectrum(network, parameters(betas), states, steps=20_000, exponents=1)
-exponents = found.exponents[:, 0]
 TURNS = 4096
-orbits = dmft.run(network, parameters(betas), states, steps=TURNS * CONTEXT)
-once_a_turn = np.asarray(orbits.attention[:, CONTEXT::CONTEXT])  # (orbits, turns, patterns)
+
+
+def orbit(at: dmft.Parameters) -> tuple[jax.Array, jax.Array]:
+    """Compute the largest exponent of an orbit, and its attention once per period of the positions."""
+    state = settled(at, 60_000)
+    spectrum = dynamics.lyapunov_spectrum(network, state, at, steps=20_000, exponents=1)
+    path = dmft.run(network, state, at, steps=TURNS * CONTEXT)
+    return spectrum.exponents[0], path.attention[CONTEXT::CONTEXT]
+
+
+exponents, once_a_turn = map(np.asarray, jax.vmap(orbit)(parameters(betas)))  # (orbits,), (orbits, turns, patterns)
 centred = once_a_turn[..., 0] - once_a_turn[..., 0].mean(axis=1, keepdims=True)
 spectrum = np.abs(np.fft.rfft(centred * np.hanning(TURNS)))
 rotations = np.fft.rfftfreq(TURNS)[np.argmax(spectrum, axis=1)]
@@ -119,19 +127,27 @@ rotations = np.fft.rfftfreq(TURNS)[np.argmax(spectrum, axis=1)]
 # %%
 BETA, STARTS = 1.27, 32
 noise = 1e-3 * np.random.default_rng(0).normal(size=(STARTS, CONTEXT, network.patterns))
-windows = np.asarray(settled(3.0, 20_000).window) + noise
-many = parameters(np.full(STARTS, BETA))
-ends = dmft.advance(network, many, dmft.state_from_window(network, many, windows), 40_000)
-path = np.asarray(dmft.run(network, many, ends, steps=4000).attention)
+windows = settled(parameters(3.0), 20_000).attention + noise
+at_beta = parameters(BETA)
+
+
+def end(window: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """Return the window at the end of an orbit, and the largest attention of its first pattern."""
+    state = dynamics.advance(network, network.resume(at_beta, window), at_beta, 40_000)
+    path = dmft.run(network, state, at_beta, steps=4000)
+    return state.attention, jnp.max(path.attention[:, 0])
+
+
+ends, largest = jax.vmap(end)(windows)
 # Orbits on one attractor have the same range.
-_, typical, members = np.unique(path.max(axis=1)[:, 0].round(2), return_index=True, return_counts=True)
+_, typical, members = np.unique(np.round(largest, 2), return_index=True, return_counts=True)
 attractors = []
-for orbit, count in sorted(zip(typical, members, strict=True), key=lambda each: -each[1]):
-    cycle = dynamics.cycle_near(turn, ends.window[orbit].ravel(), BETA, 32)
-    exponent = np.log(np.abs(cycle.multipliers[0])) / (cycle.period * CONTEXT)
+for start, count in sorted(zip(typical, members, strict=True), key=lambda each: -each[1]):
+    cycle = dynamics.cycle_near(turn, ends[start].ravel(), BETA, 32)
+    exponent = np.log(cycle["multiplier_modulus"].values[0]) / (cycle.sizes["time"] * CONTEXT)
     share = count / STARTS
     error = np.sqrt(share * (1 - share) / STARTS)
-    print(f"{share:.2f} +- {error:.2f} of starts: a cycle of {cycle.period} periods, lambda_1 = {exponent:.4f}")
+    print(f"{share:.2f} +- {error:.2f} of starts: a cycle of {cycle.sizes['time']} periods, lambda_1 = {exponent:.4f}")
     attractors.append(cycle)
 
 # %% [markdown]
@@ -141,12 +157,12 @@ for orbit, count in sorted(zip(typical, members, strict=True), key=lambda each: 
 
 # %%
 seven, fourteen = attractors
-bounds, largest = (1.266, 1.275), 3e-4
+bounds, longest = (1.266, 1.275), 3e-4
 branches = {
-    "seven periods, from 1.27 up": dynamics.follow(turn, seven, bounds, largest_step=largest),
-    "seven periods, down": dynamics.follow(turn, seven, bounds, direction=-1, largest_step=largest),
-    "fourteen periods, up": dynamics.follow(turn, fourteen, bounds, largest_step=largest),
-    "fourteen periods, down": dynamics.follow(turn, fourteen, bounds, direction=-1, largest_step=largest),
+    "seven periods, from 1.27 up": dynamics.follow(turn, seven, bounds, largest_step=longest),
+    "seven periods, down": dynamics.follow(turn, seven, bounds, direction=-1, largest_step=longest),
+    "fourteen periods, up": dynamics.follow(turn, fourteen, bounds, largest_step=longest),
+    "fourteen periods, down": dynamics.follow(turn, fourteen, bounds, direction=-1, largest_step=longest),
 }
 for name, branch in branches.items():
     kinds = zip(events(branch)["event"].values, events(branch)["parameter"].values, strict=True)
@@ -247,7 +263,7 @@ def draw_curve(axes: plt.Axes) -> None:
             event = events(branch).isel(point=number)
             mark(axes, event, size(event.points))
     for cycle, color in ((seven, THEORY), (fourteen, LIMITS[0])):
-        axes.plot(BETA, size(cycle.points), "o", color=color, label=f"attractor of {cycle.period} periods")
+        axes.plot(BETA, size(cycle.points), "o", color=color, label=f"attractor of {cycle.sizes['time']} periods")
     for name, marker in MARKERS.items():
         if name != "branch point":
             axes.plot([], [], marker, color="black", markerfacecolor="white", markersize=4.5, linestyle="", label=name)

@@ -11,6 +11,7 @@
 # becomes exact as $N$ grows, and across the transitions to a torus and to chaos, where it fails.
 
 # %%
+from functools import partial
 from pathlib import Path
 
 import jax
@@ -18,7 +19,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 
 import theorykit
-from theorykit import dmft
+from theorykit import dmft, dynamics
 from theorykit.plots.style import LIMITS, THEORY, save, use_style
 
 theorykit.enable_float64()
@@ -43,41 +44,52 @@ print(len(theory.derivation.steps), "steps, all hold:", theory.derivation.verify
 
 
 # %%
-def attractor(weights: dmft.Weights, context: int, parameters: dmft.Parameters) -> dmft.map.State:
+def attractor(network: dmft.FiniteNetwork, weights: dmft.Weights, parameters: dmft.Parameters) -> dmft.State:
     """Run the map from the first pattern as a prompt until it settles."""
-    limit = dmft.self_attention_limit(weights, context)
-    start = dmft.start(limit, parameters, dmft.pattern_prompt(weights), "window")
-    return dmft.advance(limit, parameters, start, 60_000)
+    start = network.limit.start(parameters, weights.prompt(), "window")
+    return dynamics.advance(network.limit, start, parameters, 60_000)
 
 
-def distances(predicted: dmft.network.Fluctuations, sampled: dmft.map.Trajectory) -> tuple[np.ndarray, ...]:
+def simulate(
+    network: dmft.FiniteNetwork, start: dmft.State, parameters: dmft.Parameters, tokens: int, samples: int, seed: int
+) -> jax.Array:
+    """Simulate the attentions (samples, times, patterns) of independent networks."""
+    run = jax.vmap(lambda key: dmft.run(network, start, parameters, steps=tokens, key=key).attention)
+    return run(jax.random.split(jax.random.key(seed), samples))
+
+
+def distances(predicted: dmft.Fluctuations, sampled: jax.Array) -> tuple[np.ndarray, ...]:
     """Compute the root mean square distance of samples from the map over tokens and patterns, with standard error."""
-    difference = sampled.attention[..., 1:, :] - predicted.mean[..., None, 1:, :]
+    difference = sampled[..., 1:, :] - predicted.mean[..., None, 1:, :]
     squares = np.mean(difference**2, axis=(-2, -1))
     rms, samples = np.sqrt(np.mean(squares, axis=-1)), squares.shape[-1]
     return rms, np.std(squares, axis=-1, ddof=1) / np.sqrt(samples) / (2 * rms)
 
 
-published = dmft.published_weights()
-random_keys = jax.random.split(jax.random.key(0), 3)
+def random_weights(patterns: int, classes: int, bits: int) -> dmft.Weights:
+    """Draw weights of as many classes of neurons."""
+    signs = np.random.default_rng(patterns).choice([-1, 1], size=(4, patterns, classes + bits))
+    return dmft.Weights(signs, bits)
+
+
+published = dmft.Weights.published()
 CASES = (
     (published, 4, dmft.Parameters(0.5, 127.0, 0.02), 102),
     (published, 4, dmft.Parameters(1.0, 127.0, 0.02), 1010),
     (published, 4, dmft.Parameters(1.2, 127.0, 0.02), 10_101),
-    (dmft.iid_weights(1, 10, 2, segments=10, key=random_keys[0]), 4, dmft.Parameters(1.0, 3.0, 0.1), 1000),
-    (dmft.iid_weights(2, 60, 2, segments=12, key=random_keys[1]), 4, dmft.Parameters(2.0, 20.0, 0.1), 500),
-    (dmft.iid_weights(4, 40, 3, segments=10, key=random_keys[2]), 8, dmft.Parameters(1.0, 10.0, 0.1), 500),
+    (random_weights(1, 10, 2), 4, dmft.Parameters(1.0, 3.0, 0.1), 1000),
+    (random_weights(2, 12, 2), 4, dmft.Parameters(2.0, 20.0, 0.1), 2500),
+    (random_weights(4, 10, 3), 8, dmft.Parameters(1.0, 10.0, 0.1), 2000),
 )
 for weights, context, parameters, repeats in CASES:
-    finite = dmft.network.class_sum_network(weights, context, repeats)
-    start = attractor(weights, context, parameters)
-    predicted = dmft.network.fluctuations(finite, parameters, start, steps=100)
-    sampled = dmft.network.run(finite, parameters, start, steps=100, samples=2000, key=jax.random.key(1))
-    rms, error = distances(predicted, sampled)
+    finite = dmft.FiniteNetwork(weights, context, repeats)
+    start = attractor(finite, weights, parameters)
+    predicted = dmft.fluctuations(finite, start, parameters, steps=100)
+    rms, error = distances(predicted, simulate(finite, start, parameters, 100, 2000, seed=1))
     print(
-        f"M = {weights.patterns}, L = {context}, {len(finite.counts):2} classes, N = {int(finite.neurons):7},", end=" "
+        f"M = {finite.limit.patterns}, L = {context}, {len(finite.counts):2} classes, N = {int(finite.neurons):7},",
+        f"beta = {float(parameters.beta):.1f}: {rms / predicted.rms:.4f} +- {error / predicted.rms:.4f}",
     )
-    print(f"beta = {float(parameters.beta):.1f}: {rms / predicted.rms:.4f} +- {error / predicted.rms:.4f}")
 
 # %% [markdown]
 # ## Across the transitions
@@ -92,23 +104,23 @@ CONTEXT, TOKENS = 4, 400
 
 def settings(beta: float | np.ndarray) -> dmft.Parameters:
     """Return the paper's parameters at inverse temperatures `beta` of the output."""
-    return dmft.Parameters(beta, gamma=dmft.attention_gain(2.2, 100, published.patterns), epsilon=0.02)
+    return dmft.Parameters(beta, gamma=2.2 * 100 / np.sqrt(3), epsilon=0.02)
 
 
-def published_network(power: int) -> dmft.network.FiniteNetwork:
+def published_network(power: int) -> dmft.FiniteNetwork:
     """Copy the published weights to the largest multiple of their number of neurons up to 10**`power`."""
-    return dmft.network.class_sum_network(published, CONTEXT, 10**power // published.neurons)
+    return dmft.FiniteNetwork(published, CONTEXT, 10**power // published.neurons)
 
 
-betas = np.concatenate([np.linspace(1.1, 1.2, 6), np.arange(1.205, 1.292, 0.0025)])
-starts = attractor(published, CONTEXT, settings(betas))
-scan = dmft.network.fluctuations(published_network(4), settings(betas), starts, steps=TOKENS)
-amplitude = np.sqrt(scan.neurons) * scan.rms
+betas, smallest = np.concatenate([np.linspace(1.1, 1.2, 6), np.arange(1.205, 1.292, 0.0025)]), published_network(4)
+starts = jax.vmap(lambda at: attractor(smallest, published, at))(settings(betas))
+scan = jax.vmap(lambda *at: dmft.fluctuations(smallest, *at, steps=TOKENS))(starts, settings(betas))
+amplitude = np.sqrt(smallest.neurons) * scan.rms
 scanned = {}
 for power in (4, 5, 6, 7):
     finite = published_network(power)
-    sampled = dmft.network.run(finite, settings(betas), starts, steps=TOKENS, samples=96, key=jax.random.key(power))
-    scanned[power] = np.sqrt(finite.neurons) * np.stack(distances(scan, sampled))
+    of_size = partial(simulate, finite, tokens=TOKENS, samples=96, seed=power)
+    scanned[power] = np.sqrt(finite.neurons) * np.stack(distances(scan, jax.vmap(of_size)(starts, settings(betas))))
 for at in (0, 5, 21, 26):
     ratios = {power: found[:, at] / amplitude[at] for power, found in scanned.items()}
     shown = ", ".join(f"{ratio:.2f} +- {error:.2f} (10^{power})" for power, (ratio, error) in ratios.items())
@@ -121,18 +133,19 @@ for at in (0, 5, 21, 26):
 CYCLE, TORUS, CHAOS = 1.2, 1.255, 1.28
 
 
-def follow(beta: float, power: int, tokens: int, samples: int) -> tuple[dmft.network.Fluctuations, np.ndarray]:
+def follow(beta: float, power: int, tokens: int, samples: int) -> tuple[dmft.Fluctuations, np.ndarray]:
     """Predict fluctuations of networks from the attractor, and simulate the attentions of some."""
-    finite, start = published_network(power), attractor(published, CONTEXT, settings(beta))
-    drawn = dmft.network.run(finite, settings(beta), start, steps=tokens, samples=samples, key=jax.random.key(3))
-    return dmft.network.fluctuations(finite, settings(beta), start, steps=tokens), np.asarray(drawn.attention)
+    finite, at = published_network(power), settings(beta)
+    start = attractor(finite, published, at)
+    drawn = simulate(finite, start, at, tokens, samples, seed=3)
+    return dmft.fluctuations(finite, start, at, steps=tokens), np.asarray(drawn)
 
 
 on_cycle = {power: follow(CYCLE, power, TOKENS, 1500) for power in (4, 5, 6)}
 on_torus = follow(TORUS, 5, TOKENS, 1500)
 in_chaos = {power: follow(CHAOS, power, 140, 200) for power in (6, 10, 14)}
-torus_start = attractor(published, CONTEXT, settings(TORUS))
-torus = dmft.run(published_network(4).limit, settings(TORUS), torus_start, steps=8000).attention[::CONTEXT]
+torus_start = attractor(smallest, published, settings(TORUS))
+torus = dmft.run(smallest.limit, torus_start, settings(TORUS), steps=8000).attention[::CONTEXT]
 
 # %% [markdown]
 # The top row shows networks as dots in the plane of two attentions, with the predicted ellipses of one and two standard
@@ -149,7 +162,7 @@ COLORS = dict(zip((4, 5, 6, 7, 10, 14), (*LIMITS, "black", "#7d3c98", "0.5"), st
 ONSETS = {"cycle": 0.0, "torus": 1.2434, "chaos": 1.274}
 
 
-def draw_ellipses(axes: plt.Axes, predicted: dmft.network.Fluctuations, token: int) -> None:
+def draw_ellipses(axes: plt.Axes, predicted: dmft.Fluctuations, token: int) -> None:
     """Draw one and two standard deviations of the first two attentions about the map."""
     angle = np.linspace(0, 2 * np.pi, 200)
     variances, directions = np.linalg.eigh(predicted.attention[token, :2, :2])

@@ -39,6 +39,7 @@ from theorykit.symbolic import atoms, averages, functions, matrix_functions, nor
 from theorykit.theories import empirical_risk, in_context, learned_attention, nested_kernels, units_with_mean
 
 from .bpkr.cases import CorrelatedHeads, Pooling, TiedHeads
+from .dmft.reference import perturbed
 from .saddle.confirmation import claim_of, error_of_action, objection
 
 Results = Mapping[str, Any]
@@ -734,21 +735,35 @@ def ill_conditioned(spec: dict, given: dict[str, np.ndarray]) -> Results:
 
 
 def network_of(spec: dict, arrays: dict) -> tuple[dmft.Weights, dmft.SelfAttention]:
-    weights = dmft.Weights(arrays["semantic"], arrays["positional"])
-    return weights, dmft.self_attention_limit(weights, spec["context"])
+    signs = np.concatenate([arrays["semantic"], arrays["positional"]], axis=-1)
+    weights = dmft.Weights(signs, arrays["positional"].shape[-1])
+    return weights, dmft.SelfAttention.from_weights(weights, spec["context"])
 
 
 def parameters_of(spec: dict) -> dmft.Parameters:
     return dmft.Parameters(*(np.array(spec[name], dtype=float) for name in ("beta", "gamma", "epsilon")))
 
 
-def start_of(spec: dict, arrays: dict, weights: dmft.Weights, model: dmft.SelfAttention) -> dmft.State:
-    """Return the state after a prompt, in either convention, or with the attentions of a window, newest first."""
-    parameters = parameters_of(spec)
-    if "window" in arrays:
-        window = np.moveaxis(arrays["window"], (0, 1), (-2, -1))
-        return dmft.state_from_window(model, parameters, window, spec["position"])
-    return dmft.start(model, parameters, dmft.prompt(weights, arrays["prompt"]), spec["convention"])
+def over_batch(spec: dict, arrays: dict, function: Callable) -> Any:
+    """Map `function(model, start, parameters)` over all axes of parameters and windows.
+
+    The start is the state after a prompt, in either convention, or has the attentions of a window, newest first.
+    """
+    weights, model = network_of(spec, arrays)
+    parameters, window = parameters_of(spec), np.moveaxis(arrays.get("window", np.zeros((1, 1))), (0, 1), (-2, -1))
+    batch = np.broadcast_shapes(parameters.beta.shape, window.shape[:-2])
+
+    def one(parameters, window):
+        if "window" in arrays:
+            return function(model, model.resume(parameters, window, spec["position"]), parameters)
+        return function(
+            model, model.start(parameters, weights.prompt(arrays["prompt"]), spec["convention"]), parameters
+        )
+
+    for _ in batch:
+        one = jax.vmap(one)
+    parameters = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, batch), parameters)
+    return one(parameters, jnp.broadcast_to(window, (*batch, *window.shape[-2:])))
 
 
 def batch_last(array, axes: int) -> np.ndarray:
@@ -760,14 +775,19 @@ def batch_last(array, axes: int) -> np.ndarray:
 @kind
 def trajectory(spec, arrays):
     """Run a network from a prompt or a window. Batch axes are last."""
-    weights, model = network_of(spec, arrays)
-    parameters = parameters_of(spec)
-    path = dmft.run(model, parameters, start_of(spec, arrays, weights, model), steps=spec["steps"])
+
+    def orbit(model, start, parameters):
+        path = dmft.run(model, start, parameters, steps=spec["steps"])
+        positions = (start.position + jnp.arange(spec["steps"])) % model.context
+        later = dynamics.advance(model, path.end, parameters, spec["later"]).attention[0]
+        return path.attention, path.overlaps, positions, later
+
+    attention, overlaps, positions, later = over_batch(spec, arrays, orbit)
     return {
-        "attention": batch_last(path.attention, 2),
-        "overlaps": batch_last(path.overlaps, 3),
-        "positions": path.positions,
-        "later": batch_last(dmft.advance(model, parameters, path.end, spec["later"]).latest, 1),
+        "attention": batch_last(attention, 2),
+        "overlaps": batch_last(overlaps, 3),
+        "positions": positions[(0,) * (positions.ndim - 1)],
+        "later": batch_last(later, 1),
     }
 
 
@@ -778,27 +798,22 @@ def column_law(spec, arrays):
     order = np.lexsort(model.directions.T[::-1])
     batch = arrays["attention"].shape[1:]
     parameters = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, batch), parameters_of(spec))
-    semantic = partial(dmft.semantic_overlap, model)
+    semantic = model.overlaps
     for _ in batch:
         semantic = jax.vmap(semantic, in_axes=-1, out_axes=-1)
     return {
         "directions": model.directions[order],
         "moments": model.moments[:, order],
         "positional": model.positional,
-        "prompt": dmft.prompt(weights, arrays["prompt"]),
+        "prompt": weights.prompt(arrays["prompt"]),
         "semantic_overlaps": semantic(parameters, jnp.asarray(arrays["attention"])),
     }
 
 
 @kind
 def published_weights(spec, arrays):
-    weights = dmft.published_weights(**spec)
+    weights = dmft.Weights.published(**spec)
     return {"semantic": weights.semantic, "positional": weights.positional}
-
-
-@kind
-def attention_gain(spec, arrays):
-    return {"gamma": dmft.attention_gain(arrays["inverse_temperature"], spec["scale"], spec["patterns"])}
 
 
 @kind
@@ -815,23 +830,31 @@ def mean_field_equations(spec, arrays):
 @kind
 def tangent_growth(spec, arrays):
     """Return log R_jj of every token, for perturbations (vectors, context, patterns) of a window."""
-    weights, model = network_of(spec, arrays)
-    call = {"steps": spec["steps"], "blocks": spec["steps"], "perturbations": arrays["perturbations"]}
-    start = start_of(spec, arrays, weights, model)
-    return {"growth": dmft.lyapunov_spectrum(model, parameters_of(spec), start, **call).blocks}
+
+    def growth(model, start, parameters):
+        moved = perturbed(model, start, parameters, arrays["perturbations"])
+        call = {"steps": spec["steps"], "blocks": spec["steps"], "perturbations": moved}
+        return dynamics.lyapunov_spectrum(model, start, parameters, **call).blocks
+
+    return {"growth": over_batch(spec, arrays, growth)}
+
+
+def spectrum_of(model, start, parameters, steps, exponents):
+    """Return the leading exponents, or all, from random perturbations of the window."""
+    count = model.context * model.patterns if exponents is None else exponents
+    drawn = np.random.default_rng(0).standard_normal((count, model.context, model.patterns))
+    moved = perturbed(model, start, parameters, drawn)
+    return dynamics.lyapunov_spectrum(model, start, parameters, steps=steps, perturbations=moved)
 
 
 @kind
 def lyapunov_spectrum(spec, arrays):
     """Return exponents along the last axis, with errors, the regime and the Kaplan-Yorke dimension."""
-    weights, model = network_of(spec, arrays)
-    start = start_of(spec, arrays, weights, model)
-    call = {"steps": spec["steps"], "exponents": spec["leading"]}
-    found = dmft.lyapunov_spectrum(model, parameters_of(spec), start, **call)
+    found = over_batch(spec, arrays, partial(spectrum_of, steps=spec["steps"], exponents=spec["leading"]))
     return {
         "exponents": found.exponents,
         "exponents_error": found.errors,
-        "regime": np.atleast_1d(dynamics.classify(found)),
+        "regime": np.atleast_1d(dynamics.classify(found.exponents, found.errors)),
         "dimension": dynamics.kaplan_yorke_dimension(found.exponents),
     }
 
@@ -839,11 +862,14 @@ def lyapunov_spectrum(spec, arrays):
 @kind
 def settled_orbits(spec, arrays):
     """Return the regime of orbits after a transient, and the range of the attention of those that are periodic."""
-    weights, model = network_of(spec, arrays)
-    parameters = parameters_of(spec)
-    state = dmft.advance(model, parameters, start_of(spec, arrays, weights, model), spec["transient"])
-    regimes = dynamics.classify(dmft.lyapunov_spectrum(model, parameters, state, steps=spec["steps"], exponents=2))
-    attention = batch_last(dmft.run(model, parameters, state, steps=spec["recorded"]).attention, 2)
+
+    def orbit(model, start, parameters):
+        state = dynamics.advance(model, start, parameters, spec["transient"])
+        spectrum = spectrum_of(model, state, parameters, spec["steps"], 2)
+        return spectrum, dmft.run(model, state, parameters, steps=spec["recorded"]).attention
+
+    spectrum, attention = over_batch(spec, arrays, orbit)
+    regimes, attention = dynamics.classify(spectrum.exponents, spectrum.errors), batch_last(attention, 2)
     is_periodic = regimes == "periodic"
     return {
         "regimes": regimes,
@@ -901,10 +927,22 @@ def step_of(spec: dict, arrays: dict) -> Callable:
     return dmft.stroboscope(model, parameters_of(spec), spec["scanned"], spec["tokens"])
 
 
-def leading(multipliers: np.ndarray, count: int) -> np.ndarray:
+def leading(cycle: xr.Dataset, count: int) -> np.ndarray:
     """Return the largest multipliers by modulus, with the upper one of a conjugate pair first."""
-    multipliers = np.asarray(multipliers)
+    multipliers = (cycle["multiplier_modulus"] * np.exp(1j * cycle["multiplier_angle"])).values
     return multipliers[np.lexsort((-multipliers.imag, -np.abs(multipliers).round(7)))][:count]
+
+
+def angles_of(events: xr.Dataset) -> list[float]:
+    """Return the angles of the multipliers that cross the unit circle at events, of which several may coincide."""
+    known, found, seen = {"period doubling": np.pi, "fold": 0.0, "branch point": 0.0}, [], []
+    for number in range(events.sizes["point"]):
+        event = events.isel(point=number)
+        angles = np.sort(event["multiplier_angle"].values[np.abs(event["multiplier_modulus"] - 1) < 1e-6])
+        twins = seen.count(place := (event["event"].item(), event["parameter"].item().__round__(7)))
+        seen.append(place)
+        found.append(known[place[0]] if place[0] in known else angles[angles > 0][twins:][0])
+    return found
 
 
 @kind
@@ -916,12 +954,12 @@ def cycle(spec, arrays):
         found = dynamics.cycle_near(step, arrays["start"], spec["parameter"], spec["max_period"], **call)
     else:
         found = dynamics.find_cycle(step, arrays["guess"], spec["parameter"], spec["period"])
-    points = np.asarray(found.points)
+    points = found["points"].values
     return {
         # The first point of a cycle is arbitrary.
         "points": np.roll(points, -np.argmin(points[:, 0]), axis=0),
-        "multipliers": leading(found.multipliers, spec["leading"]),
-        "is_stable": found.is_stable,
+        "multipliers": leading(found, spec["leading"]),
+        "is_stable": bool(found["stable"]),
     }
 
 
@@ -937,6 +975,7 @@ def cycle_branch(spec, arrays):
         found = dynamics.follow(step, at, tuple(bounds), direction=spec["direction"])
         # Two events may coincide, so their order is that of parameters and angles.
         events = found.isel(point=found["event"] != "")
+        events = events.assign(angle=("point", angles_of(events)))
         events = events.isel(point=np.lexsort((events["angle"], events["parameter"].round(7))))
         results |= {
             f"kinds_{number}": ", ".join(events["event"].values),
@@ -951,30 +990,35 @@ def cycle_branch(spec, arrays):
     for number, parameter in enumerate(spec["at"]):
         close = found.isel(point=int(np.argmin(np.abs(found["parameter"].values - parameter))))
         there = dynamics.find_cycle(step, close["points"].values, parameter, found.sizes["time"])
-        results[f"points_{number}"] = 1 + np.sort(there.points, axis=0)
-        results[f"multipliers_{number}"] = leading(there.multipliers, spec["leading"])
+        results[f"points_{number}"] = 1 + np.sort(there["points"].values, axis=0)
+        results[f"multipliers_{number}"] = leading(there, spec["leading"])
     return results
 
 
 @kind
 def fluctuations(spec, arrays):
     """Return covariances over networks in which every neuron is repeated, to first order in 1/N."""
-    weights, model = network_of(spec, arrays)
-    network = dmft.network.class_sum_network(weights, spec["context"], spec["repeats"])
-    start = start_of(spec, arrays, weights, model)
-    found = dmft.network.fluctuations(network, parameters_of(spec), start, steps=spec["steps"])
-    axes = {"mean": 2, "attention": 3, "overlaps": 5, "attention_deviation": 2, "overlap_deviation": 3, "rms": 0}
-    return {name: batch_last(getattr(found, name), count) for name, count in axes.items()} | {"neurons": found.neurons}
+    network = dmft.FiniteNetwork(network_of(spec, arrays)[0], spec["context"], spec["repeats"])
+    found = over_batch(spec, arrays, lambda _, *at: dmft.fluctuations(network, *at, steps=spec["steps"]))
+    axes = {"mean": 2, "attention": 3, "overlaps": 5, "attention_deviation": 2, "rms": 0}
+    results = {name: batch_last(getattr(found, name), count) for name, count in axes.items()}
+    variances = np.einsum("...fpfp->...fp", found.overlaps)
+    results["overlap_deviation"] = batch_last(np.sqrt(np.maximum(variances, 0.0)), 3)
+    return results | {"neurons": network.neurons}
 
 
 @kind
 def sampled_networks(spec, arrays):
     """Return means and variances of the attention over sampled networks, with standard errors."""
-    weights, model = network_of(spec, arrays)
-    network = dmft.network.class_sum_network(weights, spec["context"], spec["repeats"])
-    start = start_of(spec, arrays, weights, model)
-    call = {"steps": spec["steps"], "samples": spec["samples"], "key": jax.random.key(0)}
-    attention = np.moveaxis(dmft.network.run(network, parameters_of(spec), start, **call).attention, 0, 2)[1:]
+    network = dmft.FiniteNetwork(network_of(spec, arrays)[0], spec["context"], spec["repeats"])
+    keys = jax.random.split(jax.random.key(0), spec["samples"])
+
+    def samples(_, start, parameters):
+        sampled = jax.vmap(lambda key: dmft.run(network, start, parameters, steps=spec["steps"], key=key))
+        return sampled(keys).attention
+
+    attention = np.moveaxis(over_batch(spec, arrays, samples), -3, -1)
+    attention = batch_last(attention, 3)[1:]
     mean = attention.mean(axis=2, keepdims=True)
     squares = (attention - mean) ** 2
     error = lambda values: values.std(axis=2, ddof=1) / np.sqrt(spec["samples"])  # noqa: E731

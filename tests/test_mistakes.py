@@ -212,23 +212,32 @@ LAYERS = {
 }
 
 # Dynamics of self-attention, and published theories.
-PUBLISHED = dmft.published_weights()
-MODEL_OF_4 = dmft.self_attention_limit(PUBLISHED, context=4)
+PUBLISHED = dmft.Weights.published()
+MODEL_OF_4 = dmft.SelfAttention.from_weights(PUBLISHED, context=4)
 POINT = dmft.Parameters(beta=0.5, gamma=10.0, epsilon=0.02)
-START = dmft.start(MODEL_OF_4, POINT, dmft.pattern_prompt(PUBLISHED))
+START = MODEL_OF_4.start(POINT, PUBLISHED.prompt())
 IN_CONTEXT = {"alpha": 1.0, "tau": 1.0, "kappa": 1.0, "ridge": 0.1, "rho": 0.1}
-SMALL = dmft.published_weights(position_bits=2)
 SIGNS = RNG.choice([-1, 1], size=(4, 3, 8))
 
 
 DYNAMICS = {
     "weights that are not signs": (
-        lambda: dmft.weights_from_arrays(*(2 * SIGNS), position_bits=2),
-        "weights must be +1 or -1",
+        lambda: dmft.Weights(2 * SIGNS, position_bits=2),
+        "signs must be +1 or -1",
     ),
-    "too few bits for the context": (lambda: dmft.self_attention_limit(SMALL, context=5), "context", "5", "4"),
+    "too few bits for the context": (
+        lambda: dmft.SelfAttention.from_weights(PUBLISHED, context=5),
+        "context",
+        "5",
+        "4",
+    ),
     "a share above one": (lambda: dmft.Parameters(1.0, 1.0, 1.5), "epsilon", "1.5"),
-    "a window instead of a state": (lambda: dmft.run(MODEL_OF_4, POINT, START.window, steps=3), "state", "array"),
+    "a window instead of a state": (
+        lambda: dmft.run(MODEL_OF_4, START.attention, POINT, steps=3),
+        "start",
+        "State",
+        "array",
+    ),
     "data above the threshold of recovery": (lambda: learned_attention.solve(0.3, 0.5, 2), "alpha", "0.1875"),
     "no ridge": (lambda: in_context.errors(**{**IN_CONTEXT, "ridge": 0.0}), "ridge", "0.0"),
 }

@@ -55,14 +55,14 @@ def sampled(
 
 
 def mapped(folder: Path, *, epsilon: float = 0.02, transient: int = 60, lowest: float = -0.5) -> Result:
-    network = dmft.self_attention_limit(dmft.published_weights(), 4)
+    network = dmft.SelfAttention.from_weights(dmft.Weights.published(), 4)
 
     def start_at(parameters):
-        return dmft.state_from_window(network, parameters, np.linspace(lowest, 0.5, 12).reshape(4, 3), 1)
+        return network.resume(parameters, np.linspace(lowest, 0.5, 12).reshape(4, 3), 1)
 
     gammas = np.repeat([127.0, 139.7], 140)
     parameters = dmft.Parameters(np.tile(np.linspace(0.5, 1.0, 140), 2), gammas, epsilon)
-    asked = {"transient": transient, "recorded": 40, "observe": lambda state, _: state.latest}
+    asked = {"transient": transient, "recorded": 40, "observe": lambda state, _: state.attention[0]}
     return dynamics.orbits(network, parameters, start_at, folder=folder, progress=False, **asked)
 
 

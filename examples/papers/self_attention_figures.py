@@ -46,18 +46,17 @@ COLORS = {
     "undecided": "#c4c4c4",
 }
 BY_REGIME = {"cmap": ListedColormap(COLORS.values()), "vmin": -0.5, "vmax": 5.5}
-weights = dmft.published_weights()
-network = dmft.self_attention_limit(weights, CONTEXT)
+weights = dmft.Weights.published()
+network = dmft.SelfAttention.from_weights(weights, CONTEXT)
 
 
 def parameters(beta, attention=2.2) -> dmft.Parameters:
     """Return parameters at inverse temperatures of the output and of the attention."""
-    gain = dmft.attention_gain(attention, SCALE, network.patterns)
-    return dmft.Parameters(beta, gain, EPSILON)
+    return dmft.Parameters(beta, attention * SCALE / np.sqrt(network.patterns), EPSILON)
 
 
-prompted = dmft.start(network, parameters(3.0), dmft.pattern_prompt(weights), "window")
-settled = dmft.advance(network, parameters(3.0), prompted, options.transient)
+prompted = network.start(parameters(3.0), weights.prompt(), "window")
+settled = dynamics.advance(network, prompted, parameters(3.0), options.transient)
 
 
 # %% Compute orbits
@@ -65,22 +64,21 @@ settled = dmft.advance(network, parameters(3.0), prompted, options.transient)
 
 def overlap(state, at):
     """Return the semantic overlaps of the output, and the first where the second is zero."""
-    values = dmft.semantic_overlap(network, at, state.latest)[dmft.OUTPUT]
+    values = network.overlaps(at, state.attention[0])[dmft.OUTPUT]
     return jnp.append(values, jnp.where(jnp.abs(values[1]) <= 0.001, values[0], jnp.nan))
 
 
 def orbits(name: str, at: dmft.Parameters, exponents: int, **asked) -> xr.Dataset:
     """Compute the orbits at these parameters from the common window."""
-    window = settled.window, settled.position
+    window = settled.attention, settled.position
     return dynamics.orbits(
         network,
         at,
-        lambda parameters: dmft.state_from_window(network, parameters, *window),
+        lambda parameters: network.resume(parameters, *window),
         transient=options.transient,
         recorded=options.recorded,
         observe=overlap,
         exponents=exponents,
-        coordinates=lambda state: state.attention,
         folder=options.output / "partial" / name,
         **asked,
     )
@@ -234,7 +232,7 @@ with use_style():
     plain = np.char.replace(np.char.replace(by_exponents, " (double)", ""), "hyper", "")
     differs = (plain != by_levels)[by_exponents != "undecided"].mean()
     figure, panels = plt.subplots(1, 3, figsize=(15, 4.4), sharex=True, sharey=True)
-    gamma = dmft.attention_gain(axis, SCALE, network.patterns)
+    gamma = axis * SCALE / np.sqrt(network.patterns)
     published = f"by the levels visited, as published: other at {differs:.0%}"
     titles = ("regime by Lyapunov exponents", published)
     for axes, regimes, title in zip(panels, (by_exponents, by_levels), titles, strict=False):

@@ -13,8 +13,8 @@ VALUE, QUERY, KEY = 1, 2, 3
 
 def windows_of(model, parameters, state, tokens):
     """The window and position before each token, as double precision has them."""
-    trajectory = dmft.run(model, parameters, state, steps=tokens)
-    latest = np.concatenate([state.window[::-1][:-1], trajectory.attention])
+    trajectory = dmft.run(model, state, parameters, steps=tokens)
+    latest = np.concatenate([state.attention[::-1][:-1], trajectory.attention])
     context, start = model.context, int(state.position)
     return [(latest[t : t + context][::-1], (start + t) % context) for t in range(tokens)]
 

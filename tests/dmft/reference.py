@@ -4,6 +4,9 @@ import json
 from functools import lru_cache
 from pathlib import Path
 
+import equinox as eqx
+import jax
+import jax.numpy as jnp
 import numpy as np
 
 from theorykit import dmft
@@ -33,16 +36,16 @@ class Case:
 
     @property
     def weights(self) -> dmft.Weights:
-        return dmft.weights_from_arrays(*self["W"], self.about["P"])
+        return dmft.Weights(self["W"], self.about["P"])
 
     @property
     def model(self) -> dmft.SelfAttention:
-        return dmft.self_attention_limit(self.weights, self.about["L"])
+        return dmft.SelfAttention.from_weights(self.weights, self.about["L"])
 
     @property
     def prompt(self) -> np.ndarray:
         """Overlaps of the semantic bits of the first token."""
-        return dmft.prompt(self.weights, self["x0"][: self.weights.neurons])
+        return self.weights.prompt(self["x0"][: self.weights.neurons])
 
     @property
     def parameters(self) -> dmft.Parameters:
@@ -51,3 +54,13 @@ class Case:
 
 def cases(kind: str) -> list[Case]:
     return [Case(kind, about) for about in MANIFEST[kind]]
+
+
+def perturbed(model: dmft.SelfAttention, state: dmft.State, parameters: dmft.Parameters, windows) -> dmft.State:
+    """Return perturbations of the floats of a state, whose keys and values follow from the windows."""
+
+    def floats(window):
+        return eqx.filter(model.resume(parameters, window, state.position), eqx.is_inexact_array)
+
+    _, push = jax.linearize(floats, state.attention)
+    return jax.vmap(push)(jnp.asarray(windows))

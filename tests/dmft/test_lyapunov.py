@@ -10,17 +10,17 @@ from theorykit import dmft, dynamics
 from theorykit.codegen import interpret
 
 from .precise_exponents import growth, windows_of
-from .reference import cases
+from .reference import cases, perturbed
 
 CASES = {repr(case): case for case in cases("lyapunov")}
 REGULAR = [case for case in CASES.values() if not case.about["chaotic"]]
 CHAOTIC = [case for case in CASES.values() if case.about["chaotic"]]
-WEIGHTS = dmft.published_weights()
+WEIGHTS = dmft.Weights.published()
 
 
-def start_of(case) -> dmft.map.State:
+def start_of(case) -> dmft.State:
     position = case.about["position_of_row0_at_lyapunov_start"]
-    return dmft.state_from_window(case.model, case.parameters, case["A_window_start"], position)
+    return case.model.resume(case.parameters, case["A_window_start"], position)
 
 
 def units(model, number=None):
@@ -29,10 +29,9 @@ def units(model, number=None):
     return np.eye(size)[:number].reshape(-1, model.context, model.patterns)
 
 
-def token_by_token(model, parameters, state, *, steps, perturbations):
-    """log R_jj of every token."""
-    asked = {"steps": steps, "blocks": steps, "perturbations": perturbations}
-    return dmft.lyapunov_spectrum(model, parameters, state, **asked).blocks
+def spectrum(model, parameters, state, perturbations, **asked):
+    moved = perturbed(model, state, parameters, perturbations)
+    return dynamics.lyapunov_spectrum(model, state, parameters, perturbations=moved, **asked)
 
 
 @pytest.mark.quick("l02", "l03")
@@ -40,7 +39,7 @@ def token_by_token(model, parameters, state, *, steps, perturbations):
 def test_published_growth_token_by_token(case):
     leading = case.about["leading_exponents_comparable_per_step_first50"]
     start = units(case.model, leading)
-    found = token_by_token(case.model, case.parameters, start_of(case), steps=50, perturbations=start)
+    found = spectrum(case.model, case.parameters, start_of(case), start, steps=50, blocks=50).blocks
     resolved = np.isfinite(found[0])
     assert np.all(resolved[: min(3, leading)])
     atol = 1e-6 if case.about["chaotic"] else 1e-10
@@ -51,8 +50,7 @@ def test_published_growth_token_by_token(case):
 @pytest.mark.quick("l02")
 @pytest.mark.parametrize("case", REGULAR, ids=repr)
 def test_published_exponents_of_regular_orbits(case):
-    start = units(case.model, 3)
-    found = dmft.lyapunov_spectrum(case.model, case.parameters, start_of(case), steps=2000, perturbations=start)
+    found = spectrum(case.model, case.parameters, start_of(case), units(case.model, 3), steps=2000)
     np.testing.assert_allclose(found.exponents, case["S"][:3], atol=1e-10)
 
 
@@ -60,7 +58,8 @@ def test_published_exponents_of_regular_orbits(case):
 @pytest.mark.parametrize("case", CHAOTIC, ids=repr)
 def test_published_exponents_of_chaotic_orbits(case):
     """Averages of two orbits that rounding has parted: they agree within their errors, not to rounding."""
-    found = dmft.lyapunov_spectrum(case.model, case.parameters, start_of(case), steps=32_000, exponents=3)
+    asked = {"steps": 32_000, "exponents": 3}
+    found = dynamics.lyapunov_spectrum(case.model, start_of(case), case.parameters, **asked)
     # The long run has as many steps, and so an error of the same size; the published run a sixteenth.
     long_run, published = np.array(case.about["long_run_lambda_1_to_3"]), case["S"][:3]
     # Errors are estimated from twenty blocks: Student's t, exceeded by rounding's choice once in 10,000.
@@ -71,10 +70,10 @@ def test_published_exponents_of_chaotic_orbits(case):
 
 
 def small_case():
-    weights = dmft.iid_weights(2, 30, 2, key=jax.random.key(3))
-    model, parameters = dmft.self_attention_limit(weights, 3), dmft.Parameters(1.5, 4.0, 0.1)
+    weights = dmft.Weights(np.random.default_rng(3).choice([-1, 1], size=(4, 2, 32)), 2)
+    model, parameters = dmft.SelfAttention.from_weights(weights, 3), dmft.Parameters(1.5, 4.0, 0.1)
     window = np.random.default_rng(0).uniform(-0.5, 0.5, size=(3, 2))
-    return model, parameters, dmft.state_from_window(model, parameters, window, 1)
+    return model, parameters, model.resume(parameters, window, 1)
 
 
 @jax.jit
@@ -82,8 +81,7 @@ def jacobian(model, parameters, window, position):
     """The Jacobian of one token as a function of the whole window, newest attention first."""
 
     def following(window):
-        state = dmft.state_from_window(model, parameters, window, position)
-        return model(state, parameters).window
+        return model(model.resume(parameters, window, position), parameters).attention
 
     return jax.jacfwd(following)(window)
 
@@ -91,8 +89,8 @@ def jacobian(model, parameters, window, position):
 def test_the_derived_blocks_are_the_derivative_of_a_step():
     """Eq. (8) as the derivation has it, against differentiation of the compiled step."""
     theory, (model, parameters, state) = dmft.derive(), small_case()
-    window, position = np.asarray(state.window), int(state.position)
-    expected = jacobian(model, parameters, state.window, state.position)[0]
+    window, position = np.asarray(state.attention), int(state.position)
+    expected = jacobian(model, parameters, state.attention, state.position)[0]
     numbers = {name: float(getattr(parameters, name)) for name in ("beta", "gamma", "epsilon")}
     numbers |= {"L": model.context, "M": model.patterns, "J": len(model.directions)}
     moments, positional = np.asarray(model.moments), np.asarray(model.positional)
@@ -119,36 +117,37 @@ def test_growth_is_that_of_the_product_of_jacobians():
     size, at, expected = model.context * model.patterns, state, []
     basis = np.eye(size)
     for _ in range(7):
-        matrix = jacobian(model, parameters, at.window, at.position).reshape(size, size)
+        matrix = jacobian(model, parameters, at.attention, at.position).reshape(size, size)
         basis, triangle = np.linalg.qr(np.asarray(matrix) @ basis)
         expected.append(np.log(np.abs(np.diag(triangle))))
-        at = dmft.advance(model, parameters, at, 1)
-    found = token_by_token(model, parameters, state, steps=7, perturbations=units(model))
+        at = model(at, parameters)
+    found = spectrum(model, parameters, state, units(model), steps=7, blocks=7).blocks
     np.testing.assert_allclose(found, expected, atol=1e-8)
 
 
-def test_a_batch_is_orbits_of_their_own():
+def test_mapped_spectra_are_orbits_of_their_own():
     model, _, state = small_case()
-    asked, betas = {"steps": 40, "exponents": 2, "blocks": 2}, np.array([0.8, 1.5])
-    both = dmft.lyapunov_spectrum(model, dmft.Parameters(betas, 4.0, 0.1), state, **asked)
-    for instance, beta in enumerate(betas):
-        alone = dmft.lyapunov_spectrum(model, dmft.Parameters(beta, 4.0, 0.1), state, **asked)
-        np.testing.assert_allclose(both.exponents[instance], alone.exponents, atol=1e-12)
+
+    def leading(beta):
+        asked = {"steps": 40, "exponents": 2, "blocks": 2}
+        return dynamics.lyapunov_spectrum(model, state, dmft.Parameters(beta, 4.0, 0.1), **asked).exponents
+
+    betas = np.array([0.8, 1.5])
+    np.testing.assert_allclose(jax.vmap(leading)(betas), [leading(beta) for beta in betas], atol=1e-12)
 
 
 def assert_as_precise(context, parameters, tokens=24):
     """Every finite exponent is right, and what is lost has shrunk to a millionth in a context."""
-    weights = dmft.published_weights(position_bits=max(2, (context - 1).bit_length()))
-    model = dmft.self_attention_limit(weights, context)
-    state = dmft.advance(model, parameters, dmft.start(model, parameters, dmft.pattern_prompt(weights), "window"), 300)
+    weights = dmft.Weights.published(position_bits=max(2, (context - 1).bit_length()))
+    model = dmft.SelfAttention.from_weights(weights, context)
+    state = dynamics.advance(model, model.start(parameters, weights.prompt(), "window"), parameters, 300)
     size = context * model.patterns
     start = np.random.default_rng(0).standard_normal((size, context, model.patterns))
     windows = windows_of(model, parameters, state, tokens)
     exact = growth(model, parameters, windows, start)
     lengths = np.concatenate([np.zeros((1, size)), np.cumsum(exact, axis=0)])
     left = np.min(lengths[context:] - lengths[:-context], axis=0)
-    asked = {"steps": tokens, "blocks": 2, "perturbations": start}
-    found = np.asarray(dmft.lyapunov_spectrum(model, parameters, state, **asked).exponents)
+    found = np.asarray(spectrum(model, parameters, state, start, steps=tokens, blocks=2).exponents)
     finite = np.isfinite(found)
     np.testing.assert_allclose(tokens * found[finite], lengths[-1, finite], atol=0.05)
     assert np.all(left[~finite] < np.log(1e-6))
@@ -180,8 +179,8 @@ def test_perturbations_that_the_map_annihilates_leave_the_others_as_they_are():
     companion = np.eye(3, k=-1)
     companion[0] = gain * sum(seen) / 3
     expected = np.sort(np.log(np.abs(np.linalg.eigvals(companion))))[::-1]
-    state = dmft.state_from_window(model, parameters, np.full((3, 2), 1e-9))
-    found = dmft.lyapunov_spectrum(model, parameters, state, steps=2000, blocks=2)
+    state = model.resume(parameters, np.full((3, 2), 1e-9))
+    found = dynamics.lyapunov_spectrum(model, state, parameters, steps=2000, blocks=2)
     np.testing.assert_allclose(found.exponents[:3], expected, atol=1e-2)
     assert np.isneginf(found.exponents[3:]).all() and not np.isnan(found.errors).any()
 
@@ -189,13 +188,13 @@ def test_perturbations_that_the_map_annihilates_leave_the_others_as_they_are():
 @pytest.mark.slow
 def test_multipliers_are_the_exponents_of_the_orbit_on_a_cycle():
     """lambda = log |mu| / tokens: of complex pairs in the mean, once perturbations have turned to their planes."""
-    model = dmft.self_attention_limit(WEIGHTS, 4)
-    parameters = dmft.Parameters(0.5, dmft.attention_gain(2.2, 100, 3), 0.02)
+    model = dmft.SelfAttention.from_weights(WEIGHTS, 4)
+    parameters = dmft.Parameters(0.5, 2.2 * 100 / np.sqrt(3), 0.02)
     cycle = dynamics.find_cycle(dmft.stroboscope(model, parameters), jnp.zeros((1, 12)), 0.5, 1)
-    exponents = np.log(np.abs(cycle.multipliers)) / 4
+    exponents = np.log(cycle["multiplier_modulus"].values) / 4
     published = [-0.3273587531701332, -0.3273817763009178, -0.5254413768063048]
     np.testing.assert_allclose(exponents[:3], published, atol=1e-4)  # of 2000 tokens
-    state = dmft.state_from_window(model, parameters, cycle.points[0].reshape(4, 3))
-    spectrum = dmft.lyapunov_spectrum(model, parameters, state, steps=1600, exponents=4, blocks=2)
-    of_pairs = spectrum.blocks[-1].reshape(2, 2).mean(axis=1)
-    np.testing.assert_allclose(of_pairs, exponents[jnp.array([0, 2])], atol=1e-10)
+    state = model.resume(parameters, cycle["points"].values.reshape(4, 3))
+    found = dynamics.lyapunov_spectrum(model, state, parameters, steps=1600, exponents=4, blocks=2)
+    of_pairs = found.blocks[-1].reshape(2, 2).mean(axis=1)
+    np.testing.assert_allclose(of_pairs, exponents[[0, 2]], atol=1e-10)

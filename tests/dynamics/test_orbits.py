@@ -7,9 +7,9 @@ import xarray as xr
 
 from theorykit import dmft, dynamics
 
-GAMMA = float(dmft.attention_gain(2.2, 100, 3))
-WEIGHTS = dmft.published_weights()
-MODEL = dmft.self_attention_limit(WEIGHTS, 4)
+GAMMA = 2.2 * 100 / np.sqrt(3)
+WEIGHTS = dmft.Weights.published()
+MODEL = dmft.SelfAttention.from_weights(WEIGHTS, 4)
 START = np.array([0.1, 0.1])
 
 
@@ -60,18 +60,18 @@ def test_orbits_that_escape_are_marked():
 
 
 def start_at(parameters):
-    return dmft.start(MODEL, parameters, dmft.pattern_prompt(WEIGHTS), "window")
+    return MODEL.start(parameters, WEIGHTS.prompt(), "window")
 
 
 def test_orbits_of_the_network_are_runs_of_their_own(tmp_path):
     """In several blocks, the last of which is filled up, and read back from a folder."""
     betas = np.linspace(0.5, 1.2, 260)
-    asked = {"transient": 60, "recorded": 20, "observe": lambda state, _: state.latest, "folder": tmp_path}
+    asked = {"transient": 60, "recorded": 20, "observe": lambda state, _: state.attention[0], "folder": tmp_path}
     found = dynamics.orbits(MODEL, dmft.Parameters(betas, GAMMA, 0.02), start_at, **asked)
     np.testing.assert_array_equal(found["beta"], betas)
     for orbit in (0, 100, 259):
         parameters = dmft.Parameters(betas[orbit], GAMMA, 0.02)
-        path = dmft.run(MODEL, parameters, start_at(parameters), steps=80)
+        path = dmft.run(MODEL, start_at(parameters), parameters, steps=80)
         np.testing.assert_allclose(found["values"][orbit], path.attention[61:], atol=1e-9)
     assert len(list(tmp_path.glob("*.npz"))) == 8
     again = dynamics.orbits(MODEL, dmft.Parameters(betas, GAMMA, 0.02), start_at, **asked)
@@ -80,10 +80,10 @@ def test_orbits_of_the_network_are_runs_of_their_own(tmp_path):
 
 def test_regimes_of_the_network():
     def observe(state, parameters):
-        return dmft.semantic_overlap(MODEL, parameters, state.latest)[dmft.OUTPUT]
+        return MODEL.overlaps(parameters, state.attention[0])[dmft.OUTPUT]
 
     parameters = dmft.Parameters(np.array([0.5, 1.28]), GAMMA, 0.02)
-    asked = {"transient": 4000, "recorded": 4000, "exponents": 2, "coordinates": lambda state: state.attention}
+    asked = {"transient": 4000, "recorded": 4000, "exponents": 2}
     found = dynamics.orbits(MODEL, parameters, start_at, observe=observe, levels=np.linspace(-1, 1, 401), **asked)
     assert found["regime"].values.tolist() == ["periodic", "chaotic"]
     np.testing.assert_allclose(found["exponent"][0], [-0.32735, -0.32738], atol=3e-3)

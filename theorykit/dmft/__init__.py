@@ -1,58 +1,23 @@
 """Theory 2: dynamical mean-field theory of self-attention networks with +-1 neurons.
 
-    weights or correlations -> SelfAttention, a step(state, parameters) -> run, lyapunov_spectrum, dynamics.orbits
+    weights or correlations -> SelfAttention, a step(state, parameters) -> run, theorykit.dynamics
 
 In the limit of many neurons, the network is an iterated map. `derive` obtains it from the generating functional, and
-all functions use code compiled from it. `network` simulates networks of finite size.
+all functions use code compiled from it. A `FiniteNetwork` has finitely many neurons.
 """
 
-from . import network
 from .derivation import MeanField, derive  # noqa: F401  a type of results
-from .map import (  # noqa: F401
-    OUTPUT,
-    Parameters,
-    SelfAttention,
-    State,
-    Trajectory,
-    advance,
-    attention_gain,
-    lyapunov_spectrum,
-    run,
-    self_attention_from_correlations,
-    self_attention_limit,
-    semantic_overlap,
-    start,
-    state_from_window,
-    stroboscope,
-)
-from .weights import (
-    Weights,
-    iid_weights,
-    pattern_prompt,
-    prompt,
-    published_weights,
-    weights_from_arrays,
-)
+from .map import Parameters, SelfAttention, State, Trajectory, run, stroboscope  # noqa: F401
+from .network import FiniteNetwork, Fluctuations, fluctuations  # noqa: F401
+from .weights import KEY, OUTPUT, QUERY, VALUE, Weights  # noqa: F401
 
 __all__ = [
+    "FiniteNetwork",
     "Parameters",
     "SelfAttention",
     "Weights",
-    "advance",
-    "attention_gain",
     "derive",
-    "iid_weights",
-    "lyapunov_spectrum",
-    "network",
-    "pattern_prompt",
-    "prompt",
-    "published_weights",
+    "fluctuations",
     "run",
-    "self_attention_from_correlations",
-    "self_attention_limit",
-    "semantic_overlap",
-    "start",
-    "state_from_window",
     "stroboscope",
-    "weights_from_arrays",
 ]

@@ -1,4 +1,4 @@
-"""Networks of finitely many neurons: samples of orbits, and fluctuations to order 1/N.
+"""Networks of finitely many neurons, and their fluctuations to order 1/N.
 
 Networks differ from the mean field only in the overlaps of a new token. Given the
 previous attention, spins are independent, so the sum over a class of neurons with equal
@@ -21,22 +21,10 @@ import jax.numpy as jnp
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float, PRNGKeyArray
 
+from .._jit import jit
 from ..checks import checked_whole_number, is_traced
-from .map import (
-    OUTPUT,
-    TRAJECTORIES,
-    Parameters,
-    SelfAttention,
-    State,
-    Trajectory,
-    compiled,
-    over_batch,
-    record,
-    self_attention_limit,
-)
-from .weights import FAMILIES, Weights, distinct_columns
-
-__all__ = ["class_sum_network", "fluctuations", "run"]
+from .map import Parameters, SelfAttention, State, compiled
+from .weights import OUTPUT, Weights
 
 # Standard deviation of an attention, from -1 to 1, above which the linear theory fails.
 _SMALL = 0.3
@@ -48,80 +36,53 @@ class FiniteNetwork(eqx.Module):
     - `signs` (classes, families, patterns): weights of each class.
     - `counts` (classes,): number of neurons of each class.
     - `limit`: the mean field to which the network converges if neurons are repeated.
+
+    Args:
+        weights: The weights.
+        context: Largest number of tokens that the attention reads.
+        repeats: Number of copies of every neuron of `weights`.
     """
 
     signs: Float[Array, "classes families patterns"]
     counts: Float[Array, " classes"]
     limit: SelfAttention
 
+    def __init__(self, weights: Weights, context: int, repeats: int = 1):
+        checked_whole_number("repeats", repeats, least=1)
+        self.limit = SelfAttention.from_weights(weights, context)
+        signs, counts = weights.classes()
+        self.signs, self.counts = jnp.asarray(signs, float), jnp.asarray(repeats * counts, float)
+
     @property
     def neurons(self) -> Float[Array, ""]:
         """N, the number of neurons."""
         return jnp.sum(self.counts)
 
-    def token(self, parameters: Parameters, state: State, key: PRNGKeyArray) -> Array:
+    def token(self, state: State, parameters: Parameters, key: PRNGKeyArray) -> Array:
         """Draw the overlaps of the next token."""
-        up = jax.nn.sigmoid(2 * parameters.beta * self.signs[:, OUTPUT] @ state.latest)
+        up = jax.nn.sigmoid(2 * parameters.beta * self.signs[:, OUTPUT] @ state.attention[0])
         # Eq. (4), one class at once
         spins = 2 * jax.random.binomial(key, self.counts, up) / self.counts - 1
         semantic = jnp.einsum("nfm,n->fm", self.signs, self.counts / self.neurons * spins)
         share = parameters.epsilon
         return (1 - share) * semantic + share * self.limit.positional[state.position]  # Eq. (1)
 
-
-def class_sum_network(weights: Weights, context: int, repeats: int = 1) -> FiniteNetwork:
-    """Return the network of `repeats` copies of every neuron of `weights`.
-
-    `context` is the largest number of tokens that the attention reads.
-    """
-    checked_whole_number("repeats", repeats, least=1)
-    signs, counts = distinct_columns(weights)
-    limit = self_attention_limit(weights, context)
-    return FiniteNetwork(jnp.asarray(signs, float), jnp.asarray(repeats * counts, float), limit)
-
-
-def run(
-    network: FiniteNetwork,
-    parameters: Parameters,
-    start: State,
-    *,
-    steps: int,
-    samples: int = 1,
-    key: PRNGKeyArray,
-) -> Trajectory:
-    """Run independent samples of a network.
-
-    Args:
-        network, parameters: The network and the parameters of the map.
-        start: A state of `network.limit`, in either convention.
-        steps, samples: Numbers of tokens and of samples.
-        key: Random key of the spins.
-
-    Returns:
-        The trajectory of `dmft.run`, with batch axes `(*batch, samples)`.
-    """
-    checked_whole_number("steps", steps, least=1)
-    checked_whole_number("samples", samples, least=1)
-    batch = jnp.broadcast_shapes(parameters.batch_shape, start.attention.shape[:-2])
-    parameters = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, batch)[..., None], parameters)
-    start = jax.tree.map(lambda leaf: leaf[..., None, :, :] if leaf.ndim else leaf, start)
-    sampled, keys = eqx.Partial(record, network.token, steps), jax.random.split(key, (*batch, samples))
-    return over_batch(sampled, TRAJECTORIES, network.limit, parameters, start, keys)
+    def attend(self, state: State, parameters: Parameters, overlaps: Array) -> State:
+        """Return the state after a token with these overlaps."""
+        return self.limit.attend(state, parameters, overlaps)
 
 
 class Fluctuations(eqx.Module):
     """Covariances over independent networks with the same start.
 
     - `mean`: the attention of the map, with the start first.
-    - `attention`: covariance of each attention, infinite beyond double precision.
+    - `attention`: covariance of each attention.
     - `overlaps`: covariance of m^o, m^v, m^q and m^k of every token.
-    - `neurons`: N, the number of neurons.
     """
 
     mean: Float[Array, "*batch times patterns"]
     attention: Float[Array, "*batch times patterns patterns"]
     overlaps: Float[Array, "*batch steps families patterns families patterns"]
-    neurons: Float[Array, ""]
 
     @property
     def attention_deviation(self) -> Float[Array, "*batch times patterns"]:
@@ -130,69 +91,61 @@ class Fluctuations(eqx.Module):
         return jnp.sqrt(jnp.maximum(jnp.einsum("...pp->...p", self.attention), 0.0))
 
     @property
-    def overlap_deviation(self) -> Float[Array, "*batch steps families patterns"]:
-        """Standard deviation of each overlap."""
-        return jnp.sqrt(jnp.maximum(jnp.einsum("...fpfp->...fp", self.overlaps), 0.0))
-
-    @property
     def rms(self) -> Float[Array, "*batch"]:
         """Root mean square deviation of the attentions after the start."""
         return jnp.sqrt(jnp.mean(self.attention_deviation[..., 1:, :] ** 2, axis=(-2, -1)))
 
 
-def fluctuations(network: FiniteNetwork, parameters: Parameters, start: State, *, steps: int) -> Fluctuations:
+def fluctuations(network: FiniteNetwork, start: State, parameters: Parameters, *, steps: int) -> Fluctuations:
     """Compute covariances of what `run` samples, to first order in 1/N.
 
     The noise must stay small after the map has amplified it: on a stable cycle for any
     number of tokens if N is large enough, and for about log N / (2 lambda) tokens if the
-    largest Lyapunov exponent lambda is positive. A warning is issued if a deviation is
-    not small compared to the range of attentions, from -1 to 1.
+    largest Lyapunov exponent lambda is positive. A warning is issued outside `jax.vmap`
+    if a deviation is not small compared to the range of attentions, from -1 to 1.
     """
     checked_whole_number("steps", steps, least=1)
-    arrays = over_batch(eqx.Partial(_fluctuations, network, steps), 0, network.limit, parameters, start)
-    found = Fluctuations(*arrays, network.neurons)
-    if not is_traced(found) and (largest := float(jnp.max(found.attention_deviation))) > _SMALL:
+    found = _fluctuations(network, start, parameters, steps)
+    if not is_traced(found) and not (largest := float(jnp.max(found.attention_deviation))) <= _SMALL:
         said = f"the predicted standard deviation of attentions, which are at most 1, reaches {largest:.2g}"
         warnings.warn(f"{said}: the expansion to first order in 1/N is not accurate", stacklevel=2)
     return found
 
 
-def _fluctuations(network, steps, model, parameters, start):
-    families, patterns = (len(FAMILIES), model.patterns), model.patterns
+@jit
+def _fluctuations(network, start, parameters, steps):
+    model, patterns = network.limit, network.limit.patterns
     columns = network.signs.reshape(len(network.counts), -1)
     sums = columns * (network.counts / network.neurons)[:, None]
-
-    def numbers_of(state: State):
-        floats, others = eqx.partition(state, eqx.is_inexact_array)
-        return *ravel_pytree(floats), others
+    numbers, unravel = ravel_pytree(eqx.filter(start, eqx.is_inexact_array))
+    size = len(numbers)
 
     def token(at, _):
-        state, covariance, bounded = at
-        numbers, unravel, others = numbers_of(state)
+        state, covariance = at
 
         def following(numbers: Array, deviation: Array):
             """Return the numbers after a token, its attention and overlaps, and the state."""
-            here = eqx.combine(unravel(numbers), others)
-            overlaps = model.overlaps(parameters, here.latest, model.positional[here.position])
-            overlaps += deviation.reshape(families)
+            here = eqx.combine(unravel(numbers), state)
+            overlaps = model.token(here, parameters) + deviation.reshape(4, patterns)
             after = model.attend(here, parameters, overlaps)
-            return jnp.concatenate([numbers_of(after)[0], after.latest, overlaps.ravel()]), after
+            moved = ravel_pytree(eqx.filter(after, eqx.is_inexact_array))[0]
+            return jnp.concatenate([moved, after.attention[0], overlaps.ravel()]), after
 
-        zero = jnp.zeros(families[0] * families[1])
-        (J, H), after = jax.jacfwd(following, argnums=(0, 1), has_aux=True)(numbers, zero)
-        given = {"Omega": network.signs[:, OUTPUT], "X": columns, "Xbar": sums, "A": state.latest[:, None]}
+        numbers = ravel_pytree(eqx.filter(state, eqx.is_inexact_array))[0]
+        (J, H), after = jax.jacfwd(following, argnums=(0, 1), has_aux=True)(numbers, jnp.zeros(4 * patterns))
+        given = {"Omega": network.signs[:, OUTPUT], "X": columns, "Xbar": sums, "A": state.attention[0][:, None]}
         Q = compiled("noise")(**given, beta=parameters.beta, epsilon=parameters.epsilon)["noise"]  # Eq. (9)
         carried = J @ covariance @ J.T + H @ Q @ H.T / network.neurons
         carried = (carried + carried.T) / 2
-        bounded &= jnp.all(jnp.isfinite(carried))
-        carried = jnp.where(bounded, carried, 0.0)
-        shown = jnp.where(bounded, carried[size:, size:], jnp.inf)
-        kept = after.latest, shown[:patterns, :patterns], shown[patterns:, patterns:]
-        return (after, carried[:size, :size], bounded), kept
+        shown = carried[size:, size:]
+        return (after, carried[:size, :size]), (
+            after.attention[0],
+            shown[:patterns, :patterns],
+            shown[patterns:, patterns:],
+        )
 
-    size = len(numbers_of(start)[0])
-    begin = start, jnp.zeros((size, size)), jnp.asarray(True)
+    begin = start, jnp.zeros((size, size))
     _, (mean, attention, overlaps) = jax.lax.scan(token, begin, None, length=steps)
-    mean = jnp.concatenate([start.latest[None], mean])
+    mean = jnp.concatenate([start.attention[:1], mean])
     attention = jnp.concatenate([jnp.zeros_like(attention[:1]), attention])
-    return mean, attention, overlaps.reshape(steps, *families, *families)
+    return Fluctuations(mean, attention, overlaps.reshape(steps, 4, patterns, 4, patterns))

@@ -9,14 +9,13 @@ from __future__ import annotations
 from typing import Any
 
 import equinox as eqx
-import jax
 import numpy as np
-from jaxtyping import Int8, PRNGKeyArray
+from jaxtyping import Int8
 
 from ..checks import checked_array, checked_whole_number
 
-FAMILIES = ("output", "value", "query", "key")
-"""Four kinds of weights, in the order of the first axis of their arrays."""
+OUTPUT, VALUE, QUERY, KEY = range(4)
+"""Numbers of the families, in the order of the first axis of their arrays."""
 
 
 class Weights(eqx.Module):
@@ -24,106 +23,74 @@ class Weights(eqx.Module):
 
     - `semantic` (families, patterns, neurons): weights of the semantic bits.
     - `positional` (families, patterns, position_bits): weights of the positional bits.
+
+    Args:
+        signs: +-1 (families, patterns, neurons + position_bits) of the output, value,
+            query and key.
+        position_bits: Number of the last columns that are positional.
     """
 
     semantic: Int8[np.ndarray, "families patterns neurons"]
     positional: Int8[np.ndarray, "families patterns position_bits"]
 
-    def __init__(self, semantic: Any, positional: Any):
-        for name, given in (("semantic", semantic), ("positional", positional)):
-            values = np.asarray(checked_array(name, given, "families patterns bits"))
-            if not np.isin(values, (-1, 1)).all():
-                raise ValueError(f"{name} weights must be +1 or -1, got {values[~np.isin(values, (-1, 1))][0]:g}")
-            setattr(self, name, values.astype(np.int8))
-        shapes = self.semantic.shape[:2], self.positional.shape[:2]
-        if shapes[0] != shapes[1] or shapes[0][0] != len(FAMILIES):
-            raise ValueError(f"semantic and positional must be ({len(FAMILIES)}, patterns, bits), got {shapes}")
-
-    @property
-    def patterns(self) -> int:
-        """M, number of patterns of each family."""
-        return self.semantic.shape[1]
+    def __init__(self, signs: Any, position_bits: int):
+        values = np.asarray(checked_array("signs", signs, "families patterns bits"))
+        if len(values) != 4 or not np.isin(values, (-1, 1)).all():
+            raise ValueError(f"signs must be +1 or -1 of 4 families, got {np.unique(values)} of {len(values)}")
+        checked_whole_number("position_bits", position_bits, least=1, most=values.shape[-1] - 1)
+        self.semantic, self.positional = np.split(values.astype(np.int8), [-position_bits], axis=-1)
 
     @property
     def neurons(self) -> int:
         """N, the number of neurons, or semantic bits of a token."""
-        return self.semantic.shape[2]
+        return self.semantic.shape[-1]
 
-    @property
-    def position_bits(self) -> int:
-        """P, the number of positional bits of a token."""
-        return self.positional.shape[2]
+    @classmethod
+    def published(
+        cls,
+        seed: int = 1,
+        patterns: int = 3,
+        neurons: int = 99,
+        position_bits: int = 2,
+        *,
+        segments: int | None = 3,
+    ) -> Weights:
+        """Draw the weights of the published program.
 
+        They are equal within each of `segments` of neurons, or independent without segments.
+        """
+        # The order is that of the published program, with NumPy's legacy generator: unused
+        # signs, semantic signs of each family, and positional signs or signs of segments.
+        # With segments, the last semantic signs become the positional signs.
+        stream = np.random.RandomState(seed)
 
-def weights_from_arrays(output: Any, value: Any, query: Any, key: Any, position_bits: int) -> Weights:
-    """Build weights from four arrays of +-1 (patterns, neurons + position_bits)."""
-    every = np.stack([output, value, query, key])
-    checked_whole_number("position_bits", position_bits, least=1, most=every.shape[-1] - 1)
-    return Weights(every[..., :-position_bits], every[..., -position_bits:])
+        def signs(*shape: int) -> np.ndarray:
+            return stream.randint(2, size=shape) * 2 - 1
 
+        signs(patterns, neurons)
+        semantic = signs(4, patterns, neurons)
+        positional = semantic[..., -position_bits:]
+        if segments is None:
+            positional = signs(4, patterns, position_bits)
+        else:
+            checked_whole_number("segments", segments, least=1, most=neurons)
+            starts = [int(i * neurons / segments) for i in range(segments)]
+            of_neuron = np.searchsorted(starts, np.arange(neurons), "right") - 1
+            semantic = signs(4, patterns, segments)[..., of_neuron]
+        return cls(np.concatenate([semantic, positional], axis=-1), position_bits)
 
-def iid_weights(
-    patterns: int, neurons: int, position_bits: int, *, segments: int | None = None, key: PRNGKeyArray
-) -> Weights:
-    """Draw signs with equal probabilities, independent, or equal in each segment of neurons."""
-    pairs = zip(jax.random.split(key), (neurons if segments is None else segments, position_bits), strict=True)
-    semantic, positional = (jax.random.rademacher(each, (len(FAMILIES), patterns, bits)) for each, bits in pairs)
-    return Weights(_widen(np.asarray(semantic), neurons), positional)
+    def prompt(self, bits: Any = None) -> np.ndarray:
+        """Return the overlaps (families, patterns) of a prompt with these semantic bits +-1.
 
+        By default, the bits are the first row of output weights.
+        """
+        bits = self.semantic[OUTPUT, 0] if bits is None else np.asarray(checked_array("bits", bits))
+        if bits.shape != (self.neurons,) or not np.isin(bits, (-1, 1)).all():
+            raise ValueError(f"bits must be {self.neurons} semantic bits +-1, got shape {bits.shape}")
+        return self.semantic @ bits.astype(float) / self.neurons
 
-def _widen(signs: np.ndarray, neurons: int) -> np.ndarray:
-    """Expand signs of segments of nearly equal sizes, the last axis, to signs of neurons."""
-    segments = signs.shape[-1]
-    checked_whole_number("segments", segments, least=1, most=neurons)
-    starts = [int(i * neurons / segments) for i in range(segments)]
-    return signs[..., np.searchsorted(starts, np.arange(neurons), "right") - 1]
-
-
-def published_weights(
-    seed: int = 1, patterns: int = 3, neurons: int = 99, position_bits: int = 2, *, segments: int | None = 3
-) -> Weights:
-    """Draw the weights of the published program. Without segments, signs are independent."""
-    # The order is that of the published program, with NumPy's legacy generator: unused
-    # signs, semantic signs of each family, and positional signs or signs of segments.
-    # With segments, the last semantic signs become the positional signs.
-    stream = np.random.RandomState(seed)
-
-    def signs(*shape: int) -> np.ndarray:
-        return stream.randint(2, size=shape) * 2 - 1
-
-    signs(patterns, neurons)
-    semantic = signs(len(FAMILIES), patterns, neurons)
-    if segments is None:
-        return Weights(semantic, signs(len(FAMILIES), patterns, position_bits))
-    checked_whole_number("position_bits", position_bits, least=1, most=neurons)
-    return Weights(_widen(signs(len(FAMILIES), patterns, segments), neurons), semantic[..., -position_bits:])
-
-
-def distinct_columns(weights: Weights) -> tuple[np.ndarray, np.ndarray]:
-    """Return the distinct columns (classes, families, patterns), and their neurons."""
-    every = weights.semantic.reshape(-1, weights.neurons)
-    distinct, counts = np.unique(every, axis=1, return_counts=True)
-    return distinct.T.reshape(-1, *weights.semantic.shape[:2]), counts
-
-
-def positional_overlaps(weights: Weights, context: int) -> np.ndarray:
-    """Return r (context, families, patterns), the last term of Eq. (1)."""
-    checked_whole_number("context", context, least=1, most=2**weights.position_bits)
-    # Positions are binary numbers, most significant bit first, with -1 for 0.
-    bits = (np.arange(context)[:, None] >> np.arange(weights.position_bits)[::-1]) & 1
-    return np.einsum("fmp,lp->lfm", weights.positional, 2.0 * bits - 1) / weights.position_bits
-
-
-def prompt(weights: Weights, bits: Any) -> np.ndarray:
-    """Return the overlaps (families, patterns) of a prompt with these semantic bits +-1."""
-    bits = np.asarray(checked_array("bits", bits))
-    if bits.shape != (weights.neurons,) or not np.isin(bits, (-1, 1)).all():
-        raise ValueError(f"bits must be {weights.neurons} semantic bits +-1, got shape {bits.shape}")
-    return weights.semantic @ bits / weights.neurons
-
-
-def pattern_prompt(weights: Weights, family: int = 0, pattern: int = 0) -> np.ndarray:
-    """Return the prompt whose bits are a row of weights, by default the first output row."""
-    checked_whole_number("family", family, least=0, most=len(FAMILIES) - 1)
-    checked_whole_number("pattern", pattern, least=0, most=weights.patterns - 1)
-    return prompt(weights, weights.semantic[family, pattern])
+    def classes(self) -> tuple[np.ndarray, np.ndarray]:
+        """Return the distinct columns (classes, families, patterns), and their neurons."""
+        columns = self.semantic.reshape(-1, self.neurons)
+        distinct, counts = np.unique(columns, axis=1, return_counts=True)
+        return distinct.T.reshape(-1, *self.semantic.shape[:2]), counts

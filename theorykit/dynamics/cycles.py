@@ -22,8 +22,10 @@ from jaxtyping import Array, Complex, Float
 from .._compat import require_float64
 from .._jit import jit
 from ..checks import checked_array, checked_number, checked_whole_number, refuse_traced
-from ..curve import BRANCH_POINT, FOLD, System, trace
+from ..curve import BRANCH_POINT, System, trace
 from ..curve.system import SINGULAR, Unknowns, corrected, slope_at
+from ..curve.tracing import labelled
+from .orbits import advance
 
 Step = Callable[[Array, Array], Array]
 
@@ -33,32 +35,6 @@ PERIOD_DOUBLING, NEIMARK_SACKER = "period doubling", "Neimark-Sacker"
 _SOLVED, _EQUAL, _RETURNS, _BESIDE = 1e-12, 1e-7, 1e-6, 1e-3
 # Distances from the unit circle below this are rounding.
 _ON_CIRCLE = 1e-9
-
-
-class NoCycleError(RuntimeError):
-    """No cycle was found, or none of the given period."""
-
-
-class Cycle(eqx.Module):
-    """Cycle of the map.
-
-    - `points` (period, state): its points, in order.
-    - `multipliers` (state,): eigenvalues of the product of the Jacobians, by decreasing
-      modulus. All have the absolute rounding error of the largest.
-    """
-
-    points: Float[Array, "period state"]
-    parameter: Float[Array, ""]
-    multipliers: Complex[Array, " state"]
-
-    @property
-    def period(self) -> int:
-        return len(self.points)
-
-    @property
-    def is_stable(self) -> bool:
-        """Whether all multipliers are inside the unit circle."""
-        return bool(np.abs(self.multipliers[0]) < 1)
 
 
 class Cycles(System):
@@ -120,7 +96,7 @@ class Cycles(System):
         return "the branch meets the cycles that it doubles" if is_multiple else ""
 
 
-def find_cycle(step: Step, guess: Any, parameter: Any, period: int) -> Cycle:
+def find_cycle(step: Step, guess: Any, parameter: float, period: int) -> xr.Dataset:
     """Find the cycle near a guess, stable or not, by Newton's method in a trust region.
 
     Args:
@@ -129,30 +105,34 @@ def find_cycle(step: Step, guess: Any, parameter: Any, period: int) -> Cycle:
         parameter: Value of the parameter.
         period: Number of steps after which the cycle first repeats.
 
+    Returns:
+        The records of `follow`, of one cycle.
+
     Raises:
-        NoCycleError: If Newton's method does not end on a cycle of this period.
+        RuntimeError: If Newton's method does not end on a cycle of this period.
     """
-    states, number = _checked(step, guess, parameter, "guess")
+    states = _checked(step, guess, parameter, "guess")
     period = checked_whole_number("period", period, least=1)
     if states.ndim == 1:
-        states = _orbit(step, states, number, 0, period)
+        states = _orbit(step, states, float(parameter), period)
     if states.ndim != 2 or len(states) != period:
         raise ValueError(f"guess must have shape (state,) or ({period}, state), got {states.shape}")
-    system, where = Cycles(step, period), f"at parameter {float(number):.12g}"
-    u, residual, multipliers = _solved(system, jnp.append(states, number))
+    system, where = Cycles(step, period), f"at parameter {float(parameter):.12g}"
+    u, residual = _solved(system, jnp.append(states, parameter))
     points = system.points(u)
     if not residual <= _SOLVED * _scale(points):
-        raise NoCycleError(f"no cycle of period {period} was found {where}: Newton's residual is {residual:.3g}")
+        raise RuntimeError(f"no cycle of period {period} was found {where}: Newton's residual is {residual:.3g}")
     if (shortest := _shortest_period(points)) < period:
-        raise NoCycleError(f"the cycle {where} has period {shortest}, not {period}")
-    if not np.isfinite(multipliers).all():
-        raise NoCycleError(f"the derivatives of the map are not finite {where}")
-    return Cycle(points, number, multipliers)
+        raise RuntimeError(f"the cycle {where} has period {shortest}, not {period}")
+    found = labelled(system, [(u, "")]).isel(point=0)
+    if not np.isfinite(found["multiplier_modulus"]).all():
+        raise RuntimeError(f"the derivatives of the map are not finite {where}")
+    return found
 
 
 @jit
-def _solved(system: Cycles, guess: Unknowns) -> tuple[Unknowns, Array, Array]:
-    """Return the cycle at the parameter of `guess`, its largest residual, and its multipliers."""
+def _solved(system: Cycles, guess: Unknowns) -> tuple[Unknowns, Array]:
+    """Return the cycle at the parameter of `guess`, and its largest residual."""
 
     def residual(points, parameter):
         return system.residual(jnp.append(points, parameter))
@@ -161,10 +141,10 @@ def _solved(system: Cycles, guess: Unknowns) -> tuple[Unknowns, Array, Array]:
     found = optx.root_find(residual, solver, guess[:-1], guess[-1], throw=False, max_steps=100)
     axis = jnp.zeros_like(guess).at[-1].set(1.0)
     u = corrected(system, jnp.append(found.value, guess[-1]), axis).u
-    return u, jnp.max(jnp.abs(system.residual(u))), system.multipliers(u)
+    return u, jnp.max(jnp.abs(system.residual(u)))
 
 
-def cycle_near(step: Step, start: Any, parameter: Any, max_period: int, *, transient: int = 10_000) -> Cycle:
+def cycle_near(step: Step, start: Any, parameter: float, max_period: int, *, transient: int = 10_000) -> xr.Dataset:
     """Find the stable cycle on which an orbit settles, and refine it by Newton's method.
 
     Args:
@@ -174,34 +154,36 @@ def cycle_near(step: Step, start: Any, parameter: Any, max_period: int, *, trans
         max_period: Largest period to consider.
         transient: Number of steps to discard.
 
+    Returns:
+        The records of `follow`, of one cycle.
+
     Raises:
-        NoCycleError: If the orbit has not settled on a cycle.
+        RuntimeError: If the orbit has not settled on a cycle.
     """
-    state, number = _checked(step, start, parameter, "start")
+    state = _checked(step, start, parameter, "start")
     most = checked_whole_number("max_period", max_period, least=1)
-    transient = checked_whole_number("transient", transient, least=0)
     if state.ndim != 1:
         raise ValueError(f"start must be one state, (state,), got shape {state.shape}")
-    orbit = np.asarray(_orbit(step, state, number, jnp.asarray(transient), 2 * most))
-    where = f"the orbit at parameter {float(number):.12g}"
+    state = advance(step, state, float(parameter), transient)
+    orbit = np.asarray(_orbit(step, state, float(parameter), 2 * most))
+    where = f"the orbit at parameter {float(parameter):.12g}"
     if not np.all(np.isfinite(orbit)):
-        raise NoCycleError(f"{where} escapes to infinity")
+        raise RuntimeError(f"{where} escapes to infinity")
     # The orbit must return for `max_period` steps in succession.
-    lags = range(1, most + 1)
-    returns = np.array([np.max(np.abs(orbit[lag:][:most] - orbit[:most])) for lag in lags])
+    returns = [np.max(np.abs(orbit[lag:][:most] - orbit[:most])) for lag in range(1, most + 1)]
     if np.min(returns) > (near := _RETURNS * _scale(orbit)):
-        raise NoCycleError(f"{where} does not return to within {near:.3g} in {most} steps")
-    period = 1 + int(np.argmax(returns <= near))
-    cycle = find_cycle(step, orbit[:period], number, period)
-    apart = np.max(np.abs(cycle.points - orbit[:period]))
-    if apart > _BESIDE * _scale(orbit) or not cycle.is_stable:
-        raise NoCycleError(f"{where} has not settled: it is {apart:.3g} from a cycle")
+        raise RuntimeError(f"{where} does not return to within {near:.3g} in {most} steps")
+    period = 1 + int(np.argmax(np.array(returns) <= near))
+    cycle = find_cycle(step, orbit[:period], parameter, period)
+    apart = np.max(np.abs(cycle["points"].values - orbit[:period]))
+    if apart > _BESIDE * _scale(orbit) or not cycle["stable"]:
+        raise RuntimeError(f"{where} has not settled: it is {apart:.3g} from a cycle")
     return cycle
 
 
 def follow(
     step: Step,
-    cycle: Cycle,
+    cycle: xr.Dataset,
     bounds: Sequence[float],
     *,
     direction: int = 1,
@@ -213,7 +195,7 @@ def follow(
 
     Args:
         step: The map, `step(state, parameter) -> state`.
-        cycle: The cycle to start from.
+        cycle: The cycle to start from, such as one of `find_cycle` or of another branch.
         bounds: Lowest and highest value of the parameter.
         direction: 1 towards larger parameters, -1 towards smaller ones, 0 for both.
         largest_step: Largest step in the parameter and the root mean square of the points, by
@@ -221,9 +203,10 @@ def follow(
             are missed.
 
     Returns:
-        The cycles in order along the axis `point` (see `curve.trace`): `parameter`, `points`,
-        `stable`, and the multipliers by decreasing modulus. `event` is "" or the kind of event,
-        and `angle` the argument of the multiplier that crosses there:
+        The cycles in order along the axis `point` (see `curve.trace`): `parameter`, `points`
+        (time, state), `stable`, and the modulus and angle of the multipliers, which are the
+        eigenvalues of the product of the Jacobians, by decreasing modulus. All have the
+        absolute rounding error of the largest. `event` is "" or the kind of event:
 
         - "period doubling": a multiplier passes through -1 (`double_period`).
         - "Neimark-Sacker": a conjugate pair crosses the unit circle, and a torus branches off.
@@ -244,24 +227,12 @@ def follow(
         >>> print(events["event"].item(), events["parameter"].item().__round__(6))
         period doubling 3.0
     """
-    points, parameter = _checked(step, cycle.points, cycle.parameter, "cycle")
-    start, system = np.append(points, parameter), Cycles(step, len(points))
-    found = trace(system, start, bounds, direction=direction, largest_step=largest_step)
-    kinds, values = found["event"].values, found["parameter"].values
-    off, angles = np.abs(found["multiplier_modulus"].values - 1), found["multiplier_angle"].values
-    known = {PERIOD_DOUBLING: np.pi, FOLD: 0.0, BRANCH_POINT: 0.0}
-    angle = np.array([known.get(kind, np.nan) for kind in kinds])
-    is_torus = kinds == NEIMARK_SACKER
-    for at in np.flatnonzero(is_torus):
-        crossing = np.sort(angles[at][(off[at] < 1e-6) & (angles[at] > 0)])
-        # Several pairs may cross at one parameter.
-        twins = np.sum(is_torus[:at] & (np.abs(values[:at] - values[at]) < 1e-8))
-        angle[at] = crossing[min(twins, len(crossing) - 1)]
-    found["multiplier_angle"].attrs["units"] = "radian"
-    return found.assign(angle=("point", angle, {"units": "radian"}))
+    points = _checked(step, cycle["points"].values, cycle["parameter"].item(), "cycle")
+    start = np.append(points, cycle["parameter"])
+    return trace(Cycles(step, len(points)), start, bounds, direction=direction, largest_step=largest_step)
 
 
-def double_period(step: Step, event: xr.Dataset, *, amplitude: float = 1e-2) -> Cycle:
+def double_period(step: Step, event: xr.Dataset, *, amplitude: float = 1e-2) -> xr.Dataset:
     """Find the cycle of twice the period that branches off at a period doubling.
 
     Args:
@@ -271,14 +242,14 @@ def double_period(step: Step, event: xr.Dataset, *, amplitude: float = 1e-2) -> 
             relative to the largest coordinate of the event or one.
 
     Raises:
-        NoCycleError: If no cycle is found that differs from the original.
+        RuntimeError: If no cycle is found that differs from the original.
     """
     if event["event"].ndim or event["event"].item() != PERIOD_DOUBLING:
         raise ValueError(f"event must be one period doubling, got {event['event'].values}")
     checked_number("amplitude", amplitude, above=0.0)
-    points, parameter = _checked(step, event["points"].values, event["parameter"].item(), "event")
+    points = _checked(step, event["points"].values, event["parameter"].item(), "event")
     period, system = len(points), Cycles(step, 2 * len(points))
-    twice = np.append([points, points], parameter)
+    twice = np.append([points, points], event["parameter"])
     # Two branches cross. Along the other one, both halves move in opposite directions.
     _, _, null = np.linalg.svd(slope_at(system, twice))
     halves = null[-2:, :-1].reshape(2, 2, -1)
@@ -290,24 +261,24 @@ def double_period(step: Step, event: xr.Dataset, *, amplitude: float = 1e-2) -> 
     guess = twice + amplitude * _scale(points) * across
     place = corrected(system, guess, np.where(is_first, across, 0.0))
     if not place.is_near() or _shortest_period(system.points(place.u)) <= period:
-        raise NoCycleError(f"no cycle of period {2 * period} was found with an amplitude of {amplitude}")
+        raise RuntimeError(f"no cycle of period {2 * period} was found with an amplitude of {amplitude}")
     return find_cycle(step, system.points(place.u), place.u[-1], 2 * period)
 
 
-def _checked(step: Step, state: Any, parameter: Any, name: str) -> tuple[Array, Array]:
-    """Return states (..., state) and the parameter, after a check that `step` takes them."""
+def _checked(step: Step, state: Any, parameter: float, name: str) -> Array:
+    """Return states (..., state), after a check that `step` takes them."""
     require_float64()
     reason = "are found by a loop in Python (`curve.refine` finds one event again in JAX)"
     refuse_traced("cycles of a map", step, state, parameter, reason=reason)
     states = jnp.atleast_1d(checked_array(name, state))
-    number = jnp.asarray(checked_number("parameter", parameter), dtype=jnp.float64)
+    checked_number("parameter", parameter)
     if 0 in states.shape:
         raise ValueError(f"{name} must have entries, got shape {states.shape}")
     one = jax.ShapeDtypeStruct(states.shape[-1:], states.dtype)
-    image = eqx.filter_eval_shape(step, one, number)
+    image = eqx.filter_eval_shape(step, one, float(parameter))
     if (image.shape, image.dtype) != (one.shape, one.dtype):
         raise ValueError(f"step maps {name} {one.dtype}{one.shape} to {image.dtype}{image.shape}")
-    return states, number
+    return states
 
 
 def _scale(points: Float[Array, "... state"]) -> float:
@@ -325,8 +296,7 @@ def _shortest_period(points: Float[Array, "period state"]) -> int:
 
 
 @jit
-def _orbit(step, state, parameter, transient, length):
-    """Return `length` states after a transient."""
-    state = jax.lax.fori_loop(0, transient, lambda _, here: step(here, parameter), state)
+def _orbit(step, state, parameter, length):
+    """Return `length` states."""
     _, states = jax.lax.scan(lambda here, _: (step(here, parameter), here), state, length=length)
     return states

@@ -17,6 +17,7 @@ import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import NamedTuple
 
 import equinox as eqx
 import jax
@@ -31,9 +32,6 @@ from .._compat import require_float64
 from .._jit import jit, usual_settings
 from ..checks import checked_whole_number, is_traced, numeric_array, shown
 from ..runs import Folder, bar
-from ..symbolic.documents.display import DisplayMixin
-from ..symbolic.documents.document import Table
-from ..symbolic.documents.values import brief
 
 Step = Callable[[PyTree, PyTree], PyTree]
 """One step of a map, `step(state, parameter) -> state`."""
@@ -41,12 +39,10 @@ Step = Callable[[PyTree, PyTree], PyTree]
 # Relative size of the noise that shows which exponents are resolved, some 100
 # times the rounding, and the largest change of a resolved exponent by it.
 _NOISE, _UNCHANGED = 2.0**-44, 1e-3
-# Most exponents for which Gram-Schmidt is compiled without a loop, which is faster.
-_UNROLLED = 8
 # Number of parts of an orbit from which the errors of exponents are computed.
 _BLOCKS = 20
 # Increase this number whenever orbits change for the same arguments.
-_VERSION = 2
+_VERSION = 3
 # Fewest and most orbits in a block: on a CPU, enough for long vectors, and few enough
 # for its cache. Eight blocks keep all cores busy.
 _FEWEST, _MOST, _MOST_ON_ACCELERATORS = 32, 256, 4096
@@ -58,7 +54,20 @@ _AXES = {
 }
 
 
-class LyapunovSpectrum(DisplayMixin, eqx.Module):
+def advance(step: Step, start: PyTree, parameter: PyTree, steps: ArrayLike) -> PyTree:
+    """Return the state after `steps` of `step(state, parameter)`. Use `jax.vmap` for several."""
+    if not is_traced(steps):
+        checked_whole_number("steps", steps, least=0)
+    # An array needs no compilation for another number.
+    return _advance(step, start, parameter, jnp.asarray(steps))
+
+
+@jit
+def _advance(step, start, parameter, steps):
+    return jax.lax.fori_loop(0, steps, lambda _, state: step(state, parameter), start)
+
+
+class LyapunovSpectrum(NamedTuple):
     """Lyapunov exponents per step, largest first up to their errors.
 
     - `exponents`: minus infinity if the map annihilates a perturbation, or shrinks it
@@ -67,12 +76,9 @@ class LyapunovSpectrum(DisplayMixin, eqx.Module):
     - `blocks`: exponents of parts of the orbit.
     """
 
-    exponents: Float[Array, "*batch exponents"]
-    errors: Float[Array, "*batch exponents"]
-    blocks: Float[Array, "*batch blocks exponents"]
-
-    def _view(self):
-        yield Table((("exponents", brief(self.exponents)), ("errors", brief(self.errors))))
+    exponents: Float[Array, " exponents"]
+    errors: Float[Array, " exponents"]
+    blocks: Float[Array, "blocks exponents"]
 
 
 def lyapunov_spectrum(
@@ -83,22 +89,20 @@ def lyapunov_spectrum(
     steps: int,
     exponents: int | None = None,
     blocks: int = _BLOCKS,
-    coordinates: Callable[[PyTree], PyTree] | None = None,
     perturbations: PyTree | None = None,
 ) -> LyapunovSpectrum:
     """Compute the Lyapunov exponents of one orbit. Use `jax.vmap` for several.
 
     Args:
         step: The map, `step(state, parameter) -> state`. A state is any tree of
-            arrays. Its integers are not perturbed.
+            arrays. Its integers are not perturbed. If some parts of a state determine
+            the rest, such as cached values, the step may be an object with a method
+            `coordinates(state)` that returns them. Perturbations are measured there.
         start: First state, after any transient.
         parameter: Parameter of the map.
         steps: Number of steps, a multiple of `blocks`.
         exponents: Number of leading exponents, by default all.
         blocks: Number of parts of the orbit, whose scatter gives the errors.
-        coordinates: Function of a state that returns the part in which
-            perturbations are measured, by default all. It must determine the
-            rest, such as cached values.
         perturbations: Initial perturbations, trees like the floats of `start`
             with a first axis that counts them. Exponents are then in their
             order. By default they are random with a fixed seed.
@@ -114,15 +118,14 @@ def lyapunov_spectrum(
         raise ValueError(f"steps={steps} must be a multiple of blocks={blocks}")
     floats = eqx.filter(start, eqx.is_inexact_array)
     if perturbations is None:
-        measured = floats if coordinates is None else coordinates(floats)
-        size = ravel_pytree(measured)[0].size
+        size = ravel_pytree(_measured(step, floats))[0].size
         count = checked_whole_number("exponents", size if exponents is None else exponents, least=1, most=size)
         # The first perturbations do not depend on their number.
         tangents = np.random.default_rng(0).standard_normal((count, ravel_pytree(floats)[0].size))
     else:
         given = jax.tree.map(lambda leaf, like: jnp.asarray(leaf, like.dtype), perturbations, floats)
         tangents = jax.vmap(lambda one: ravel_pytree(one)[0])(given)
-    growth = _growth(step, start, parameter, jnp.asarray(tangents), steps // blocks, blocks, coordinates)
+    growth = _growth(step, start, parameter, jnp.asarray(tangents), steps // blocks, blocks)
     if not is_traced(growth) and np.any(np.isnan(growth)):
         raise ValueError(f"the orbit is not finite within {steps} steps from the start")
     mean = jnp.mean(growth, axis=0)
@@ -130,8 +133,12 @@ def lyapunov_spectrum(
     return LyapunovSpectrum(mean, jnp.sqrt(jnp.sum(scatter**2, axis=0) / (blocks * (blocks - 1))), growth)
 
 
+def _measured(step: Step, floats: PyTree) -> PyTree:
+    return step.coordinates(floats) if hasattr(step, "coordinates") else floats
+
+
 @jit
-def _growth(step, start, parameter, tangents, length, blocks, coordinates):
+def _growth(step, start, parameter, tangents, length, blocks):
     """Return the mean growth (blocks, exponents) of perturbations.
 
     A short part of the orbit is run again, without and with noise above
@@ -140,48 +147,39 @@ def _growth(step, start, parameter, tangents, length, blocks, coordinates):
     floats, others = eqx.partition(start, eqx.is_inexact_array)
     unravel = ravel_pytree(floats)[1]
     drawn = np.random.default_rng(0).standard_normal((2, *tangents.shape))
+    # Few are compiled without a loop, which is faster.
+    unrolled = len(tangents) if len(tangents) <= 8 else 1
 
     def measured(vector):
-        return vector if coordinates is None else ravel_pytree(coordinates(unravel(vector)))[0]
+        return ravel_pytree(_measured(step, unravel(vector)))[0]
 
     def orthonormalise(vectors):
         """Return orthonormal vectors and the diagonal of R. A zero vector stays zero."""
 
-        def normalised(vector):
-            norm = jnp.sqrt(jnp.sum(measured(vector) ** 2))
-            return vector / jnp.where(norm > 0, norm, 1.0), norm
-
-        def one(basis, number):
-            vector = vectors[number]
+        def one(basis, numbered):
+            number, vector = numbered
             for _ in range(2):
                 vector = vector - jax.vmap(measured)(basis) @ measured(vector) @ basis
-            vector, norm = normalised(vector)
-            return basis.at[number].set(vector), norm
+            norm = jnp.sqrt(jnp.sum(measured(vector) ** 2))
+            return basis.at[number].set(vector / jnp.where(norm > 0, norm, 1.0)), norm
 
-        if len(vectors) > _UNROLLED:
-            return jax.lax.scan(one, jnp.zeros_like(vectors), jnp.arange(len(vectors)))
-        found = []
-        for vector in vectors:
-            for each, _ in (*found, *found):
-                vector = vector - jnp.sum(measured(each) * measured(vector)) * each
-            found.append(normalised(vector))
-        return tuple(map(jnp.stack, zip(*found, strict=True)))
+        numbered = np.arange(len(vectors)), vectors
+        return jax.lax.scan(one, jnp.zeros_like(vectors), numbered, unroll=unrolled)
 
-    def run(length, noise=None):
+    def run(length_and_noise):
+        length, noise = length_and_noise
+
         def one_step(_, at):
             floats, others, vectors, total = at
 
-            def advance(floats):
+            def following(floats):
                 return eqx.partition(step(eqx.combine(floats, others), parameter), eqx.is_inexact_array)
 
-            floats, push, others = jax.linearize(advance, floats, has_aux=True)
-            if noise is not None:
-                vectors = vectors * (1 + noise * drawn[0])
+            floats, push, others = jax.linearize(following, floats, has_aux=True)
+            vectors = vectors * (1 + noise * drawn[0])
             vectors = jax.vmap(lambda one: ravel_pytree(push(unravel(one)))[0])(vectors)
-            if noise is not None:
-                scale = jnp.linalg.norm(jax.vmap(measured)(vectors), axis=1, keepdims=True)
-                vectors = vectors + noise * scale * drawn[1]
-            vectors, norms = orthonormalise(vectors)
+            scale = jnp.linalg.norm(jax.vmap(measured)(vectors), axis=1, keepdims=True)
+            vectors, norms = orthonormalise(vectors + noise * scale * drawn[1])
             return floats, others, vectors, total + jnp.log(norms)
 
         def one_block(at, _):
@@ -191,21 +189,14 @@ def _growth(step, start, parameter, tangents, length, blocks, coordinates):
         first = orthonormalise(tangents)[0]
         return jax.lax.scan(one_block, (floats, others, first), None, length=blocks)[1]
 
-    growth, short = run(length), max(1, length // blocks)
-    plain, noisy = jax.lax.map(lambda noise: run(short, noise), jnp.array([0.0, _NOISE]))
+    short = max(1, length // blocks)
+    runs = jnp.array([length, short, short]), jnp.array([0.0, 0.0, _NOISE])
+    growth, plain, noisy = jax.lax.map(run, runs)
     changed = jnp.abs(jnp.mean(plain - noisy, axis=0)) > _UNCHANGED
     return jnp.where(changed | jnp.isneginf(plain[-1]), -jnp.inf, growth)
 
 
 # ---- what exponents say about an orbit
-
-
-def _checked_exponents(exponents: ArrayLike, least: int) -> np.ndarray:
-    array = np.asarray(numeric_array("exponents", exponents))
-    if array.size == 0 or np.shape(array)[-1:] < (least,) or not np.all(array < np.inf):
-        said = f"at least {least} along the last axis, finite or minus infinity"
-        raise ValueError(f"exponents must be {said}, got {shown(exponents)}")
-    return array
 
 
 def kaplan_yorke_dimension(exponents: ArrayLike) -> Float[np.ndarray, "*batch"]:
@@ -217,16 +208,14 @@ def kaplan_yorke_dimension(exponents: ArrayLike) -> Float[np.ndarray, "*batch"]:
     Args:
         exponents: (..., exponents), finite or minus infinity, in any order.
     """
-    ordered = -np.sort(-_checked_exponents(exponents, 1), axis=-1)
+    ordered = -np.sort(-numeric_array("exponents", exponents), axis=-1)
     before = np.insert(np.cumsum(ordered, axis=-1), 0, 0.0, axis=-1)[..., :-1]
     # Shares of the exponents: one while the partial sum is not negative, then a part, then zero.
     share = np.divide(np.maximum(before, 0.0), -ordered, out=np.ones_like(ordered), where=ordered < 0)
     return np.sum(np.minimum(share, 1.0), axis=-1)
 
 
-def classify(
-    exponents: LyapunovSpectrum | ArrayLike, errors: ArrayLike | None = None, threshold: float = 1e-4
-) -> Shaped[np.ndarray, "*batch"]:
+def classify(exponents: ArrayLike, errors: ArrayLike = 0.0, threshold: float = 1e-4) -> Shaped[np.ndarray, "*batch"]:
     """Classify the regime of every orbit from its two largest Lyapunov exponents.
 
     - "periodic": lambda_1 < -threshold.
@@ -236,20 +225,18 @@ def classify(
     - "undecided": an error bar contains the decisive threshold.
 
     Args:
-        exponents: A `LyapunovSpectrum`, or an array (..., exponents) with at least
-            two exponents per orbit. If there is only one, append minus infinity.
-        errors: Half-widths of error bars (..., exponents). The default is those of
-            the spectrum, or zero.
+        exponents: At least two exponents per orbit (..., exponents). If there is only
+            one, append minus infinity.
+        errors: Half-widths of error bars (..., exponents).
         threshold: Largest absolute value of an exponent that counts as zero. In T
             steps, a zero exponent is computed as a number of order 1/T.
     """
-    if isinstance(exponents, LyapunovSpectrum):
-        exponents, errors = exponents.exponents, exponents.errors if errors is None else errors
-    values = _checked_exponents(exponents, 2)
-    bars = np.asarray(numeric_array("errors", np.zeros_like(values) if errors is None else errors))
-    bars = np.where(np.isneginf(values), 0.0, bars)
-    if bars.shape != values.shape or not np.all(bars >= 0):
-        raise ValueError(f"errors must be numbers >= 0 of shape {values.shape}, got {errors}")
+    values = numeric_array("exponents", exponents)
+    if values.shape[-1:] < (2,) or not np.all(values < np.inf):
+        raise ValueError(f"exponents must be two or more per orbit, none NaN or infinite, got {shown(exponents)}")
+    bars = np.where(np.isneginf(values), 0.0, numeric_array("errors", errors))
+    if not np.all(bars >= 0):
+        raise ValueError(f"errors must be numbers >= 0, got {shown(errors)}")
     largest = np.argsort(-values, axis=-1)[..., :2]
     values, bars = (np.moveaxis(np.take_along_axis(each, largest, axis=-1), -1, 0) for each in (values, bars))
     low, high = values - bars, values + bars
@@ -278,7 +265,6 @@ def orbits(
     observe: Callable[[PyTree, PyTree], Array] | None = None,
     levels: np.ndarray | None = None,
     exponents: int = 0,
-    coordinates: Callable[[PyTree], PyTree] | None = None,
     folder: Path | str | None = None,
     progress: bool = True,
 ) -> xr.Dataset:
@@ -288,7 +274,6 @@ def orbits(
         step: The map, `step(state, parameter) -> state`. A state is any tree of
             arrays.
         parameters: An array with one value per orbit, or a tree of such arrays.
-            Numbers are shared by all orbits.
         start: First state, or a function of an orbit's parameter that returns it.
         transient: Number of steps to discard.
         recorded: Number of steps to record; with exponents, a multiple of 20.
@@ -297,7 +282,6 @@ def orbits(
         levels: Evenly spaced centres of levels. The result then has the visited
             levels instead of values, for which long orbits have no room.
         exponents: Number of leading Lyapunov exponents over the recorded steps.
-        coordinates: As in `lyapunov_spectrum`.
         folder: Folder for finished blocks, from which the same call resumes.
         progress: Report progress.
 
@@ -326,14 +310,13 @@ def orbits(
     if exponents and recorded % _BLOCKS:
         raise ValueError(f"recorded={recorded} must be a multiple of {_BLOCKS} for exponents")
     parameters = jax.tree.map(lambda leaf: jnp.asarray(leaf, float), parameters)
-    counts = {len(leaf) for leaf in jax.tree.leaves(parameters) if leaf.ndim}
-    if len(counts) != 1 or 0 in counts:
-        raise ValueError(f"parameters must be arrays with one entry per orbit, got the lengths {sorted(counts)}")
-    (count,) = counts
-    parameters = jax.tree.map(lambda leaf: leaf if leaf.ndim else jnp.full(count, leaf), parameters)
+    shapes = {leaf.shape[:1] for leaf in jax.tree.leaves(parameters)}
+    if len(shapes) != 1 or shapes <= {(), (0,)}:
+        raise ValueError(f"parameters must be arrays with one entry per orbit, got the lengths {sorted(shapes)}")
+    ((count,),) = shapes
     start = start if callable(start) else jax.tree.map(jnp.asarray, start)
     lengths, grid = (transient, recorded, exponents), None if levels is None else jnp.asarray(levels, float)
-    program = step, start, observe, coordinates, lengths, grid
+    program = step, start, observe, lengths, grid
 
     on_cpu = jax.default_backend() == "cpu"
     size = min(count, max(_FEWEST, min(_MOST, -(-count // 8))) if on_cpu else _MOST_ON_ACCELERATORS)
@@ -371,8 +354,7 @@ def orbits(
     for path, leaf in jax.tree_util.tree_leaves_with_path(parameters):
         name = jax.tree_util.keystr(path, simple=True, separator=".") or "parameter"
         found = found.assign_coords({name: ("orbit", np.asarray(leaf))} if leaf.ndim == 1 else {})
-    if levels is not None:
-        found["level"] = np.asarray(levels)
+    found = found.assign_coords({} if levels is None else {"level": np.asarray(levels)})
     if exponents:
         found["number"] = np.arange(1, exponents + 1)
     if exponents > 1:
@@ -384,13 +366,13 @@ def orbits(
 
 
 @eqx.filter_jit
-def _block(step, start, observe, coordinates, lengths, levels, parameters) -> dict[str, PyTree]:
+def _block(step, start, observe, lengths, levels, parameters) -> dict[str, PyTree]:
     """Return the arrays of all orbits at `parameters`, along a first axis."""
     transient, recorded, exponents = lengths
 
     def one(parameter):
         state = start(parameter) if callable(start) else start
-        state = jax.lax.fori_loop(0, transient, lambda _, state: step(state, parameter), state)
+        state = advance(step, state, parameter, transient)
 
         def seen(state):
             return jnp.ravel(state if observe is None else observe(state, parameter))
@@ -410,8 +392,7 @@ def _block(step, start, observe, coordinates, lengths, levels, parameters) -> di
         (_, visited), values = jax.lax.scan(record, (state, blank), None, length=recorded)
         found = {"values": values} if levels is None else {"visited": visited}
         if exponents:
-            asked = {"steps": recorded, "exponents": exponents, "coordinates": coordinates}
-            spectrum = lyapunov_spectrum(step, state, parameter, **asked)
+            spectrum = lyapunov_spectrum(step, state, parameter, steps=recorded, exponents=exponents)
             found |= {"exponent": spectrum.exponents, "exponent_error": spectrum.errors}
         return found
 
