@@ -24,7 +24,6 @@ _SIDES = (3, 4, 2, 5)
 _GROUPS, _POINTS = 3, 6
 # Gaussian averages have errors of quadrature.
 _TOLERANCE, _AVERAGES = 1e-7, 1e-6
-_STANDARD_ERRORS = 4.0
 
 
 def check_action(
@@ -33,7 +32,6 @@ def check_action(
     *,
     index: int | None = None,
     reference: Callable[..., Any] | None = None,
-    sampled: Values | None = None,
     seed: int = 0,
 ) -> Report:
     """Check an action for mistakes. They are reported and raise no errors.
@@ -44,7 +42,6 @@ def check_action(
         index: index of the expected stationary point, 0 for a minimum.
         reference: the same action in NumPy, a function of all symbols by name. It may
             differ by a constant that depends on parameters.
-        sampled: mean and error of order parameters in simulations, by name.
         seed: seed of all random numbers.
     """
     require_float64()
@@ -61,12 +58,6 @@ def check_action(
         found = search(action, given, index=index, progress=False)
         said = "; ".join(each.place for each in found)
         checks.append(Finding(f"a stationary point has index {index}", said, found.reason))
-        samples = by_name("sampled", sampled or {}).items()
-        if found and samples:
-            off = [[abs(float(at[name]) - mean) / error for name, (mean, error) in samples] for at in found]
-            errors = min(map(max, off))
-            wrong = "the action does not describe them" if errors > _STANDARD_ERRORS else ""
-            checks.append(Finding("it agrees with samples", f"to {errors:.2g} errors", wrong))
     return Report("The action", tuple(checks))
 
 
