@@ -11,7 +11,7 @@ from pathlib import Path
 
 from theorykit import dmft
 from theorykit.derivation import derivation_blocks, verification_blocks
-from theorykit.dmft.derivation import HORIZON, MeanField
+from theorykit.dmft.derivation import HORIZON, LATEX_NAMES, MeanField, TrajectorySymbols, written
 from theorykit.symbolic import Block, Equation, Heading, Text, as_latex, as_markdown, latex
 
 INTRODUCTION = r"""
@@ -82,16 +82,16 @@ def contents() -> list[Block]:
     return [
         Heading("Self-attention dynamics: from spins to a deterministic map", 1),
         Text(INTRODUCTION.strip()),
-        *model_part(theory),
+        *model_part(),
         *map_part(theory),
         *noise_part(theory),
         *derivation_part(theory),
     ]
 
 
-def model_part(theory: MeanField) -> Iterator[Block]:
+def model_part() -> Iterator[Block]:
     """Yield the definition of the network, at the last time step of the derivation."""
-    path, names = theory.trajectory, theory.latex_names
+    path, names = TrajectorySymbols(), LATEX_NAMES
     definitions = path.attention_definitions(HORIZON - 1)
     *rows, weights, attention = [(latex(symbol, names), latex(value, names)) for symbol, value in definitions]
     probability = rf"\log P\left({latex(path.spins(HORIZON))}\right)"
@@ -116,7 +116,7 @@ def map_part(theory: MeanField) -> Iterator[Block]:
 def noise_part(theory: MeanField) -> Iterator[Block]:
     """Yield the deviations of a network of finite size from the map."""
     yield from (Heading("Fluctuations"), Text(_NOISE.strip()))
-    yield Equation("Q", theory.read(theory.noise), source="9")
+    yield Equation("Q", written(theory.noise), source="9")
     yield Text(_CARRIED.strip())
 
 
@@ -127,7 +127,7 @@ def derivation_part(theory: MeanField) -> Iterator[Block]:
         yield Text(paragraph.strip())
     verification = theory.derivation.verify()
     yield from verification_blocks(verification)
-    yield from derivation_blocks(theory.derivation, theory.latex_names, verification=verification)
+    yield from derivation_blocks(theory.derivation, LATEX_NAMES, verification=verification)
 
 
 def main(folder: Path) -> None:

@@ -45,7 +45,7 @@ class Case:
     @property
     def prompt(self) -> np.ndarray:
         """Overlaps of the semantic bits of the first token."""
-        return self.weights.prompt(self["x0"][: self.weights.neurons])
+        return self.weights.prompt(self["x0"][: self.weights.semantic.shape[-1]])
 
     @property
     def parameters(self) -> dmft.Parameters:

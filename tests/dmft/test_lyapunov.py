@@ -111,31 +111,6 @@ def test_the_derived_blocks_are_the_derivative_of_a_step():
         np.testing.assert_allclose(block, expected[:, age], atol=1e-12)
 
 
-def test_growth_is_that_of_the_product_of_jacobians():
-    """QR of the Jacobians of the whole window, one after the other."""
-    model, parameters, state = small_case()
-    size, at, expected = model.context * model.patterns, state, []
-    basis = np.eye(size)
-    for _ in range(7):
-        matrix = jacobian(model, parameters, at.attention, at.position).reshape(size, size)
-        basis, triangle = np.linalg.qr(np.asarray(matrix) @ basis)
-        expected.append(np.log(np.abs(np.diag(triangle))))
-        at = model(at, parameters)
-    found = spectrum(model, parameters, state, units(model), steps=7, blocks=7).blocks
-    np.testing.assert_allclose(found, expected, atol=1e-8)
-
-
-def test_mapped_spectra_are_orbits_of_their_own():
-    model, _, state = small_case()
-
-    def leading(beta):
-        asked = {"steps": 40, "exponents": 2, "blocks": 2}
-        return dynamics.lyapunov_spectrum(model, state, dmft.Parameters(beta, 4.0, 0.1), **asked).exponents
-
-    betas = np.array([0.8, 1.5])
-    np.testing.assert_allclose(jax.vmap(leading)(betas), [leading(beta) for beta in betas], atol=1e-12)
-
-
 def assert_as_precise(context, parameters, tokens=24):
     """Every finite exponent is right, and what is lost has shrunk to a millionth in a context."""
     weights = dmft.Weights.published(position_bits=max(2, (context - 1).bit_length()))
@@ -175,7 +150,8 @@ def test_perturbations_that_the_map_annihilates_leave_the_others_as_they_are():
     """Two patterns, of which tokens see one combination; the others have the exponents of a companion matrix."""
     directions, seen, gain = np.array([[1.0, 1.0], [1.0, -1.0]]), np.array([0.6, 0.8]), 0.6
     moments = np.broadcast_to(np.linalg.solve(directions.T, seen)[:, None], (4, 2, 2))
-    model, parameters = dmft.SelfAttention(directions, moments, np.zeros((3, 4, 2))), dmft.Parameters(gain, 0.0, 0.0)
+    arrays = map(jnp.asarray, (directions, moments, np.zeros((3, 4, 2))))
+    model, parameters = dmft.SelfAttention(*arrays), dmft.Parameters(gain, 0.0, 0.0)
     companion = np.eye(3, k=-1)
     companion[0] = gain * sum(seen) / 3
     expected = np.sort(np.log(np.abs(np.linalg.eigvals(companion))))[::-1]

@@ -37,17 +37,6 @@ def test_attentions_are_those_of_the_published_program(record):
     np.testing.assert_allclose(attentions, numbers["att"], rtol=0, atol=record["suggested_atol"])
 
 
-@pytest.mark.parametrize("record", MANIFEST["trajectories"][5::20], ids=lambda record: record["case"])
-def test_overlaps_and_correlations_are_those_of_the_published_program(record):
-    numbers = reference("trajectories", record["case"])
-    parameters = parameters_of(record, numbers["W"])
-    np.testing.assert_allclose(parameters.correlations[:, : record["M"]], numbers["pair_corr"], rtol=0, atol=1e-15)
-    bits = published.position_window(record["L"], record["P"])
-    for time, attention in enumerate(numbers["att"][:-1], start=1):
-        found = published.overlaps(tuple(range(4)), attention, bits[-time % record["L"]], parameters)
-        np.testing.assert_allclose(found, numbers["m_ovqk"][time], rtol=0, atol=1e-14)
-
-
 @pytest.mark.parametrize(("case", "exponents"), [("l01", 20), ("l03", 12), ("l08", 4)])
 def test_growth_of_every_step_is_that_of_the_published_program(case, exponents):
     """The last exponents of l03 and l08 are too small, step by step, for more digits than these."""

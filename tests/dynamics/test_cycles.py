@@ -25,11 +25,6 @@ def henon(state, height):
     return jnp.stack([1 - height * state[0] ** 2 + state[1], 0.3 * state[0]])
 
 
-def circle(state, parameter):
-    """Fixed points where state and parameter are on the unit circle."""
-    return state + 0.3 * (1 - state**2 - parameter**2)
-
-
 def opposite_crossings(state, parameter):
     """Of the multipliers, -1 - parameter leaves the unit circle at 0, and 1.001 - parameter enters it at 0.001."""
     return jnp.stack([-1 - parameter, 1.001 - parameter]) * state
@@ -234,41 +229,11 @@ def test_a_cycle_of_period_two_at_its_pitchfork_is_at_a_branch_point():
     np.testing.assert_allclose(branch["parameter"][[0, -1]], [1.05, 1.1], atol=1e-12)
 
 
-def test_a_branch_is_not_left_for_another_that_it_comes_close_to():
-    """A pitchfork all but perfect: a branch that turns a sharp corner, and one of a fold, where 27 h^2 = 4 r^3."""
-    shift = 1e-6
-    cubic = Cubic(jnp.array(shift))
-    corner = follow(cubic, find_cycle(cubic, np.array([0.0]), -0.5, 1), (-0.6, 0.7))
-    assert kinds(corner) == [] and corner.ended == "parameter reached 0.7" and np.all(corner.stable)
-    assert abs(corner.points[-1, 0, 0] - np.sqrt(0.7)) < 1e-5
-    folded = follow(cubic, find_cycle(cubic, np.array([0.0]), 0.25, 1), (-0.6, 0.7), direction=-1)
-    assert kinds(folded) == ["fold"] and abs(at_events(folded)[0] - (27 * shift**2 / 4) ** (1 / 3)) < 1e-10
-
-
-def test_a_closed_branch_ends_at_its_start():
-    branch = follow(circle, find_cycle(circle, np.array([1.0]), 0.0, 1), (-2, 2), largest_step=0.2)
-    assert branch.ended == "the curve closes on its start" and kinds(branch) == ["fold", "fold"]
-    np.testing.assert_allclose(at_events(branch), [1, -1], atol=1e-10)
-    np.testing.assert_allclose(branch.points[:, 0, 0] ** 2 + branch.parameter**2, 1, atol=1e-10)
-    np.testing.assert_array_equal(branch.points[-1], branch.points[0])
-
-
 def test_multipliers_that_cross_in_opposite_ways_within_a_step_are_told_apart():
     branch = follow(opposite_crossings, find_cycle(opposite_crossings, np.array([0.0, 0.0]), -0.05, 1), (-0.1, 0.1))
     assert kinds(branch) == ["period doubling", "branch point"]
     np.testing.assert_allclose(at_events(branch), [0, 0.001], atol=1e-10)
     assert np.max(np.diff(branch.parameter)) > 0.001
-
-
-def test_a_branch_that_starts_or_ends_at_an_event_reports_it():
-    fixed_point = find_cycle(logistic, [0.6], 2.8, 1)
-    ends = follow(logistic, fixed_point, (2.5, 3.0))
-    assert kinds(ends) == ["period doubling"] and ends["event"][-2] == "period doubling"
-    starts = follow(logistic, find_cycle(logistic, [0.66], 3.0, 1), (2.5, 3.4))
-    assert kinds(starts) == ["period doubling"] and starts["event"][0] == "period doubling"
-    fold = first_event(follow(circle, find_cycle(circle, [1.0], 0.0, 1), (-2, 2)))
-    again = follow(circle, fold, (-2, 2))
-    assert kinds(again)[:2] == ["fold", "fold"]
 
 
 def test_events_are_differentiable():
@@ -293,13 +258,3 @@ def test_events_are_differentiable():
     np.testing.assert_allclose(jax.vmap(jax.grad(doubling))(taken), 2 + 2 * half / root, rtol=1e-10)
     with pytest.raises(ValueError, match=r"curve\.refine"):
         jax.jit(lambda growth: follow(logistic, find_cycle(logistic, [0.6], 2.8, 1), (2.5, growth)))(3.4)
-
-
-def sharp(state, parameter):
-    """One is a fixed point, at which the slope is not finite."""
-    return 1 + parameter * jnp.sqrt(jnp.abs(state - 1))
-
-
-def test_a_map_without_a_derivative_is_said_to_have_none():
-    with pytest.raises(RuntimeError, match="derivatives of the map are not finite"):
-        find_cycle(sharp, np.ones(1), 0.5, 1)

@@ -4,7 +4,7 @@
 exp(-S/2), S = -2 N Phi. derivations/notation.md explains all symbols.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 from types import MappingProxyType
@@ -24,7 +24,6 @@ from ..symbolic.matrix_functions import ENTRY, sum_of_column
 # through the attention of its own token and through a later attention.
 HORIZON = 3
 N, M, L, J = (Symbol(name, integer=True, positive=True) for name in "NMLJ")
-NEURONS, PATTERNS, CONTEXT, CLASSES = N, M, L, J
 
 
 def _at(name: str, rows: Expr, columns: Expr | int = 1) -> Callable[[int], MatrixSymbol]:
@@ -35,37 +34,33 @@ def _log_cosh(fields: MatrixExpr) -> Expr:
     return sum_of_column(entrywise(log_cosh, fields))
 
 
-class MapSymbols:
-    """Symbols of the map. Compiled functions have arguments of these names."""
-
-    output_inverse_temperature = Symbol("beta", positive=True)
-    attention_inverse_temperature = Symbol("gamma", positive=True)
-    positional_share = Symbol("epsilon", nonnegative=True)
-    distinct = MatrixSymbol("Omega", J, M)
-    correlations = MatrixSymbol("C", J, M)
-    columns = MatrixSymbol("X", J, 4 * M)
-    column_sums = MatrixSymbol("Xbar", J, 4 * M)
-    position = MatrixSymbol("r", M, 1)
-    attention = MatrixSymbol("A", M, 1)
-    query = MatrixSymbol("q", M, 1)
-    keys = MatrixSymbol("K", L, M)
-    values = MatrixSymbol("V", L, M)
-    mask = MatrixSymbol("ell", L, 1)
-    value_response = MatrixSymbol("D_v", M, M)
-    key_response = MatrixSymbol("D_k", M, M)
-    query_response = MatrixSymbol("D_q", M, M)
-    responses = (key_response, value_response, query_response)
-    weight = Symbol("s", positive=True)
-    row = MatrixSymbol("g", M, 1)
-    attention_response = MatrixSymbol("G", L, M)
+# Symbols of the map. Compiled functions have arguments of these names.
+beta, gamma = Symbol("beta", positive=True), Symbol("gamma", positive=True)
+epsilon = Symbol("epsilon", nonnegative=True)
+Omega, C = (MatrixSymbol(name, J, M) for name in ("Omega", "C"))
+X, Xbar = (MatrixSymbol(name, J, 4 * M) for name in ("X", "Xbar"))
+r, A, q = (MatrixSymbol(name, M, 1) for name in "rAq")
+K, V = (MatrixSymbol(name, L, M) for name in "KV")
+ell = MatrixSymbol("ell", L, 1)
+# Of the responses: of overlaps, of the weight of a token, and of the attention.
+D_k, D_v, D_q = (MatrixSymbol(f"D_{name}", M, M) for name in "kvq")
+weight, g, G = Symbol("s", positive=True), MatrixSymbol("g", M, 1), MatrixSymbol("G", L, M)
+share = Symbol("epsilonbar", positive=True)  # 1 - epsilon
+# LaTeX names of symbols that do not print in the field's notation.
+LATEX_NAMES = {
+    D_k: "D^{k}",
+    D_v: "D^{v}",
+    D_q: "D^{q}",
+    weight: r"\sigma_{d}",
+    g: "g_{d}",
+    share: r"\left(1 - \epsilon\right)",
+}
 
 
 class TrajectorySymbols:
     """Symbols of the derivation, at each time t. Overlaps stack all families."""
 
-    of_map = MapSymbols()
     times = range(1, HORIZON + 1)
-    semantic_share = Symbol("epsilonbar", positive=True)  # 1 - epsilon
     output_weights = MatrixSymbol("W_o", M, N)
     weights = MatrixSymbol("W", 4 * M, N)
     family = MatrixSymbol("P_alpha", M, 4 * M)
@@ -88,12 +83,11 @@ class TrajectorySymbols:
     row = _at("e", L)
 
     def overlap_of_spins(self, time: int) -> MatrixExpr:
-        of_spins = self.semantic_share / N * self.weights * self.spins(time)
-        return of_spins + self.of_map.positional_share * self.position(time)  # Eq. (1)
+        return share / N * self.weights * self.spins(time) + epsilon * self.position(time)  # Eq. (1)
 
     def drive(self, time: int) -> MatrixExpr:
         """Return beta h of the bits."""
-        return self.of_map.output_inverse_temperature * self.output_weights.T * self.attention(time - 1)
+        return beta * self.output_weights.T * self.attention(time - 1)
 
     def log_probability(self, time: int) -> Expr:
         drive = self.drive(time)
@@ -107,7 +101,7 @@ class TrajectorySymbols:
             overlaps = [(self.pick[family] * self.overlap(time - age)).T for age in range(time + 1)]
             return sum_of([self.row(age) * each for age, each in enumerate(overlaps)])
 
-        scores = self.of_map.attention_inverse_temperature * self.keys(time) * self.pick["q"] * self.overlap(time)
+        scores = gamma * self.keys(time) * self.pick["q"] * self.overlap(time)
         weights = self.attention_weights(time)
         return (
             (self.values(time), rows("v")),
@@ -129,7 +123,7 @@ _SIZES = (
 
 @dataclass(frozen=True, repr=False)
 class MeanField(DisplayMixin):
-    """The derived map, in `symbols`, for M patterns and L tokens of the context.
+    """The derived map for M patterns and L tokens of the context.
 
     - `overlap` (M x 1): m of one family after attention A, Eqs. (5), (6).
     - `attention` (M x 1): attention of query q to keys K and values V, Eq. (2).
@@ -140,10 +134,9 @@ class MeanField(DisplayMixin):
       to the attention that generated token d, through its key and value, and for the
       newest token through its query, Eq. (8).
     - `noise` (4M x 4M): N times the covariance of a token's overlaps, given A.
-    - `derivation`: all steps, in the symbols of `trajectory`.
+    - `derivation`: all steps, in the symbols of `TrajectorySymbols`.
     """
 
-    symbols: MapSymbols
     overlap: MatrixExpr
     attention: MatrixExpr
     overlap_response: MatrixExpr
@@ -152,30 +145,17 @@ class MeanField(DisplayMixin):
     row_response: MatrixExpr
     query_response: MatrixExpr
     noise: MatrixExpr
-    trajectory: TrajectorySymbols
     derivation: Derivation
-
-    @property
-    def latex_names(self) -> Mapping[Expr, str]:
-        """LaTeX names of symbols that do not print in the field's notation."""
-        responses = zip(self.symbols.responses, ("D^{k}", "D^{v}", "D^{q}"), strict=True)
-        tokens = {self.symbols.weight: r"\sigma_{d}", self.symbols.row: "g_{d}"}
-        return {**dict(responses), **tokens, self.trajectory.semantic_share: r"\left(1 - \epsilon\right)"}
-
-    def read(self, expression: Expr) -> str:
-        """Return LaTeX in which the share of the semantic bits is 1 - epsilon."""
-        share = {self.trajectory.semantic_share: 1 - self.symbols.positional_share}
-        return latex(fold(expression, share), self.latex_names)
 
     @property
     def equations(self) -> tuple[Equation, ...]:
         """The map and its linear responses."""
-        block = rf"{self.read(self.row_response)} + \delta_{{d0}}\, {self.read(self.query_response)}"
+        block = rf"{written(self.row_response)} + \delta_{{d0}}\, {written(self.query_response)}"
         return (
-            Equation(r"m^{\alpha}", self.read(self.overlap), source="5, 6"),
-            Equation("A'", self.read(self.attention), source="2"),
-            Equation(r"D^{\alpha}", self.read(self.overlap_response)),
-            Equation("G", self.read(self.attention_response)),
+            Equation(r"m^{\alpha}", written(self.overlap), source="5, 6"),
+            Equation("A'", written(self.attention), source="2"),
+            Equation(r"D^{\alpha}", written(self.overlap_response)),
+            Equation("G", written(self.attention_response)),
             Equation(r"\frac{\partial A'}{\partial A_{d}}", block, source="8"),
         )
 
@@ -184,12 +164,15 @@ class MeanField(DisplayMixin):
         yield from self.equations
 
 
+def written(expression: Expr) -> str:
+    """Return LaTeX in which the share of the semantic bits is 1 - epsilon."""
+    return latex(fold(expression, {share: 1 - epsilon}), LATEX_NAMES)
+
+
 @lru_cache
 def derive() -> MeanField:
     """Derive the map for N -> infinity from the generating functional of the spins."""
-    s, of_map, last = TrajectorySymbols(), MapSymbols(), HORIZON
-    beta, gamma = of_map.output_inverse_temperature, of_map.attention_inverse_temperature
-    epsilon, share = of_map.positional_share, s.semantic_share
+    s, last = TrajectorySymbols(), HORIZON
     W, W_o, W_alpha = s.weights, s.output_weights, s.family_weights
     route = Recorder()
 
@@ -234,10 +217,11 @@ def derive() -> MeanField:
 
     route.section = "Saddle point in the conjugates"
     for t in s.times:
-        m, r, bits = s.overlap(t), s.position(t), entrywise(tanh, fields[t])
-        slope = sum_of([2 * N * m, -2 * N * epsilon * r, -2 * share * W * bits])
+        m, of_position = s.overlap(t), epsilon * s.position(t)
+        bits = W * entrywise(tanh, fields[t])
+        slope = sum_of([2 * N * m, -2 * N * of_position, -2 * share * bits])
         say("differentiated", constraints[t] + of_fields[t], slope, Derivative(s.conjugate(t)))
-        overlaps = sum_of([epsilon * r, share / N * W * bits])
+        overlaps = sum_of([of_position, share / N * bits])
         say("solved", slope, overlaps, Solves(m), assumptions=_LAPLACE)
 
     route.section = "Saddle point in the overlaps"
@@ -247,18 +231,20 @@ def derive() -> MeanField:
     responses: dict[MatrixSymbol, MatrixExpr] = {}
     for t in reversed(s.times):
         m, mhat = s.overlap(t), s.conjugate(t)
-        V, sigma = s.values(t), s.attention_weights(t)
         if t < last:
             bits, free_bits = entrywise(tanh, fields[t + 1]), entrywise(tanh, s.drive(t + 1))
             forces[t] = sum_of([-2 * beta * W_o * bits, 2 * beta * W_o * free_bits])
             definitions = (*s.attention_definitions(t), (s.force(t), forces[t]), *definitions)
-            responses = {s.attention_response(t): _of_softmax(sigma, V), **responses}
+            responses = {
+                s.attention_response(t): _of_softmax(s.attention_weights(t), s.values(t)),
+                **responses,
+            }
         # Overlaps act as value and key in this and later attentions, as query in this one.
         terms = [zero(mhat)]
         for later in range(t, last):
-            F, G, e_d = s.force(later), s.attention_response(later), s.row(later - t)
+            F, e_d = s.force(later), s.row(later - t)
             terms.append(P_v.T * F * s.attention_weights(later).T * e_d)
-            terms.append(gamma * P_k.T * P_q * s.overlap(later) * F.T * G.T * e_d)
+            terms.append(gamma * P_k.T * P_q * s.overlap(later) * F.T * s.attention_response(later).T * e_d)
         if t < last:
             terms.append(gamma * P_q.T * s.keys(t).T * s.attention_response(t) * s.force(t))
         on_overlaps = constraints[t] + Add(*(of_fields[later + 1] for later in range(t, last)))
@@ -282,17 +268,15 @@ def derive() -> MeanField:
 
     # Gather neurons into classes with equal output weights.
     route.section = "Distinct columns"
-    P, A_last, A, r = s.family, s.attention(last - 1), of_map.attention, of_map.position
+    P, A_last, B = s.family, s.attention(last - 1), MatrixSymbol("B", J, N)
     of_family = sum_of([epsilon * r, share / N * W_alpha * entrywise(tanh, beta * W_o.T * A)])
     names = (W_alpha, P * W), (r, P * s.position(last)), (A, A_last)
     say("one family", P * settled, of_family, Equal(names))
-    C, Omega, B = of_map.correlations, of_map.distinct, MatrixSymbol("B", J, N)
     overlap = sum_of([epsilon * r, share * C.T * entrywise(tanh, beta * Omega * A)])  # Eq. (6)
     claim = Equal(((W_o, Omega.T * B), (C, B * W_alpha.T / N)), B)
     say("neurons gathered into classes", of_family, overlap, claim, "6")
 
     route.section = "Attention"
-    K, V, q, ell = of_map.keys, of_map.values, of_map.query, of_map.mask
     softmax = Softmax(gamma * K * q + ell)
     attention = V.T * softmax  # Eq. (2)
     (V_last, _), (K_last, _), (sigma, weights), (_, average) = s.attention_definitions(last - 1)
@@ -309,8 +293,7 @@ def derive() -> MeanField:
     response("response to the exponents", V.T * Softmax(z), of_exponents, b, (z, z + b))
     # The attention that generated token d acts through the key and value of this token,
     # and through the query if the token is the newest.
-    e_d, G, g, weight = MatrixSymbol("e_d", L, 1), of_map.attention_response, of_map.row, of_map.weight
-    D_k, D_v, D_q = of_map.responses
+    e_d = MatrixSymbol("e_d", L, 1)
     moved = (K, K + e_d * (D_k * a).T), (V, V + e_d * (D_v * a).T), (q, q + D_q * a)
     of_scores = sum_of([gamma * e_d * q.T * D_k, gamma * K * D_q])
     whole = Trace(softmax.T * e_d) * D_v + of_exponents.xreplace({z: softmax.column}) * of_scores
@@ -328,14 +311,12 @@ def derive() -> MeanField:
     covariance = sum_of([share**2 / N * W * variances * W.T])
     claim = Average(s.spins(last), SPINS, value=sqrt(N) * s.overlap_of_spins(last))
     say("covariance over spins", normal(of_bits[last]), covariance, claim)
-    X, Xbar = of_map.columns, of_map.column_sums
     noise = sum_of([share**2 * X.T * slopes * Xbar])  # Eq. (9)
     claim = Equal(((W_o, Omega.T * B), (W, X.T * B), (Xbar, B * W.T / N), (A, A_last)), B)
     say("neurons gathered into classes", covariance, noise, claim, "9")
 
     replaced = {share: 1 - epsilon}
     return MeanField(
-        symbols=of_map,
         overlap=overlap.xreplace(replaced),
         attention=attention,
         overlap_response=overlap_response.xreplace(replaced),
@@ -344,7 +325,6 @@ def derive() -> MeanField:
         row_response=row_response,
         query_response=query_response,
         noise=noise.xreplace(replaced),
-        trajectory=s,
         derivation=Derivation(tuple(route.steps), _SIZES),
     )
 

@@ -21,13 +21,10 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray
 
 from .. import checks
 from .._jit import jit
-from ..checks import checked_array, checked_choice, checked_whole_number, finite_array, is_traced
+from ..checks import checked_array, checked_choice, checked_whole_number, finite_array
 from ..codegen import CompiledFunction, compile_expressions
 from .derivation import derive
 from .weights import KEY, QUERY, VALUE, Weights
-
-# Overlaps are means of signs, up to rounding.
-_MOST = 1 + 1e-12
 
 
 @lru_cache
@@ -90,14 +87,6 @@ class SelfAttention(eqx.Module):
     moments: Float[Array, "families classes patterns"]
     positional: Float[Array, "context families patterns"]
 
-    def __init__(self, directions: ArrayLike, moments: ArrayLike, positional: ArrayLike):
-        self.directions = finite_array("directions", directions, "classes patterns")
-        self.moments = finite_array("moments", moments, "families classes patterns")
-        self.positional = finite_array("positional", positional, "context families patterns")
-        shapes = self.directions.shape, self.moments.shape, self.positional.shape[1:]
-        if shapes[1:] != ((4, *shapes[0]), (4, self.patterns)):
-            raise ValueError(f"directions, moments and positional of shapes {shapes} do not fit together")
-
     @classmethod
     def from_weights(cls, weights: Weights, context: int) -> SelfAttention:
         """Return the limit of a network whose neurons are all repeated equally often.
@@ -115,7 +104,7 @@ class SelfAttention(eqx.Module):
         # Positions are binary numbers, most significant bit first, with -1 for 0.
         code = 2.0 * ((np.arange(context)[:, None] >> np.arange(bits)[::-1]) & 1) - 1
         positional = np.einsum("fmp,lp->lfm", weights.positional, code) / bits
-        return cls(directions, np.swapaxes(moments, 0, 1), positional)  # Eq. (6)
+        return cls(*map(jnp.asarray, (directions, np.swapaxes(moments, 0, 1), positional)))  # Eq. (6)
 
     @classmethod
     def from_correlations(
@@ -132,17 +121,18 @@ class SelfAttention(eqx.Module):
                 (families, patterns). Missing ones are zero.
             positional: Overlaps of positions with weights (context, families, patterns).
         """
-        patterns = np.shape(positional)[-1]
-        signs = 1 - 2 * ((np.arange(2 ** (patterns - 1))[:, None] >> np.arange(patterns)[::-1]) & 1)
+        positional = finite_array("positional", positional, "context families patterns")
+        patterns = positional.shape[-1]
+        signs = 1.0 - 2 * ((np.arange(2 ** (patterns - 1))[:, None] >> np.arange(patterns)[::-1]) & 1)
         moments = np.zeros((4, *signs.shape))
         for subset, given in correlations.items():
             values = np.asarray(checked_array(f"correlations[{subset}]", given))
-            if len(subset) % 2 == 0 or len(set(subset) & set(range(patterns))) < len(subset):
-                raise ValueError(f"correlations must be of an odd number of the {patterns} patterns, got {subset}")
-            if values.shape != (4, patterns) or np.any(np.abs(values) > _MOST):
-                raise ValueError(f"correlations[{subset}] must be (families, patterns) in [-1, 1], got {values}")
+            if len(subset) % 2 == 0 or not set(subset) <= set(range(patterns)):
+                raise ValueError(f"correlations must be of an odd number of patterns, got {subset}")
+            if values.shape != (4, patterns):
+                raise ValueError(f"correlations[{subset}] must be (4, {patterns}), got {values.shape}")
             moments += np.prod(signs[:, list(subset)], axis=1)[:, None] * values[:, None] / len(signs)
-        return cls(signs, moments, positional)
+        return cls(jnp.asarray(signs), jnp.asarray(moments), positional)
 
     @property
     def patterns(self) -> int:
@@ -169,8 +159,8 @@ class SelfAttention(eqx.Module):
         """
         checked_choice("convention", convention, ("token", "window"))
         given, shape = np.asarray(checked_array("prompt", prompt)), (4, self.patterns)
-        if given.shape != shape or np.any(np.abs(given) > _MOST):
-            raise ValueError(f"prompt must be {shape} overlaps in [-1, 1], got shape {given.shape}")
+        if given.shape != shape:
+            raise ValueError(f"prompt must have shape {shape}, got {given.shape}")
         overlaps = (1 - parameters.epsilon) * given + parameters.epsilon * self.positional[0]  # Eq. (1)
         # The attention to a single token is its value.
         attention = jnp.zeros((self.context, self.patterns)).at[0].set(overlaps[VALUE])
@@ -190,12 +180,9 @@ class SelfAttention(eqx.Module):
         window = jnp.asarray(checks.numeric_array("window", window))
         if window.shape != (shape := (self.context, self.patterns)):
             raise ValueError(f"window of shape {window.shape} must have shape {shape}")
-        if not is_traced(position):
-            checked_whole_number("position", position, least=0, most=self.context - 1)
-        places = (position - jnp.arange(1, self.context)) % self.context
-        stored = jax.vmap(self.overlaps, in_axes=(None, 0, 0))(parameters, window[1:], places)
-        position, tokens = jnp.asarray(position), jnp.asarray(self.context - 1)
-        return State(window, stored[:, KEY], stored[:, VALUE], position, tokens)
+        places = (position - jnp.arange(self.context)) % self.context
+        stored = jax.vmap(self.overlaps, in_axes=(None, 0, 0))(parameters, window[1:], places[1:])
+        return State(window, stored[:, KEY], stored[:, VALUE], places[0], jnp.asarray(self.context - 1))
 
     def __call__(self, state: State, parameters: Parameters) -> State:
         """Return the state after the next token."""
@@ -212,7 +199,12 @@ class SelfAttention(eqx.Module):
         """
 
         def of_family(moments: Array, positional: Array) -> Array:
-            given = {"Omega": self.directions, "C": moments, "A": attention[:, None], "r": positional[:, None]}
+            given = {
+                "Omega": self.directions,
+                "C": moments,
+                "A": attention[:, None],
+                "r": positional[:, None],
+            }
             found = compiled("overlap")(**given, beta=parameters.beta, epsilon=parameters.epsilon)
             return found["overlap"][:, 0]
 
@@ -250,7 +242,12 @@ class Trajectory(eqx.Module):
 
 @jit
 def run(
-    network: SelfAttention, start: State, parameters: Parameters, *, steps: int, key: PRNGKeyArray | None = None
+    network: SelfAttention,
+    start: State,
+    parameters: Parameters,
+    *,
+    steps: int,
+    key: PRNGKeyArray | None = None,
 ) -> Trajectory:
     """Run one orbit, and record every attention and overlap.
 

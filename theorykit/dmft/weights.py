@@ -40,11 +40,6 @@ class Weights(eqx.Module):
         checked_whole_number("position_bits", position_bits, least=1, most=values.shape[-1] - 1)
         self.semantic, self.positional = np.split(values.astype(np.int8), [-position_bits], axis=-1)
 
-    @property
-    def neurons(self) -> int:
-        """N, the number of neurons, or semantic bits of a token."""
-        return self.semantic.shape[-1]
-
     @classmethod
     def published(
         cls,
@@ -52,7 +47,6 @@ class Weights(eqx.Module):
         patterns: int = 3,
         neurons: int = 99,
         position_bits: int = 2,
-        *,
         segments: int | None = 3,
     ) -> Weights:
         """Draw the weights of the published program.
@@ -84,13 +78,14 @@ class Weights(eqx.Module):
 
         By default, the bits are the first row of output weights.
         """
+        neurons = self.semantic.shape[-1]
         bits = self.semantic[OUTPUT, 0] if bits is None else np.asarray(checked_array("bits", bits))
-        if bits.shape != (self.neurons,) or not np.isin(bits, (-1, 1)).all():
-            raise ValueError(f"bits must be {self.neurons} semantic bits +-1, got shape {bits.shape}")
-        return self.semantic @ bits.astype(float) / self.neurons
+        if bits.shape != (neurons,) or not np.isin(bits, (-1, 1)).all():
+            raise ValueError(f"bits must be {neurons} bits +-1, got shape {bits.shape}")
+        return self.semantic @ bits.astype(float) / neurons
 
     def classes(self) -> tuple[np.ndarray, np.ndarray]:
         """Return the distinct columns (classes, families, patterns), and their neurons."""
-        columns = self.semantic.reshape(-1, self.neurons)
+        columns = self.semantic.reshape(-1, self.semantic.shape[-1])
         distinct, counts = np.unique(columns, axis=1, return_counts=True)
         return distinct.T.reshape(-1, *self.semantic.shape[:2]), counts

@@ -1,4 +1,4 @@
-"""Orbits of any map: exponents and regimes, orbits over many parameters, cycles and their bifurcations."""
+"""Orbits of any map: exponents, regimes, orbits over many parameters, cycles, bifurcations."""
 
 from .cycles import Cycles, cycle_near, double_period, find_cycle, follow
 from .orbits import advance, classify, kaplan_yorke_dimension, lyapunov_spectrum, orbits

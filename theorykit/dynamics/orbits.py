@@ -43,9 +43,8 @@ _NOISE, _UNCHANGED = 2.0**-44, 1e-3
 _BLOCKS = 20
 # Increase this number whenever orbits change for the same arguments.
 _VERSION = 3
-# Fewest and most orbits in a block: on a CPU, enough for long vectors, and few enough
-# for its cache. Eight blocks keep all cores busy.
-_FEWEST, _MOST, _MOST_ON_ACCELERATORS = 32, 256, 4096
+# Most orbits in a block, few enough for the cache of a CPU.
+_MOST, _MOST_ON_ACCELERATORS = 256, 4096
 _AXES = {
     "values": ("step", "component"),
     "visited": ("component", "level"),
@@ -233,7 +232,7 @@ def classify(exponents: ArrayLike, errors: ArrayLike = 0.0, threshold: float = 1
     """
     values = numeric_array("exponents", exponents)
     if values.shape[-1:] < (2,) or not np.all(values < np.inf):
-        raise ValueError(f"exponents must be two or more per orbit, none NaN or infinite, got {shown(exponents)}")
+        raise ValueError(f"exponents must be two or more per orbit, got {shown(exponents)}")
     bars = np.where(np.isneginf(values), 0.0, numeric_array("errors", errors))
     if not np.all(bars >= 0):
         raise ValueError(f"errors must be numbers >= 0, got {shown(errors)}")
@@ -292,34 +291,25 @@ def orbits(
           component, level), 1 for visited levels.
         - `exponent`, `exponent_error` (orbit, number), and with two exponents or more
           the `regime` (orbit) of `classify`, or "escaped".
-
-    Example:
-        >>> import numpy as np
-        >>> import theorykit
-        >>> from theorykit import dynamics
-        >>> theorykit.enable_float64()
-        >>> def logistic(x, growth):
-        ...     return growth * x * (1 - x)
-        >>> found = dynamics.orbits(logistic, np.array([2.0, 3.2]), 0.3, recorded=4)
-        >>> found["values"].sel(component=0).round(3).values.tolist()
-        [[0.5, 0.5, 0.5, 0.5], [0.513, 0.799, 0.513, 0.799]]
     """
     require_float64()
-    for name, value, least in (("transient", transient, 0), ("recorded", recorded, 1), ("exponents", exponents, 0)):
-        checked_whole_number(name, value, least=least)
+    checked_whole_number("transient", transient, least=0)
+    checked_whole_number("recorded", recorded, least=1)
     if exponents and recorded % _BLOCKS:
         raise ValueError(f"recorded={recorded} must be a multiple of {_BLOCKS} for exponents")
     parameters = jax.tree.map(lambda leaf: jnp.asarray(leaf, float), parameters)
     shapes = {leaf.shape[:1] for leaf in jax.tree.leaves(parameters)}
     if len(shapes) != 1 or shapes <= {(), (0,)}:
-        raise ValueError(f"parameters must be arrays with one entry per orbit, got the lengths {sorted(shapes)}")
+        raise ValueError(f"parameters must have one entry per orbit, got lengths {sorted(shapes)}")
     ((count,),) = shapes
     start = start if callable(start) else jax.tree.map(jnp.asarray, start)
-    lengths, grid = (transient, recorded, exponents), None if levels is None else jnp.asarray(levels, float)
+    grid = None if levels is None else jnp.asarray(levels, float)
+    lengths = transient, recorded, exponents
     program = step, start, observe, lengths, grid
 
     on_cpu = jax.default_backend() == "cpu"
-    size = min(count, max(_FEWEST, min(_MOST, -(-count // 8))) if on_cpu else _MOST_ON_ACCELERATORS)
+    # Eight blocks keep all cores busy.
+    size = min(_MOST, -(-count // 8)) if on_cpu else min(_MOST_ON_ACCELERATORS, count)
     blocks = [np.arange(first, min(first + size, count)) for first in range(0, count, size)]
 
     kept = Folder()
