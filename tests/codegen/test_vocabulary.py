@@ -19,7 +19,6 @@ from theorykit.symbolic import (
     numeric_function,
     with_nodes,
 )
-from theorykit.symbolic.documents.page import mathml
 from theorykit.symbolic.functions import (
     JUMPING,
     AngleBetween,
@@ -167,7 +166,7 @@ def _derivatives(function, numbers, place):
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.kind.__name__)
 def test_every_row_is_written_and_runs_on_a_batch(row):
     for node in nodes(row):
-        assert mathml(latex(node**2 + node))
+        assert latex(node**2 + node)
     node, points = next(iter(nodes(row).items()))
     arrays = {name: jnp.array([values[name] for values, _ in points]) for name in points[0][0]}
     expected = [interpret(node, values) for values, _ in points]

@@ -75,15 +75,13 @@ class Items:
 
 @dataclass(frozen=True)
 class Folded:
-    """Parts that a page or a notebook hides under a `summary`. A terminal always hides them.
+    """Parts that a notebook hides under a `summary`. A terminal always hides them.
 
-    - `remark`: text next to the summary, on pages only.
     - `is_open`: whether the parts are shown at first.
     """
 
     summary: str
     parts: tuple["Block", ...]
-    remark: str = ""
     is_open: bool = False
 
 
