@@ -69,6 +69,16 @@ def test_text_of_a_user_is_verbatim_in_every_format():
     assert verbatim("a\n b") == "a b" and code("x**2") == "`x**2`" and repr(View([Text(code("a`b"))])) == "a`b"
 
 
+def test_long_equations_are_written_in_lines_that_tex_breaks():
+    long = " + ".join(rf"\left(x_{{{i}}} - 1\right)" for i in range(30))
+    text = as_latex(
+        [Equation("S", "a", source="32"), Equation("u", rf"\left({long}\right)", label="step-1")], fragment=True
+    )
+    assert "\\begin{equation}\n  S = a \\quad [\\text{Eq.\\,32}] \\label{eq:S}\n" in text
+    assert text.count(r"\label") == 2 and r"\refstepcounter{equation}\label{eq:step-1}" in text
+    assert text.count(r"\bigl(") == text.count(r"\bigr)") == 1 and text.count(r"\left(") == text.count(r"\right)") == 30
+
+
 def test_numbers_in_a_few_characters():
     assert brief(0.123456) == "0.1235" and brief([1, 2.5]) == "1, 2.5"
     assert brief(np.arange(9.0), 2) == "0, 1, ... (9 in all)"

@@ -22,7 +22,6 @@ from theorykit.symbolic import (
     sum_of_entries,
 )
 from theorykit.symbolic.atoms import LogDet, PartialTrace
-from theorykit.symbolic.documents.lines import broken
 from theorykit.symbolic.documents.rendering import fold
 
 KRONECKER = KroneckerProduct(A, B)
@@ -155,4 +154,3 @@ def test_names_are_formulas_or_verbatim(name, expected):
 def test_a_symbol_of_any_name_is_written(name):
     text = latex(Symbol(name) ** 2)
     assert re.sub(r"\\[{}\\]", "", text).count("{") == re.sub(r"\\[{}\\]", "", text).count("}")
-    assert "".join(broken(f"{text} + {text}", 5.0))
