@@ -9,13 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy.special import gamma as gamma_of
-from sympy import Abs, Heaviside, Max, Symbol, Trace, cos, cosh, erf, erfc, exp, log, pi, sign, sqrt, symbols, tanh
+from sympy import Abs, Heaviside, Max, Trace, cos, cosh, erf, erfc, exp, log, pi, sign, sqrt, symbols, tanh
 
 from tests.codegen import hard_averages
 from tests.expressions import A, H, L, N, X, assert_close, generate, random_values
 from tests.marks import slow
 from theorykit.codegen import average_errors, compile_expressions, interpret, quadrature_error
-from theorykit.codegen.literal import normal_mean
 from theorykit.codegen.quadrature import gaussian_mean
 from theorykit.symbolic import GaussianAverage, entrywise, gradient, partial_trace, with_nodes
 from theorykit.symbolic.atoms import LogDet
@@ -72,40 +71,12 @@ def test_matrices_in_an_average_are_computed_once_before_it():
         assert_close(generate(slope)(values), interpret(slope, values), 1e-8)
 
 
-def test_an_average_in_a_function_of_entries_is_taken_of_every_entry():
-    function = entrywise(lambda entry: GaussianAverage(tanh(b * z + entry), z), L)
-    values = {"L": random_values((2, 3, 4), 1)["L"], "b": 0.6, "H": 2.0}
-    compiled = compile_expressions("average", {"value": function}, (L, b))
-    expected = [[normal_mean(lambda points, at=at: np.tanh(0.6 * points + at)) for at in row] for row in values["L"]]
-    assert_close(compiled.call_from(on_device(values))["value"], expected)
-    assert_close(interpret(function, values), expected, 1e-13)
-
-
-@pytest.mark.parametrize("name", ["z", "normal_of", "gaussian", "entry_of"])
-def test_symbols_of_any_name_stand_beside_the_variable(name):
-    symbol = Symbol(name, real=True)
-    average = GaussianAverage(tanh(z + 1), z).xreplace({z: symbol}) * GaussianAverage(cos(b * z), z).subs(b, symbol)
-    function = compile_expressions("average", {"value": average * symbol}, (symbol,))
-    assert_close(function(**{name: 0.7})["value"], interpret(average * symbol, {name: 0.7}))
-
-
 def test_what_depends_on_the_variable_and_is_a_matrix_is_refused_by_name():
     average = GaussianAverage(LogDet(exp(z) * A), z)
     with pytest.raises(NotImplementedError, match=r"LogDet\(exp\(z\)\*A\).*depends on z"):
         compile_expressions("average", {"value": average}, (A,))
     values = random_values((2, 3, 4), 2)
     assert_close(interpret(average, values), interpret(LogDet(A), values), 1e-12)
-
-
-@pytest.mark.slow
-def test_averages_are_taken_over_a_batch():
-    values = {"h": np.array([0.1, -0.5, 0.7]), "b": np.array([0.6, 0.2, -0.3])}
-    outputs = {f"value_{i}": expression for i, expression in enumerate(AVERAGES)}
-    function = compile_expressions("average", outputs, (b, h))
-    found = jax.vmap(lambda values: function(**values))(on_device(values))
-    for name, expression in outputs.items():
-        expected = [interpret(expression, {"h": x, "b": y}) for x, y in zip(values["h"], values["b"], strict=True)]
-        assert_close(found[name], expected)
 
 
 @pytest.mark.parametrize("nodes", [1, 2, 8, 64, 128, 151, 512, 2000])
@@ -177,14 +148,6 @@ def test_second_derivatives_move_with_kinks_and_jumps(name, nodes):
     assert_close(jax.jit(jax.grad(value))(point), [interpret(mean.diff(i), at) for i in (b, h)], 1e-12)
     for second in (jax.jacfwd(jax.grad(value)), jax.jacrev(jax.jacfwd(value))):
         assert_close(jax.jit(second)(point), expected, 1e-11)
-
-
-def test_a_step_that_stands_still_has_no_derivative_there():
-    # no slope: the argument is of one sign
-    function = compile_expressions("f", {"value": GaussianAverage(Heaviside(b * z + h) * (2 + z), z)}, (b, h))
-    found = jax.grad(lambda point: function(b=point[0], h=point[1])["value"])(jnp.array([0.0, 0.5]))
-    assert_close(function(b=jnp.array(0.0), h=jnp.array(0.5))["value"], 2.0, 1e-13)
-    assert_close(found, np.zeros(2), 1e-13)
 
 
 @pytest.mark.slow
