@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import mpmath
 import pytest
 import sympy
-from sympy import Integer, Max, Min, Symbol
+from sympy import Integer, Symbol
 
 from tests.expressions import assert_close
 from theorykit.codegen import average_errors, compile_expressions, interpret
@@ -14,8 +14,6 @@ from theorykit.symbolic import (
     gaussian_average,
     gradient,
     latex,
-    log_cosh,
-    log_normal_cdf,
     numeric_function,
     with_nodes,
 )
@@ -161,11 +159,8 @@ def test_a_function_outside_the_table_is_named_and_can_be_defined():
     for dropped in (sympy.LambertW(X), sympy.besseli(1, X), sympy.binomial(X, 2), sympy.loggamma(X), sympy.coth(X)):
         with pytest.raises(NotImplementedError, match=message if dropped.func is sympy.LambertW else "not covered"):
             compiled({"value": dropped}, "x")
-    for f, exact, domain in (
-        (lambert_w, mpmath.lambertw, (0, 100)),
-        (jax.scipy.special.i1, lambda x: mpmath.besseli(1, x), (-10, 10)),
-    ):
-        function = of_one(numeric_function("f", f, domain=domain)(X))
+    for f, exact in ((lambert_w, mpmath.lambertw), (jax.scipy.special.i1, lambda x: mpmath.besseli(1, x))):
+        function = of_one(numeric_function("f", f)(X))
         for point in (0.1, 2.0, 9.0):
             assert_close(function(point), float(mpmath.re(exact(point))), 1e-13)
             slope = mpmath.diff(lambda at, exact=exact: mpmath.re(exact(at)), point)
@@ -221,21 +216,3 @@ def test_a_steep_average_of_log_cosh_has_a_slope():
     ((value, error),) = average_errors(with_nodes(gradient(average, Y), "adaptive"), {"y": -4.0}).values()
     assert_close(value, interpret(gaussian_average(sympy.tanh(31 * X + Y), X), {"y": -4.0}), 1e-12)
     assert error < 1e-13
-
-
-def test_functions_know_their_symmetries_and_signs():
-    assert log_cosh(-X) == log_cosh(X) and log_cosh(Integer(0)) == 0
-    assert log_cosh(X).is_nonnegative and log_normal_cdf(X).is_negative
-    assert log_cosh(X).rewrite("log").func.__name__ == "log"
-
-
-def test_largest_and_smallest():
-    y = Symbol("y", real=True)
-    for point, other in ((0.3, -2.0), (-0.7, 1.5)):
-        values = {"x": point, "y": other}
-        both = compile_expressions("f", {"max": Max(X, y, 0), "min": X * Min(X, y)}, (X, y))(**values)
-        assert both == {"max": max(point, other, 0), "min": point * min(point, other)}
-        assert interpret(Max(X, y, 0), values) == max(point, other, 0)
-        slope = gradient(X * Max(X, y), X)
-        assert interpret(slope, values) == compile_expressions("f", {"d": slope}, (X, y))(**values)["d"]
-        assert interpret(slope, values) == (2 * point if point > other else other)
