@@ -45,7 +45,7 @@ def test_every_kind_of_block_is_shown():
     folded = Folded("**more** of $a<b$", (Equation("x", "y"),), is_open=True)
     view = View([Text("of **it**"), Table((("1", "2"),), ("a", "b")), folded])
     assert repr(view) == "of it\na  b\n1  2\nmore of a<b"
-    fold = "<details open><summary><b>more</b> of $a&lt;b$</summary>\n\n$$x = y$$\n\n</details>"
+    fold = "**more** of $a<b$\n\n<details open><summary>Details</summary>\n\n$$x = y$$\n\n</details>"
     assert view._repr_markdown_() == f"of **it**\n\n| a | b |\n| --- | --- |\n| 1 | 2 |\n\n{fold}\n"
     assert "a & b" in as_latex(view.blocks)
 

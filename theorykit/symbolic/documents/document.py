@@ -4,7 +4,6 @@ Text may contain inline mathematics between dollar signs, `code` in backquotes, 
 punctuation mark makes it an ordinary character. Names that a user chose go through `verbatim`.
 """
 
-import html
 import re
 import textwrap
 from collections import Counter
@@ -175,18 +174,11 @@ _MARKDOWN = Format(
     equation=_markdown_equation,
     between="\n\n",
 )
-# Markdown is not read within the summary of an element.
-_SUMMARY = Format(
-    html.escape,
-    html.escape,
-    lambda text: f"<code>{html.escape(text)}</code>",
-    lambda latex: f"${html.escape(latex)}$",
-    "<b>{}</b>",
-)
 
 
 def _details(form: Format, block: Folded) -> str:
-    begin = f"<details{' open' if block.is_open else ''}><summary>{_SUMMARY.inline(block.summary)}</summary>"
+    # The caption is outside the element, because Markdown is not read within a summary.
+    begin = f"{form.inline(block.summary)}\n\n<details{' open' if block.is_open else ''}><summary>Details</summary>"
     return f"{begin}\n\n{form.write(block.parts)}\n\n</details>"
 
 
