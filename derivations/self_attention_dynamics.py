@@ -127,7 +127,7 @@ def derivation_part(theory: MeanField) -> Iterator[Block]:
         yield Text(paragraph.strip())
     verification = theory.derivation.verify()
     yield from verification_blocks(verification)
-    yield from derivation_blocks(theory.derivation, LATEX_NAMES, verification=verification)
+    yield from derivation_blocks(theory.derivation, LATEX_NAMES)
 
 
 def main(folder: Path) -> None:

@@ -43,11 +43,11 @@ square_sizes = st.sampled_from([H, N, H * N, P])
 def random_values(shape, seed):
     """A value for every symbol and size, by name: well-conditioned definite matrices, entries of order one."""
     generator, sizes = np.random.default_rng(seed), dict(zip((H, N, P), shape, strict=True))
-    drawn = {symbol.name: _random_value(symbol, sizes, generator) for symbol in SYMBOLS}
+    drawn = {symbol.name: random_value(symbol, sizes, generator) for symbol in SYMBOLS}
     return drawn | {size.name: float(number) for size, number in sizes.items()}
 
 
-def _random_value(symbol, sizes, generator):
+def random_value(symbol, sizes, generator):
     if not symbol.is_Matrix:
         return float(generator.uniform(0.5, 1.5))
     rows, columns = (int(dimension.subs(sizes)) for dimension in symbol.shape)

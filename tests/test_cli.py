@@ -104,12 +104,11 @@ def test_derive_prints_the_ansatz_of_nonlinear_networks(arguments, layers, struc
     assert printed.count(". Gaussian equivalence**.") == len(action.ansatz)
 
 
-@pytest.mark.parametrize(("form", "name"), [("html", "action.html"), ("markdown", "new/action.md")])
+@pytest.mark.parametrize(("form", "name"), [("latex", "action.tex"), ("markdown", "new/action.md")])
 def test_derive_writes_a_file_once(form, name, folder, run):
     arguments = ("derive", "--layers", "2", "--format", form, "--output", name)
     run(*arguments)
     text = (folder / name).read_text()
-    assert form != "html" or (text.count("<details") >= len(derived(2).derivation.steps) and "Holds: error" in text)
     assert f"{name} exists" in refused(run, *arguments)
     run(*arguments, "--overwrite")
     assert (folder / name).read_text() == text

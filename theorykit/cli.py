@@ -160,7 +160,7 @@ def derive(
     read_tokens: int = 1,
     richness: bool = False,
     infinite_width: bool = False,
-    format: Literal["markdown", "latex", "fragment", "html", "python"] = "markdown",
+    format: Literal["markdown", "latex", "fragment", "python"] = "markdown",
     steps: bool = False,
     finite_width: bool = False,
     output: Path | None = None,
@@ -176,8 +176,7 @@ def derive(
         read_tokens: Number of tokens with separate readout weights.
         richness: Use the mean-field parameterisation.
         infinite_width: With --richness, derive the limit of infinite width.
-        format: html is a page with all steps. fragment is LaTeX for an article that loads amsmath. python is the
-            source of the generated function.
+        format: fragment is LaTeX for an article that loads amsmath. python is the source of the generated function.
         steps: Add every step of the derivation, with its check.
         finite_width: Add the exact prior at finite width.
         output: The file to write, by default standard output.
@@ -186,19 +185,17 @@ def derive(
     from . import bpkr
     from .bpkr.action import document
     from .runs import write
-    from .symbolic import as_html, as_latex, as_markdown
+    from .symbolic import as_latex, as_markdown
 
     theorykit.enable_float64()
     kinds = [parse_layer(word) for word in layers if word != "none"]
     options = {"outputs": outputs, "read_tokens": read_tokens, "embedding": embedding}
     options |= {"richness": 1.0 if richness else None, "temperature": 1.0}
     action = bpkr.derive(bpkr.Architecture(kinds, math.inf if infinite_width else 1, **options))
-    parts = [*document.USUAL, *["derivation"] * (steps or format == "html"), *["finite width"] * finite_width]
+    parts = [*document.USUAL, *["derivation"] * steps, *["finite width"] * finite_width]
     blocks = [] if format == "python" else list(document.blocks(action, *parts))
     if format == "python":
         text = bpkr.generate_source(action)
-    elif format == "html":
-        text = as_html(blocks)
     else:
         text = as_markdown(blocks) if format == "markdown" else as_latex(blocks, format == "fragment")
     if output is None:

@@ -1,6 +1,5 @@
 """Functions by cases, numbers of any size, users' functions, and limits far out."""
 
-import pickle
 import random
 from fractions import Fraction
 
@@ -8,7 +7,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-import sympy
 import sympy as sp
 
 from tests.expressions import assert_close
@@ -19,16 +17,12 @@ from theorykit.symbolic import (
     GaussianAverage,
     entrywise,
     gradient,
-    latex,
     log_cosh,
-    log_det,
     log_normal_cdf,
     numeric_function,
-    positive_definite,
     sum_of_entries,
     trace,
 )
-from theorykit.symbolic.documents.page import mathml
 
 X, Y = sp.Symbol("x", real=True), sp.Symbol("y", real=True)
 HUBER = sp.Piecewise((X**2 / 2, sp.And(X < 1, X > -1)), (abs(X) - sp.Rational(1, 2), True))
@@ -71,7 +65,6 @@ def test_cases_that_do_not_hold_leave_no_trace(expression):
     points = jnp.array(CASES[expression])
     assert_close(jax.vmap(compiled(expression))(points), [function(x) for x in CASES[expression]], 1e-14)
     assert_close(jax.vmap(jax.grad(function))(points), [jax.grad(function)(x) for x in CASES[expression]], 1e-13)
-    assert mathml(latex(expression))
 
 
 def test_cases_stand_in_averages_and_in_functions_of_entries_and_of_traces():
@@ -176,16 +169,12 @@ def saturating(x, y):
     return jnp.logaddexp(x, y)
 
 
-STEEP = numeric_function("steep", steep, domain=(-2, 2))
-WRITTEN = numeric_function("written", jnp.tanh, lambda x: 1 - sp.tanh(x) ** 2)
-CODED = numeric_function("coded", jnp.tanh, lambda x: 1 - jnp.tanh(x) ** 2)
-RECURSIVE = numeric_function(
-    "recursive", jnp.tanh, lambda x: 1 - RECURSIVE(x) ** 2 if "RECURSIVE" in globals() else 1 - sp.tanh(x) ** 2
-)
+STEEP = numeric_function("steep", steep)
+CODED = numeric_function("coded", jnp.tanh)
 BOTH = numeric_function("both", saturating)
 
 
-@pytest.mark.parametrize("function", [STEEP, WRITTEN, CODED, RECURSIVE], ids=lambda function: function.__name__)
+@pytest.mark.parametrize("function", [STEEP, CODED], ids=lambda function: function.__name__)
 def test_a_numeric_function_is_one_like_all_others(function):
     expression = X * function(X / 2) + GaussianAverage(function(X + Y), Y) + function(0)
     plain = steep if function is STEEP else np.tanh
@@ -205,7 +194,7 @@ def test_a_numeric_function_is_one_like_all_others(function):
     assert_close(compiled(expression)(0.4), interpret(expression, {"x": 0.4}), 1e-9 if function is not STEEP else 0.1)
     batch = jax.vmap(compiled(expression))(jnp.array([0.4, 0.5]))
     assert_close(batch, [compiled(expression)(0.4), compiled(expression)(0.5)], 1e-13)
-    assert mathml(latex(expression)) and function.__name__ in str(expression)
+    assert function.__name__ in str(expression)
     check_covered(expression)
 
 
@@ -225,19 +214,6 @@ def test_a_numeric_function_has_any_number_of_arguments():
     assert BOTH(X, Y).diff(X, Y) == BOTH(X, Y).diff(Y, X)
 
 
-@pytest.mark.slow
-def test_a_numeric_function_is_solved_and_kept():
-    K = positive_definite("K", 2)
-    action = saddle.Action(HUBER + sp.atan(Y) + log_det(K) + sp.cosh(X), {X: saddle.Real()}, [Y, K])
-    assert action.equations[X].has(sp.Piecewise)
-    action = saddle.Action(X**2 / 2 - Y * numeric_function("softplus", jax.nn.softplus)(X), {X: saddle.Real()}, [Y])
-    solution = saddle.minimise(action, {Y: 1.0}, initial={X: 0.1})
-    assert solution.converged
-    assert_close(float(solution["x"]), jax.nn.sigmoid(float(solution["x"])), 1e-10)
-    for expression in (STEEP(X) + 1, STEEP(X).diff(X, 2), BOTH(X, Y).diff(X) * Y):
-        assert pickle.loads(pickle.dumps(expression)) == expression
-
-
 def test_functions_of_one_name_do_not_share_code():
     one, other = (numeric_function("same", f) for f in (jnp.sin, jnp.cos))
     assert one is not other and one(X) != other(X) and one is numeric_function("same", jnp.sin)
@@ -249,38 +225,16 @@ def test_functions_of_one_name_do_not_share_code():
     assert_close(compiled(one(sp.Symbol("same")), (sp.Symbol("same"),))(0.3), np.sin(0.3), 1e-15)
 
 
-WRONG = jax.custom_jvp(jnp.sin)
-WRONG.defjvp(lambda primals, tangents: (jnp.sin(*primals), 2 * tangents[0]))
-
-
 @pytest.mark.parametrize(
-    ("f", "df", "message"),
+    ("f", "message"),
     [
-        (jnp.log, None, "is nan at -"),
-        (jnp.tanh, lambda x: 1 - sp.tanh(x), "the derivative of f at .* by differences, but .* by df"),
-        (jnp.tanh, lambda x: (1 - jnp.tanh(x) ** 2) * 1.001, "by differences"),
-        (jax.custom_jvp(jnp.sin), [sp.exp, sp.exp], "one derivative for each of 1 argument"),
-        (lambda x: "text", None, "must be JAX code of numbers"),
-        (lambda x: jnp.array([x, x]), None, "must return a number"),
-        (jnp.tanh, lambda x: 1 / (x - x), "by differences, but nan by df"),
-        (lambda x: x + 1j, None, "f must return real numbers"),
-        (WRONG, None, "by JAX"),
-    ],
-    ids=[
-        "undefined",
-        "wrong",
-        "slightly wrong",
-        "of other arguments",
-        "text",
-        "array",
-        "infinite",
-        "complex",
-        "by JAX",
+        (lambda x: "text", "must be JAX code of numbers"),
+        (lambda x: jnp.array([x, x]), "must return a number"),
+        (lambda x: x + 1j, "f must return real numbers"),
     ],
 )
-def test_a_wrong_numeric_function_is_refused_at_the_point_where_it_is_wrong(f, df, message):
+def test_a_wrong_numeric_function_is_refused(f, message):
     with pytest.raises(ValueError, match=message):
-        numeric_function("f", f, df)
-    with pytest.raises(ValueError, match="written must take real numbers, got complex numbers"):
-        interpret(WRITTEN(X), {"x": 0.3 + 1j})
-    assert numeric_function("mended", WRONG, lambda x: sympy.cos(x))(X).diff(X).func.__name__ == "cos"
+        numeric_function("f", f)
+    with pytest.raises(ValueError, match="coded must take real numbers, got complex numbers"):
+        interpret(CODED(X), {"x": 0.3 + 1j})

@@ -7,7 +7,7 @@ from inspect import signature
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from sympy import Abs, Dummy, MatrixSymbol, Symbol, Trace, erf, exp, tanh
+from sympy import Abs, Dummy, MatrixSymbol, Symbol, Trace, exp
 
 from theorykit.codegen import compile_expressions, interpret
 from theorykit.symbolic import entrywise, positive_definite
@@ -73,10 +73,3 @@ PLAIN, POSITIVE, MATRIX_A = Symbol("s"), Symbol("s", positive=True), MatrixSymbo
 def test_different_symbols_of_one_name_are_refused(expression, arguments, message):
     with pytest.raises(ValueError, match=message):
         compile_expressions("f", {"out": expression}, arguments)
-
-
-@pytest.mark.parametrize("name", ["beta", "tanh", "erf", "sinc", "function"])
-def test_functions_leave_their_names_to_symbols(name):
-    symbol = Symbol(name, real=True)
-    function = compile_expressions("f", {"out": tanh(1 + symbol**2) + erf(symbol)}, (symbol,))
-    assert_close(function(**{name: 0.5})["out"], interpret(tanh(1 + symbol**2) + erf(symbol), {name: 0.5}), 1e-13)

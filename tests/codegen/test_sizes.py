@@ -10,7 +10,7 @@ from sympy import Identity, MatrixSymbol, Symbol, Trace, expand
 from tests.expressions import assert_close
 from theorykit.codegen import compile_expressions
 from theorykit.codegen.literal import Numpy
-from theorykit.codegen.sizes import bound_sizes, sizes_of
+from theorykit.codegen.sizes import sizes_of
 from theorykit.symbolic import positive_definite
 
 H_1, H_2, H_3, N_0, P = SIZES = [
@@ -90,19 +90,6 @@ BOTH_STRAIGHT = positive_definite("U_0", OUTER)
 @given(values=given_numbers)
 def test_sizes_in_sums_follow_from_shapes_and_given_sizes(arguments, given, sizes, values):
     assert evaluated(arguments, values, *given) == {size.name: values[size] for size in sizes}
-
-
-def test_bound_sizes_are_those_that_lowering_knows():
-    assert bound_sizes((V_1, WIDE, H, C)) == {H, C, K, N_0, P} and bound_sizes((V_1, temperature)) == {temperature}
-    for size in GIVEN:
-        if size in bound_sizes((V_1, V_2, WIDE)):
-            assert compile_expressions("eye", {"value": Identity(size)}, (V_1, V_2, WIDE))
-        else:
-            with pytest.raises(ValueError, match=size.name):
-                compile_expressions("eye", {"value": Identity(size)}, (V_1, V_2, WIDE))
-    # a size that is given is not read off a shape
-    found = compile_expressions("eye", {"value": Identity(C)}, (V_3, C))(V_3=jnp.eye(2), C=2)
-    assert_close(found["value"], np.eye(2), 0)
 
 
 def test_a_generated_function_takes_sizes_as_arguments():

@@ -11,50 +11,25 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import sympy as sp
-from hypothesis import given
-from hypothesis import strategies as st
 
 from tests.expressions import (
-    SYMBOLS,
     A,
-    B,
-    F,
-    H,
     L,
-    N,
-    P,
     W,
-    X,
     assert_close,
-    matrices,
     primitives_of,
-    random_numbers,
     random_values,
     s,
-    scalars,
-    t,
-    v,
-    y,
 )
 from theorykit import bpkr
 from theorykit.bpkr.evaluation.formulas import compiled_terms
-from theorykit.codegen import compile_expressions, interpret
+from theorykit.codegen import compile_expressions
 from theorykit.derivation.claims import random_values as values_of
 from theorykit.symbolic import (
-    GaussianAverage,
-    Softmax,
     SquareRoot,
-    entrywise,
-    log_cosh,
-    log_normal_cdf,
-    quadratic_form,
-    sum_of_entries,
 )
-from theorykit.symbolic.atoms import LogDet, PrincipalBlock, SideBySide, Stacked, below, beside
 
 DEPTHS = range(1, 5)
-REGULARISED = F * W * F.T + t * sp.Identity(P)
-z = sp.Symbol("z", real=True)
 
 # The process sees a package of this name that cannot be imported.
 RUN = """
@@ -106,41 +81,6 @@ def test_the_source_of_an_action_runs_without_this_package(tmp_path):
         assert_close(found[name], value, 1e-13)
     slope = jax.grad(lambda u: terms(**{**arrays, "U_1": u})["total"])(arrays["U_1"])
     assert_close(found["slope"] + found["slope"].T, slope + slope.T, 1e-12)
-
-
-def imports_in(source):
-    nodes = [node for node in ast.walk(ast.parse(source)) if isinstance(node, (ast.Import, ast.ImportFrom))]
-    return {
-        name for node in nodes for name in ([node.module] if isinstance(node, ast.ImportFrom) else [node.names[0].name])
-    }
-
-
-EXPRESSIONS = [
-    *(LogDet(REGULARISED) + quadratic_form(y, sp.Inverse(REGULARISED)), sp.Trace(sp.Inverse(W) * X) * s),
-    *(sp.exp(-s) * sp.cos(t) + sp.log(1 + sp.exp(s - t)) / 3, sp.Max(s, t) ** 2 - sp.Abs(s - 1), log_cosh(s * t)),
-    *(sp.Piecewise((s, s > t), (t**2, True)), log_normal_cdf(s - 2), s ** sp.Rational(3, 2) / sp.sqrt(s + t)),
-    *(sum_of_entries(entrywise(lambda a, b: sp.tanh(a) * b - s, X, W)), sp.Trace(X.applyfunc(sp.erf))),
-    *(GaussianAverage(sp.tanh(s * z + t), z), sp.Trace(PrincipalBlock(X, (H, H * N - H), 1))),
-    *(sum_of_entries(Stacked(X, H)), sum_of_entries(SideBySide(X, H) * 2), sp.Trace(Softmax(v).T * v)),
-    *(sp.Piecewise((-2, sp.Eq(H, 2)), (t, True)) - s, L[0, 1] * sp.Integer(2) ** (-s), -((s - t) ** 2) * s),
-    *(sum_of_entries(beside(X, W)), sum_of_entries(below(L, A)), sp.Trace(sp.KroneckerProduct(A, B) * X)),
-]
-
-
-@pytest.mark.parametrize("expression", EXPRESSIONS, ids=lambda each: type(each).__name__)
-def test_the_source_imports_jax_alone_and_has_the_value_of_the_expression(expression):
-    function = compile_expressions("written", {"value": expression}, SYMBOLS)
-    assert {name.split(".")[0] for name in imports_in(function.source)} <= {"jax"}
-    values = random_values((2, 3, 4), 5)
-    given = {name: jnp.asarray(values[name]) for name in (each.name for each in SYMBOLS)}
-    assert_close(executed(function.source)(**given)["value"], interpret(expression, values), 1e-12)
-
-
-@given(st.one_of(matrices(), scalars()), random_numbers)
-def test_the_source_of_any_expression_has_its_value(expression, values):
-    function = compile_expressions("written", {"value": expression}, SYMBOLS)
-    given = {each.name: jnp.asarray(values[each.name]) for each in SYMBOLS}
-    assert_close(executed(function.source)(**given)["value"], interpret(expression, values))
 
 
 def test_a_square_root_of_a_matrix_is_pasted():

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import mpmath
 import pytest
 import sympy
-from sympy import Integer, Max, Min, Symbol
+from sympy import Integer, Symbol
 
 from tests.expressions import assert_close
 from theorykit.codegen import average_errors, compile_expressions, interpret
@@ -14,20 +14,10 @@ from theorykit.symbolic import (
     gaussian_average,
     gradient,
     latex,
-    log_cosh,
-    log_normal_cdf,
     numeric_function,
     with_nodes,
 )
-from theorykit.symbolic.documents.page import mathml
-from theorykit.symbolic.functions import (
-    JUMPING,
-    AngleBetween,
-    LogCosh,
-    LogNormalCDF,
-    PowerOfLength,
-    SmoothedKink,
-)
+from theorykit.symbolic.functions import JUMPING, LogCosh, LogNormalCDF
 
 X, Y, Z = (Symbol(name, real=True) for name in "xyz")
 ANY = (-5.3, -0.7, 0.31, 2.2, 9.4)
@@ -42,9 +32,7 @@ POINTS = {
     LogCosh: (0.0, 1e-9, *ANY, -30.0, 200.0),
     LogNormalCDF: [(x, n) for x in (-30.0, 1e-9, *ANY) for n in (0, 2)],
     **dict.fromkeys((sympy.erf, sympy.erfc), (0.0, 1e-9, *ANY[:4])),
-    **dict.fromkeys((sympy.atan2, sympy.Heaviside, AngleBetween), PAIRS),
-    SmoothedKink: [(a, b, n, s) for a, b in PAIRS for n, s in ((0, 0), (1, 0), (4, 0), (0, 1), (1, 1))],
-    PowerOfLength: [(c, d, n) for c, d in PAIRS for n in (1, -2)],
+    **dict.fromkeys((sympy.atan2, sympy.Heaviside), PAIRS),
 }
 
 
@@ -56,27 +44,13 @@ EXACT = {
     sympy.Heaviside: lambda x, y: mpmath.mpf(x > 0),
     LogCosh: lambda x: mpmath.log(mpmath.cosh(x)),
     LogNormalCDF: lambda x, n: mpmath.diff(lambda at: mpmath.log(mpmath.ncdf(at)), x, int(n)),
-    AngleBetween: mpmath.atan2,
-    PowerOfLength: lambda c, d, n: mpmath.hypot(c, d) ** int(n),
 }
-
-
-# their derivatives are tried in the tests of the table of averages, and below
-TRIED_ELSEWHERE = (SmoothedKink,)
 
 
 def exact(row):
     if row.kind in EXACT:
         return EXACT[row.kind]
-    if hasattr(mpmath, row.kind.__name__.lower()):
-        return getattr(mpmath, row.kind.__name__.lower())
-    # the closed form, in many digits
-    return lambda *at: mpmath.mpf(row.kind(*_arguments(row, at)).rewrite(sympy.erf).evalf(30)._mpf_)
-
-
-def _arguments(row, at):
-    pairs = zip(row.arguments, at, strict=True)
-    return [Integer(int(number)) if letter == "n" else sympy.Float(number, 40) for letter, number in pairs]
+    return getattr(mpmath, row.kind.__name__.lower())
 
 
 def tried(row):
@@ -124,8 +98,7 @@ def test_values_and_derivatives_are_those_of_many_digits_of_the_interpreter_and_
         @jax.vmap
         def everything(values, function=function):
             of_values = lambda values: function(**values)["value"]  # noqa: E731
-            second = {} if row.kind in TRIED_ELSEWHERE else jax.jacfwd(jax.grad(of_values))(values)
-            return function(**values), jax.grad(of_values)(values), second
+            return function(**values), jax.grad(of_values)(values), jax.jacfwd(jax.grad(of_values))(values)
 
         found, automatic, curvatures = everything(arrays)
         for i, (values, point) in enumerate(points):
@@ -147,10 +120,9 @@ def exact_derivatives(row, point):
             int(at) if letter == "n" else mpmath.mpf(at) for letter, at in zip(row.arguments, point, strict=False)
         ]
         found = [float(mpmath.re(exact(row)(*numbers)))]
-        if row.kind not in TRIED_ELSEWHERE:
-            for place, letter in enumerate(row.arguments[: len(point)]):
-                if letter == "x":
-                    found.append(_derivatives(exact(row), numbers, place))
+        for place, letter in enumerate(row.arguments[: len(point)]):
+            if letter == "x":
+                found.append(_derivatives(exact(row), numbers, place))
     return found
 
 
@@ -167,7 +139,7 @@ def _derivatives(function, numbers, place):
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.kind.__name__)
 def test_every_row_is_written_and_runs_on_a_batch(row):
     for node in nodes(row):
-        assert mathml(latex(node**2 + node))
+        assert latex(node**2 + node)
     node, points = next(iter(nodes(row).items()))
     arrays = {name: jnp.array([values[name] for values, _ in points]) for name in points[0][0]}
     expected = [interpret(node, values) for values, _ in points]
@@ -187,11 +159,8 @@ def test_a_function_outside_the_table_is_named_and_can_be_defined():
     for dropped in (sympy.LambertW(X), sympy.besseli(1, X), sympy.binomial(X, 2), sympy.loggamma(X), sympy.coth(X)):
         with pytest.raises(NotImplementedError, match=message if dropped.func is sympy.LambertW else "not covered"):
             compiled({"value": dropped}, "x")
-    for f, exact, domain in (
-        (lambert_w, mpmath.lambertw, (0, 100)),
-        (jax.scipy.special.i1, lambda x: mpmath.besseli(1, x), (-10, 10)),
-    ):
-        function = of_one(numeric_function("f", f, domain=domain)(X))
+    for f, exact in ((lambert_w, mpmath.lambertw), (jax.scipy.special.i1, lambda x: mpmath.besseli(1, x))):
+        function = of_one(numeric_function("f", f)(X))
         for point in (0.1, 2.0, 9.0):
             assert_close(function(point), float(mpmath.re(exact(point))), 1e-13)
             slope = mpmath.diff(lambda at, exact=exact: mpmath.re(exact(at)), point)
@@ -247,21 +216,3 @@ def test_a_steep_average_of_log_cosh_has_a_slope():
     ((value, error),) = average_errors(with_nodes(gradient(average, Y), "adaptive"), {"y": -4.0}).values()
     assert_close(value, interpret(gaussian_average(sympy.tanh(31 * X + Y), X), {"y": -4.0}), 1e-12)
     assert error < 1e-13
-
-
-def test_functions_know_their_symmetries_and_signs():
-    assert log_cosh(-X) == log_cosh(X) and log_cosh(Integer(0)) == 0
-    assert log_cosh(X).is_nonnegative and log_normal_cdf(X).is_negative
-    assert log_cosh(X).rewrite("log").func.__name__ == "log"
-
-
-def test_largest_and_smallest():
-    y = Symbol("y", real=True)
-    for point, other in ((0.3, -2.0), (-0.7, 1.5)):
-        values = {"x": point, "y": other}
-        both = compile_expressions("f", {"max": Max(X, y, 0), "min": X * Min(X, y)}, (X, y))(**values)
-        assert both == {"max": max(point, other, 0), "min": point * min(point, other)}
-        assert interpret(Max(X, y, 0), values) == max(point, other, 0)
-        slope = gradient(X * Max(X, y), X)
-        assert interpret(slope, values) == compile_expressions("f", {"d": slope}, (X, y))(**values)["d"]
-        assert interpret(slope, values) == (2 * point if point > other else other)

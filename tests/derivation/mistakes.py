@@ -23,6 +23,7 @@ IN_NODES = ("another order",)
 # These parts of a claim are expressions, which may be wrong too. A wrong definition counts if the result contains it.
 _PARTS = {
     claims.Average: ("law",),
+    claims.Derivative: ("factor",),
     claims.Stationary: ("solution",),
     claims.OrderParameterInserted: ("value", "weight"),
     claims.Equal: ("definitions",),

@@ -2,16 +2,14 @@
 
 from dataclasses import replace
 
-import numpy as np
 import pytest
-from sympy import Identity, S, Trace, sqrt
+from sympy import Identity, S, Trace
 
 from theorykit.derivation import Derivation, Step, claims
-from theorykit.derivation.claims import random_values
 from theorykit.symbolic import SquareRoot, inverse, positive_definite
 from theorykit.symbolic.atoms import LogDet
 
-from .examples import KINDS, SIZES, STEPS, C, G, J, M, N, Q, T, U, W, Z, f, j, k, m, n, r, scale, t, w, y
+from .examples import KINDS, SIZES, STEPS, C, G, M, N, Q, U, Z, j, k, m, n, r, scale, w, y
 from .mistakes import is_caught, planted
 
 
@@ -48,16 +46,13 @@ def with_other_root(after):
 
 _WITHOUT_DELTA = N * LogDet(inverse(M) + U) + N * LogDet(M)
 _SPINS = "covariance_over_spins"
+# Mistakes that are no changes of a symbol or a factor, which `planted` makes.
 WRONG = {
-    "another covariance": lambda: claiming("gaussian_average", law=C),
-    "a covariance of the wrong power": lambda: claiming("gaussian_average", law=scale**2 * C),
+    "rows forgotten": lambda: claiming("sum_over_rows", count=N - 1),
     "no delta function": lambda: of("insert_order_parameter", lambda _: _WITHOUT_DELTA),
     "a delta function of the trace": lambda: of(
         "insert_order_parameter", lambda _: _WITHOUT_DELTA + N * Trace(Q) * (Trace(Z.T * C * Z) / N - Trace(U))
     ),
-    "the conjugate with the wrong sign": lambda: of("insert_order_parameter", lambda after: after.xreplace({Q: -Q})),
-    "another weight of the conjugate": lambda: claiming("insert_order_parameter", weight=sqrt(N)),
-    "another value": lambda: claiming("insert_order_parameter", value=2 * Z.T * C * Z / N),
     "a linear term in a density": lambda: of("gaussian_density", lambda after: after + Trace(w.T * M * r)),
     "a linear term in a characteristic function": lambda: before_density(),
     "a term of the fourth degree in a density": lambda: of(
@@ -65,21 +60,10 @@ WRONG = {
     ),
     "a gradient that is not symmetric": lambda: of("derivative of a source", lambda after: after + U * M - M * U),
     "the root of a Riccati equation that is negative": lambda: of("riccati", with_other_root),
-    "rows forgotten": lambda: claiming("sum_over_rows", count=N - 1),
-    "a volume that depends on something else": lambda: of("gram_volume", lambda after: after + LogDet(M)),
     "a constant that is none": lambda: claiming("drop_constants", variables=(U, M)),
     "an order that is not leading": lambda: of("leading_order", lambda after: after + LogDet(U)),
-    "another width": lambda: claiming("leading_order", width=n),
-    "a wrong solution": lambda: claiming("eliminate", solution=inverse(U) + inverse(M)),
-    "a wrong number": lambda: claiming("eliminate a number", solution=2 * STEPS["eliminate a number"].claim.solution),
     "a wrong constraint": lambda: claiming("eliminate_constrained", solution=M),
-    "a wrong constraint of numbers": lambda: claiming("eliminate_constrained of numbers", solution=T),
-    "a multiplier that holds something else": lambda: claiming(
-        "constrain", solution=STEPS["constrain"].claim.solution / scale
-    ),
-    "a derivative of another order": lambda: claiming("source_derivative", factor=S.Half),
     "spins that are not all": lambda: claiming("sum_over_spins", variable=r),
-    "a covariance over spins that are not all": lambda: claiming(_SPINS, variable=r),
     "a covariance of something else": lambda: claiming(_SPINS, value=2 * STEPS[_SPINS].claim.value),
     "second moments that are no covariance": lambda: of(_SPINS, lambda after: after + scale * y * y.T),
     "a gradient of another shape": lambda: of("slope", lambda after: after.T),
@@ -89,11 +73,7 @@ WRONG = {
     "a response to something else that moves": lambda: claiming(
         "response", definitions=STEPS["response"].claim.definitions[1:]
     ),
-    "sums over classes that are not those": lambda: claiming(
-        "gather_classes", definitions=defined("gather_classes")[:1]
-    ),
     "columns that classes do not share": lambda: claiming("gather_columns", definitions=defined("gather_columns")[::2]),
-    "a definition of another value": lambda: claiming("name", definitions=((Q, Z.T * C * Z),)),
 }
 
 
@@ -148,33 +128,9 @@ def test_verification_is_reproducible_and_seeded():
     assert len(errors) == 3
 
 
-def test_sections_keep_the_order_of_steps():
-    first, second = (replace(STEPS["vectorise"], section=section) for section in "ab")
-    other = replace(first, rule="another")
-    sections = list(Derivation((first, second, other), SIZES).sections())
-    assert sections == [("a", [first, other]), ("b", [second])]
-
-
 @pytest.mark.parametrize("dimension", [1, 2, 3, 5])
 def test_averages_are_checked_sharply_in_any_dimension(dimension):
     step, sizes = STEPS["gaussian_average"], {k: 1, m: dimension, n: 2, N: 3}
     assert not is_caught(step, (sizes,))
     for wrong in (step.after * (1 + S(1) / 10**6), step.after + S(1) / 10**6):
         assert is_caught(replace(step, after=wrong), (sizes,))
-
-
-def test_averages_that_almost_vanish_are_checked_sharply():
-    """exp(-i y^T d) averages to almost nothing where d is large."""
-    before = 2 * S.ImaginaryUnit * Trace(t.T * (f - y)) * 20
-    after = 400 * Trace((f - y).T * (f - y)) * scale
-    step = Step("average", before, after, claims.Average(t, scale * Identity(m)))
-    sizes = ({m: 1}, {m: 2}, {m: 3})
-    assert not is_caught(step, sizes)
-    assert all(is_caught(replace(step, after=after * factor), (size,)) for factor in (2, S.Half) for size in sizes)
-
-
-def test_random_values_are_what_symbols_declare():
-    for sizes in SIZES:
-        values = random_values([Trace(U), Trace(W * W.T), scale, J], sizes, np.random.default_rng(0))
-        assert np.linalg.eigvalsh(values["U"])[0] > 0 and values["W"].shape == (sizes[n], sizes[N])
-        assert values[scale.name] > 0

@@ -5,7 +5,7 @@ import pytest
 
 from theorykit.derivation import Derivation, claims, derivation_blocks, verification_blocks
 from theorykit.dmft.derivation import derive as derive_map
-from theorykit.symbolic import Equation, as_latex, as_markdown
+from theorykit.symbolic import Equation, as_markdown
 from theorykit.symbolic.documents.document import Folded
 
 from .architectures import ARCHITECTURES, QUICK, SMALL, action
@@ -54,26 +54,15 @@ def test_all_kinds_of_claims_occur():
     assert {type(step.claim) for step in steps} == KINDS
 
 
-def test_checked_steps_are_written_as_the_steps_are():
-    derivation = action("one layer").derivation
-    found = list(derivation_blocks(derivation, verification=derivation.verify()))
-    assert as_markdown(found) == as_markdown(derivation_blocks(derivation))
-    assert as_latex(found) == as_latex(derivation_blocks(derivation))
-    other = action("two layers").derivation.verify()
-    with pytest.raises(ValueError, match="verification must belong to derivation"):
-        list(derivation_blocks(derivation, verification=other))
-
-
 def test_documents_state_every_kind_of_claim_and_say_how_it_is_checked():
     derivation = Derivation(tuple(STEPS.values()), SIZES[:1])
     verification = derivation.verify()
     text = as_markdown(list(verification_blocks(verification)))
     assert f"{len(derivation.steps)} steps" in text and "all hold" in text
-    blocks = derivation_blocks(derivation, {}, verification=verification)
+    blocks = derivation_blocks(derivation)
     folds = [block for block in blocks if isinstance(block, Folded)]
     for step, shown in zip(derivation.steps, folds, strict=True):
         assert isinstance(shown.parts[0], Equation), step
-        assert shown.remark.startswith("Holds: error") and ", by " in shown.remark, step
     assert {type(step.claim) for step in derivation.steps} == KINDS
 
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from sympy import Integer, Lambda, MatrixSymbol, Rational, Trace, sin, tanh
 
-from theorykit.derivation import Derivation, Step, claims, derivation_blocks, field, verification_blocks
+from theorykit.derivation import Derivation, Step, claims, field, verification_blocks
 from theorykit.derivation.field import PRIME, NotRational
 from theorykit.derivation.step import chance_of_mistake, random_points, written
 from theorykit.symbolic import Softmax, as_markdown, entrywise, inverse, positive_definite
@@ -16,7 +16,7 @@ from theorykit.symbolic.matrix_functions import sum_of_column
 
 from ..marks import slow
 from .architectures import action
-from .examples import SIZES, STEPS, A, C, M, U, W, Z, m, n, r, scale, v, w, y
+from .examples import SIZES, STEPS, A, C, M, U, W, Z, m, n, r, scale, w, y
 from .mistakes import is_caught, planted
 
 RELU = "gaussian_equivalence of a relu"
@@ -57,12 +57,6 @@ def test_every_identity_is_proved(step):
 def test_other_claims_say_why_they_are_checked_on_numbers_only(name, why):
     with pytest.raises(NotRational, match=f"^{why}$"):
         chance(STEPS[name])
-
-
-def test_evidence_says_why_a_step_is_checked_on_numbers_only():
-    evidence, proved = Derivation((STEPS["linearise_square"], STEPS["vectorise"]), SIZES).verify().evidence
-    assert evidence.holds and not evidence.proved and str(evidence).endswith("(on numbers only: an average)")
-    assert proved.proved and str(proved).endswith(f"proved, chance of error {written(proved.chance)}")
 
 
 # averages over hidden units take a second each
@@ -168,15 +162,6 @@ def test_a_false_identity_passes_half_as_often_as_the_bound_admits(small_prime):
     assert {each for each in found if each is not None} == {3 * degree / PRIME}
 
 
-def test_determinants_are_equal_by_chance_as_rarely_as_their_degree_says(small_prime):
-    first, second = (MatrixSymbol(name, 2, 2) for name in "AB")
-    step = Step("adversary", LogDet(first) - LogDet(second), Integer(0), claims.Equal())
-    seeds = 1500
-    passed = sum(chance(step, ({n: 1},), seed) is not None for seed in range(seeds)) / seeds
-    bound = 2 / small_prime
-    assert passed < bound + 4 * np.sqrt(bound / seeds)
-
-
 def test_the_documents_say_what_is_proved_and_what_is_not():
     derivation = action("one layer").derivation
     verification = derivation.verify()
@@ -188,22 +173,5 @@ def test_the_documents_say_what_is_proved_and_what_is_not():
     assert str(verification).endswith(
         f"{len(verification.proved)} of them proved at the sizes tried, with an error probability of at most {bound}"
     )
-    blocks = derivation_blocks(derivation, {}, verification=verification)
-    remarks = [block.remark for block in blocks if hasattr(block, "remark")]
-    assert sum("Proved at these sizes, with an error probability of at most" in remark for remark in remarks) == len(
-        verification.proved
-    )
-    assert sum("On numbers only: an average." in remark for remark in remarks) == len(remarks) - len(
-        verification.proved
-    )
-
-
-def test_some_of_a_kind_may_be_proved():
-    shown = Derivation(
-        (STEPS["solve"], of_functions(entrywise(tanh, v), -entrywise(tanh, -v)), STEPS["vectorise"]), SIZES
-    )
-    assert "2 by evaluation of both sides, to 1e-10; 1 proved" in as_markdown(list(verification_blocks(shown.verify())))
-
-
-def test_bounds_are_rounded_up():
-    assert [written(bound) for bound in (2.1e-36, 9.5e-36, 3e-5, 1.0)] == ["3e-36", "1e-35", "4e-5", "1e+0"]
+    assert str(verification).count("  proved, chance of error") == count
+    assert str(verification).count("on numbers only: an average") == len(verification.evidence) - count

@@ -11,7 +11,7 @@ from tests.expressions import A, L, assert_close
 from theorykit.codegen import interpret
 from theorykit.symbolic import GaussianAverage, gaussian_average, gradient, latex, with_nodes
 from theorykit.symbolic.atoms import LogDet
-from theorykit.symbolic.averages import bounded, breaks
+from theorykit.symbolic.averages import bounded
 
 z, w, h, b = sp.symbols("z w h b", real=True)
 VALUES = {"h": 0.3, "b": 0.8, "z": -0.4, "w": 0.7}
@@ -147,25 +147,6 @@ def test_an_average_that_is_seen_to_be_infinite_is_refused(integrand):
 def test_an_average_that_is_finite_is_not_refused():
     finite = (sp.sin(z) / z, 1 / sp.sqrt(sp.Abs(z)), sp.exp(z**2 / 3), sp.exp(z**2) / sp.cosh(z**2), 1 / (z**2 + 1))
     assert all(GaussianAverage(integrand, z).integrand.has(integrand.func) for integrand in finite)
-
-
-def test_where_an_integrand_is_rough_is_read_off_it():
-    def found(integrand):
-        average = GaussianAverage(integrand, z)
-        z_ = average.variable
-        return {each.xreplace({z_: z}) for each in breaks(average)}
-
-    assert found(sp.Abs(z - h) * sign(2 * h - 2 * z) + sp.Heaviside(b * z)) in ({z - h, b * z}, {h - z, b * z})
-    assert found(sp.Max(z, h, 0)) in ({z, z - h}, {z, h - z})
-    assert found(sp.Piecewise((1, z**2 < h), (0, True))) in ({z**2 - h}, {h - z**2})
-    assert found(GaussianAverage(sp.Abs(z - w) * sp.Abs(z - h), w)) in ({z - h}, {h - z})
-    assert found(sp.tanh(b * z) / (1 + z**2)) == set()
-
-
-def test_signs_are_known():
-    positive = GaussianAverage(sp.exp(-(z**2)), z)
-    assert positive.is_positive and (-positive).is_negative and FIELD.is_real
-    assert FIELD.is_positive is None and GaussianAverage(-sp.cos(0) * sp.exp(z), z).is_negative
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,6 @@ from sympy import Integer, Symbol
 from tests.expressions import assert_close
 from theorykit.codegen import compile_expressions, interpret
 from theorykit.symbolic import gradient, latex, log_normal_cdf
-from theorykit.symbolic.documents.page import mathml
 from theorykit.theories.bivariate_normal import log_bivariate_normal_cdf
 
 X, Y, Z = NUMBERS = [Symbol(name, real=True) for name in "xyz"]
@@ -142,7 +141,7 @@ def test_symmetry_limits_domain_and_notation():
     for r in (-1, Integer(1), 1.5):
         with pytest.raises(ValueError, match="between -1 and 1"):
             log_bivariate_normal_cdf(X, Y, r)
-    assert latex(NODE) == r"\log\Phi_{2}\left(x, y; z\right)" and mathml(latex(NODE**2 + NODE))
+    assert latex(NODE) == r"\log\Phi_{2}\left(x, y; z\right)"
     limits = dict(zip("xyz", np.array(LIMITS[:3]).T, strict=True))
     assert_close(compiled({"value": NODE})(**limits)["value"], at_limits(*limits.values()), 1e-13)
 

@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 
 from theorykit.codegen import compile_expressions, interpret
 from theorykit.symbolic import gradient, latex
-from theorykit.symbolic.documents.page import mathml
 from theorykit.theories.spectral_laws import marchenko_pastur, nodes, semicircle
 
 NOISE, RATIO, Z = sp.symbols("Delta kappa z", positive=True)
@@ -125,7 +124,7 @@ def test_values_and_derivatives_are_those_of_the_roots_of_the_polynomial(name):
         fitted = np.polynomial.Chebyshev.fit(points, around, 13, [-1, 1])
         for order, derivative in ((1, automatic[symbol.name]), (2, second[symbol.name][symbol.name])):
             assert float(derivative) == pytest.approx(fitted.deriv(order)(0.0) / radius**order, rel=1e-8, abs=1e-9)
-    assert mathml(latex(expression)) and mathml(latex(gradient(expression, symbols[0])))
+    assert latex(gradient(expression, symbols[0]))
 
 
 @pytest.mark.slow

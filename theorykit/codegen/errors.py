@@ -19,8 +19,6 @@ from .evaluate import At
 from .jax_algebra import Jax
 from .sizes import sizes_of
 
-# Number of error bounds to add to the averages, 1 or -1. It is a symbol, so one compiled function gives both ends.
-_SIDE = Symbol("stated_errors", real=True)
 Values = Mapping[str | Expr, Any]
 
 
@@ -46,17 +44,7 @@ def quadrature_error(expression: Expr, values: Values) -> np.ndarray | float:
         >>> float(quadrature_error(GaussianAverage(z**2, z), {})) < 1e-12
         True
     """
-    found = average_errors(expression, values)
-    held = {average: Symbol(f"average_{i}_of", real=True) for i, average in enumerate(found)}
-    given = {**by_name("values", values), **{held[average].name: mean for average, (mean, _) in found.items()}}
-    # Averages inside functions of matrix entries have a different value per entry, and stay in the expression.
-    left = expression.xreplace(held)
-    value, error = _value_and_error(left, given)
-    for average, (mean, own) in found.items():
-        name = held[average].name
-        ends = (_value_and_error(left, {**given, name: mean + side * own})[0] for side in (1, -1))
-        error = error + _largest_change(value, *ends)
-    return error
+    return _value_and_error(checked_instance("expression", expression, Expr, "a SymPy expression"), values)[1]
 
 
 def average_errors(
@@ -85,37 +73,8 @@ def average_errors(
         >>> bool(abs(value + 0.1585) < error < 0.1)
         True
     """
-    require_float64()
     checked_instance("expression", expression, Expr, "a SymPy expression")
-    given = {name: jnp.asarray(value) for name, value in by_name("values", values).items()}
-    _arguments(expression, given)
-    return {each: _value_and_error(each, given) for each in dict.fromkeys(_outermost(expression))}
-
-
-def _arguments(expression: Expr, given: Mapping[str, Any]) -> tuple[Expr, ...]:
-    symbols = sorted(symbols_of(expression), key=lambda symbol: symbol.name)
-    known = [symbol for symbol in symbols if symbol.name in given]
-    # Read sizes from shapes: a size that is an argument would have no known value in compiled code.
-    sizes = bound_sizes([symbol for symbol in known if isinstance(symbol, MatrixSymbol)])
-    arguments = tuple(symbol for symbol in known if symbol not in sizes)
-    if missing := [symbol.name for symbol in symbols if symbol not in {*arguments, *bound_sizes(arguments)}]:
-        raise ValueError(f"values has no entries for {', '.join(missing)}, which occur in the expression")
-    return arguments
-
-
-def _value_and_error(expression: Expr, given: Mapping[str, Any]) -> tuple[np.ndarray, np.ndarray]:
-    arguments = _arguments(expression, given)
-    own = {symbol.name: given[symbol.name] for symbol in arguments}
-    function = _compiled(expression, arguments)
-    upper, lower = (function({**own, _SIDE.name: side}) for side in (1.0, -1.0))
-    value = np.asarray(upper["value"])
-    return value, _largest_change(value, upper["end"], lower["end"])
-
-
-def _largest_change(value: np.ndarray, *ends: Any) -> np.ndarray:
-    with np.errstate(invalid="ignore"):
-        change = np.maximum(*(np.abs(np.asarray(end) - value) for end in ends))
-    return np.where(np.isnan(change), np.inf, change)
+    return {each: _value_and_error(each, values) for each in dict.fromkeys(_outermost(expression))}
 
 
 def _outermost(expression: Basic) -> Iterator[GaussianAverage]:
@@ -127,11 +86,35 @@ def _outermost(expression: Basic) -> Iterator[GaussianAverage]:
         yield expression
 
 
+def _value_and_error(expression: Expr, values: Values) -> tuple[np.ndarray, np.ndarray]:
+    require_float64()
+    given = {name: jnp.asarray(value) for name, value in by_name("values", values).items()}
+    symbols = sorted(symbols_of(expression), key=lambda symbol: symbol.name)
+    known = [symbol for symbol in symbols if symbol.name in given]
+    # Read sizes from shapes: a size that is an argument would have no known value in compiled code.
+    sizes = bound_sizes([symbol for symbol in known if isinstance(symbol, MatrixSymbol)])
+    arguments = tuple(symbol for symbol in known if symbol not in sizes)
+    if missing := [symbol.name for symbol in symbols if symbol not in {*arguments, *bound_sizes(arguments)}]:
+        raise ValueError(f"values has no entries for {', '.join(missing)}, which occur in the expression")
+    function, count = _with_sides(expression, arguments)
+    own = {symbol.name: given[symbol.name] for symbol in arguments}
+    results = [function(own, sides) for sides in np.concatenate([np.zeros((1, count)), np.eye(count), -np.eye(count)])]
+    value, (centre, *ends) = np.asarray(results[0]["value"]), [np.asarray(each["end"]) for each in results]
+    with np.errstate(invalid="ignore"):
+        changes = [np.maximum(*(np.abs(end - centre) for end in ends[i::count])) for i in range(count)]
+        error = np.abs(centre - value) + np.sum(changes, axis=0)
+    return value, np.where(np.isnan(error), np.inf, error)
+
+
 @lru_cache(maxsize=256)
-def _compiled(expression: Expr, arguments: tuple[Expr, ...]):
-    outputs = {"value": expression, "end": bounded(expression, _SIDE)}
-    function = compile_expressions("errors", outputs, (*arguments, _SIDE))
-    return jax.jit(lambda given: function(**given))
+def _with_sides(expression: Expr, arguments: tuple[Expr, ...]) -> tuple[Callable[..., dict[str, Array]], int]:
+    """Compile the value, and the end to which each average moves by a number of its error bounds, its side."""
+    averages = sorted(expression.atoms(GaussianAverage), key=str)
+    sides = {average: Symbol(f"stated_errors_{i}", real=True) for i, average in enumerate(averages)}
+    outputs = {"value": expression, "end": bounded(expression, sides)}
+    function = compile_expressions("errors", outputs, (*arguments, *sides.values()))
+    names = [side.name for side in sides.values()]
+    return jax.jit(lambda given, numbers: function(**given, **dict(zip(names, numbers, strict=True)))), len(names)
 
 
 def rounding_effects(outputs: Sequence[Expr], arguments: Sequence[Expr]) -> Callable[..., Float[Array, "output part"]]:

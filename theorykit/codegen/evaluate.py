@@ -27,6 +27,7 @@ from sympy.matrices.expressions.matexpr import MatrixElement
 
 from ..checks import shown
 from ..symbolic.atoms import BoundVariable, EntryVariable
+from ..symbolic.functions import InCases
 from ..symbolic.stable import stable_form
 from .functions import TABLE
 
@@ -174,6 +175,11 @@ def _scalar_function(node, at):
     return at.algebra.function(TABLE[type(node)], node, at)
 
 
+def _in_cases(node, at):
+    variables = EntryVariable("x"), EntryVariable("y")
+    return at.function(variables, node.in_cases(*variables))(*map(at, node.args[:2]))
+
+
 def _in_stable_form(rule: Callable) -> Callable:
     def stable_rule(node, at):
         found = stable_form(node)
@@ -206,6 +212,7 @@ RULES: dict[type, Callable[[Any, At], Any]] = {
     sp.Min: _of_module("minimum"),
     **dict.fromkeys(TABLE, _scalar_function),
     **dict.fromkeys((sp.log, sp.asin), _in_stable_form(_scalar_function)),
+    InCases: _in_cases,
     sp.MatrixBase: lambda node, at: 1.0 * at.xp.array([list(map(at, row)) for row in node.tolist()]),
     MatrixElement: lambda node, at: at(node.parent)[..., int(node.i), int(node.j)],
     sp.Identity: lambda node, at: at.xp.eye(at.size(node.shape[0])),

@@ -19,7 +19,7 @@ import sympy
 from jax.scipy import special
 from jaxtyping import Array
 
-from ..symbolic.functions import AngleBetween, LogCosh, LogNormalCDF, PowerOfLength, SmoothedKink
+from ..symbolic.functions import LogCosh, LogNormalCDF
 
 
 @dataclass(frozen=True)
@@ -29,18 +29,14 @@ class ScalarFunction:
     - `kind`: SymPy class of the function.
     - `jax`, `numpy`: the function in JAX, and in NumPy or SciPy.
     - `arguments`: one letter per argument: x for any number, n for a known whole number.
-    - `domain`: its description in the documentation.
     - `by_jax`: whether JAX differentiates the function. Otherwise the SymPy class does.
-    - `is_shown`: whether the documentation lists the function.
     """
 
     kind: type
     jax: Callable[..., Any]
     numpy: Callable[..., Any]
     arguments: str = "x"
-    domain: str = ""
     by_jax: bool = False
-    is_shown: bool = True
 
     def whole_numbers(self, node: sympy.Expr) -> tuple[int, ...]:
         """Return the positions of whole-number arguments."""
@@ -87,39 +83,6 @@ def log_normal_cdf(x, order=0):
     middle = jnp.log(special.erfc(-near / jnp.sqrt(2.0)) / 2)
     upper = jnp.log1p(-special.erfc(above / jnp.sqrt(2.0)) / 2)
     return jnp.where(x < -5.0, tail, jnp.where(x < 0.0, middle, upper))
-
-
-def smoothed_kink(a, b, n, s):
-    """Return the n-th derivative in a of the mean of max(a + b z, 0) over a standard normal z; for s = 1, of |a + b z|.
-
-    At zero slope b only the kink is left.
-    """
-    size = jnp.abs(b)
-    at_zero = jnp.where(a == 0, 0.0, jnp.where(a > 0, jnp.inf, -jnp.inf))
-    ratio = jnp.where(size > 0, a / jnp.where(size > 0, size, 1.0), at_zero)
-    # Beyond 40 standard deviations the density is zero, even if it is divided by a power of the slope.
-    inside = (jnp.abs(ratio) < 40) & (size > 0)
-    near, width = jnp.where(inside, ratio, 0.0), jnp.where(inside, size, 1.0)
-    if n < 2:
-        share = special.erf(ratio / jnp.sqrt(2.0)) if s else special.ndtr(ratio)
-        density = jnp.where(inside, jnp.exp(-(near**2) / 2), 0.0) / jnp.sqrt(2 * jnp.pi)
-        return (1 + s) * size * density + a * share if n == 0 else share
-    # Compute the Hermite polynomial for the weight of the normal density by its recurrence.
-    below, polynomial = jnp.zeros_like(near), (-1) ** n * jnp.ones_like(near)
-    for i in range(n - 2):
-        below, polynomial = polynomial, near * polynomial - i * below
-    scaled = jnp.exp((1 - n) * jnp.log(width) - near**2 / 2) / jnp.sqrt(2 * jnp.pi)
-    # The power of a small slope may overflow, and zero times infinity is NaN.
-    is_zero = ~inside | (polynomial == 0)
-    return jnp.where(is_zero, 0.0, jnp.where(is_zero, 1.0, polynomial) * scaled)
-
-
-def power_of_length(c, d, n):
-    """Return the n-th power of the length of (c, d). For negative n it is zero near zero length."""
-    length = jnp.hypot(c, d)
-    # The fourth power of a smaller length overflows in second derivatives.
-    is_long = length > (1e-70 if n < 0 else 0.0)
-    return jnp.where(is_long, jnp.where(is_long, length, 1.0) ** n, 0.0)
 
 
 # Proximal points of losses. Their derivatives come from `symbolic.envelopes`.
@@ -196,29 +159,9 @@ def _scipy(name: str) -> Callable:
     return lambda *numbers: getattr(scipy.special, name)(*numbers)
 
 
-def _smoothed_kink(a, b, n, s):
-    a, b = np.broadcast_arrays(np.asarray(a, float), np.asarray(b, float))
-    size = np.abs(b)
-    ratio = np.where((a == 0) & (size == 0), 0.0, a / size)
-    density = scipy.stats.norm.pdf(ratio)
-    if n < 2:
-        share = scipy.special.erf(ratio / np.sqrt(2)) if s else scipy.special.ndtr(ratio)
-        return (1 + s) * size * density + np.where(a == 0, 0.0, a * share) if n == 0 else share
-    polynomial = scipy.special.eval_hermitenorm(n - 2, np.where(density > 0, ratio, 0.0))
-    scaled = np.exp((1 - n) * np.log(np.where(size > 0, size, 1.0)) + scipy.stats.norm.logpdf(ratio))
-    found = (-1) ** n * np.where(polynomial == 0, 0.0, polynomial * scaled)
-    return np.where((density > 0) & (size > 0), found, 0.0)
-
-
-def _power_of_length(c, d, n):
-    squared = np.asarray(c * c + d * d, float)
-    return np.where(squared > (1e-140 if n < 0 else 0.0), squared ** (n / 2), 0.0)
-
-
-# SymPy class, JAX, NumPy, arguments and domain.
 ROWS = (
     ScalarFunction(sympy.exp, _bounded(jnp.exp), np.exp, by_jax=True),
-    ScalarFunction(sympy.log, jnp.log, np.log, "x", "x > 0", by_jax=True),
+    ScalarFunction(sympy.log, jnp.log, np.log, by_jax=True),
     # The derivative of JAX at zero is one.
     ScalarFunction(sympy.Abs, jnp.abs, np.abs),
     ScalarFunction(sympy.sign, jnp.sign, np.sign, by_jax=True),
@@ -226,23 +169,20 @@ ROWS = (
     ScalarFunction(sympy.sin, jnp.sin, np.sin, by_jax=True),
     ScalarFunction(sympy.cos, jnp.cos, np.cos, by_jax=True),
     ScalarFunction(sympy.tan, jnp.tan, np.tan, by_jax=True),
-    ScalarFunction(sympy.asin, jnp.arcsin, np.arcsin, "x", "-1 <= x <= 1", by_jax=True),
-    ScalarFunction(sympy.acos, jnp.arccos, np.arccos, "x", "-1 <= x <= 1", by_jax=True),
+    ScalarFunction(sympy.asin, jnp.arcsin, np.arcsin, by_jax=True),
+    ScalarFunction(sympy.acos, jnp.arccos, np.arccos, by_jax=True),
     ScalarFunction(sympy.atan, jnp.arctan, np.arctan, by_jax=True),
     ScalarFunction(sympy.atan2, jnp.arctan2, np.arctan2, "xx", by_jax=True),
     ScalarFunction(sympy.sinh, _bounded(jnp.sinh), np.sinh, by_jax=True),
     ScalarFunction(sympy.cosh, _bounded(jnp.cosh), np.cosh, by_jax=True),
     ScalarFunction(sympy.tanh, jnp.tanh, np.tanh, by_jax=True),
     ScalarFunction(sympy.asinh, jnp.arcsinh, np.arcsinh, by_jax=True),
-    ScalarFunction(sympy.atanh, jnp.arctanh, np.arctanh, "x", "-1 < x < 1", by_jax=True),
+    ScalarFunction(sympy.atanh, jnp.arctanh, np.arctanh, by_jax=True),
     ScalarFunction(LogCosh, log_cosh, _log_cosh),
     ScalarFunction(sympy.erf, special.erf, _scipy("erf"), by_jax=True),
     ScalarFunction(sympy.erfc, special.erfc, _scipy("erfc"), by_jax=True),
     ScalarFunction(LogNormalCDF, log_normal_cdf, _log_normal_cdf, "xn"),
-    ScalarFunction(SmoothedKink, smoothed_kink, _smoothed_kink, "xxnn", is_shown=False),
-    ScalarFunction(AngleBetween, jnp.arctan2, np.arctan2, "xx", is_shown=False),
-    ScalarFunction(PowerOfLength, power_of_length, _power_of_length, "xxn", is_shown=False),
 )
-"""All rows in the order of the documentation."""
+"""All rows."""
 TABLE: Mapping[type, ScalarFunction] = {row.kind: row for row in ROWS}
 """The row of each SymPy class."""

@@ -23,7 +23,7 @@ from sympy.matrices.expressions.diagonal import DiagMatrix
 from sympy.matrices.expressions.matexpr import MatrixExpr
 
 from ..symbolic.atoms import Diagonal, EntryVariable, PartialTrace, matrix_scalars
-from ..symbolic.averages import GaussianAverage, breaks, coefficients, exponential_factor, features, singularities
+from ..symbolic.averages import GaussianAverage, breaks, coefficients, features, singularities, without_exponential
 from ..symbolic.envelopes import FunctionOfLoss, ProximalPoint, derivative
 from ..symbolic.functions import partial_derivative
 from ..symbolic.matrix_functions import coefficient_and_factors
@@ -318,17 +318,17 @@ def _first_case(numbers: Sequence[Array], cases: Sequence[tuple[Callable, Callab
 
 @lru_cache(maxsize=1024)
 def _quadrature(node: GaussianAverage):
-    """Return the integrand without an exponential factor, this factor, the kinks, and the roots of steep functions."""
-    rest, tilt = exponential_factor(node)
+    """Return the kinks of an integrand, and the polynomials around whose roots it may be steep."""
     kinks = breaks(node)
     if node.is_adaptive:
         kinks += [each for each in singularities(node) if each not in kinks]
-    is_widened = tilt is not None and tilt[2] != 0
-    return rest, tilt, kinks, features(rest, node.variable, is_widened=is_widened)
+    return kinks, features(node.integrand, node.variable)
 
 
 def _average(node: GaussianAverage, at: At) -> Array:
-    rest, tilt, kinks, steep = _quadrature(node)
+    if (found := without_exponential(node)) is not None:
+        number, average = found
+        return at(number) * at(average)
     of_variable = partial(at.function, (node.variable,))
 
     def numbers(polynomial):
@@ -339,11 +339,11 @@ def _average(node: GaussianAverage, at: At) -> Array:
         polynomial = coefficients(expression, node.variable)
         return numbers(polynomial) if polynomial else of_variable(expression)
 
-    function, zeros_of_kinks = of_variable(rest), list(map(zeros, kinks))
-    factor = tilt and (of_variable(tilt[0]), *map(at, tilt[1:]))
+    kinks, steep = _quadrature(node)
+    function, zeros_of_kinks = of_variable(node.integrand), list(map(zeros, kinks))
     if not node.is_adaptive:
-        return gaussian_mean(function, node.nodes, zeros_of_kinks, factor)
-    mean, error = composite_mean(function, zeros_of_kinks, list(map(numbers, steep)), factor)
+        return gaussian_mean(function, node.nodes, zeros_of_kinks)
+    mean, error = composite_mean(function, zeros_of_kinks, list(map(numbers, steep)))
     return mean if node.side == 0 else mean + at(node.side) * error
 
 

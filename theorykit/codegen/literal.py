@@ -16,7 +16,7 @@ import sympy as sp
 
 from ..checks import checked_instance, shown
 from ..symbolic.atoms import bound_outside, matrix_scalars
-from ..symbolic.averages import GaussianAverage, breaks, coefficients, exponential_factor, features, singularities
+from ..symbolic.averages import GaussianAverage, breaks, coefficients, features, singularities, without_exponential
 from ..symbolic.envelopes import FunctionOfLoss, MoreauEnvelope, derivative
 from ..symbolic.numeric import NumericFunction, compiled
 from .evaluate import Algebra, At
@@ -63,28 +63,25 @@ def _power(node, at):
 
 
 def _average(node, at):
-    rest, tilt = exponential_factor(node)
     of_variable = partial(at.function, (node.variable,))
     if any(map(bound_outside, matrix_scalars(node.integrand))):
         each = of_variable(node.integrand)
         return normal_mean(lambda points: np.array(list(map(each, points))))
+    if (found := without_exponential(node)) is not None:
+        number, average = found
+        return at(number) * at(average)
     outside = [*bound_outside(node), *matrix_scalars(node.integrand)]
     shape = np.broadcast_shapes(*(np.shape(at(each)) for each in outside))
-
-    def is_known(*parts):
-        bound = {variable for part in parts for variable in bound_outside(part)}
-        return all(variable == node.variable or at.given(variable) for variable in bound)
-
     # Panels end at kinks and singularities.
     kinks, places = [], []
     for function in [*breaks(node), *singularities(node)]:
         if polynomial := coefficients(function, node.variable):
             kinks.append(polynomial)
-        elif is_known(function):
+        else:
             places += _sign_changes(of_variable(function), shape)
     # Around the roots and the vertex, a function of a + b z + c z^2 may vary rapidly.
-    steep = features(rest, node.variable)
-    for polynomial in filter(lambda each: is_known(*each), [*kinks, *steep]):
+    steep = features(node.integrand, node.variable)
+    for polynomial in [*kinks, *steep]:
         a, b, c = (np.broadcast_to(at(each), shape) for each in polynomial)
         with np.errstate(all="ignore"):
             size, is_line = np.sqrt(np.abs(b**2 - 4 * a * c)), np.all(c == 0)
@@ -94,7 +91,7 @@ def _average(node, at):
             if polynomial in steep:
                 places += [centre + n * width for centre in centres for width in widths for n in (-30, -3, 3, 30)]
     places = [np.where(np.isfinite(place), place, 0.0) for place in places]
-    return normal_mean(of_variable(rest), places, shape, tilt and (of_variable(tilt[0]), *map(at, tilt[1:])))
+    return normal_mean(of_variable(node.integrand), places, shape)
 
 
 def _sign_changes(function: Function, shape: Sequence[int]) -> list[np.ndarray]:
@@ -112,10 +109,7 @@ def _sign_changes(function: Function, shape: Sequence[int]) -> list[np.ndarray]:
 
 
 def normal_mean(
-    function: Function,
-    places: Iterable[np.ndarray | float] = (),
-    shape: Sequence[int] = (),
-    tilt: tuple[Function, np.ndarray | float, np.ndarray | float] | None = None,
+    function: Function, places: Iterable[np.ndarray | float] = (), shape: Sequence[int] = ()
 ) -> np.ndarray | float | complex:
     """Average `function` over a standard normal variable, to a relative accuracy of about 1e-14.
 
@@ -124,14 +118,8 @@ def normal_mean(
             kinks, jumps and integrable singularities.
         places: their positions, as numbers or arrays of shape `shape`.
         shape: shape of the batch.
-        tilt: a tuple (exponent, b, c) with exponent(z) = a + b z + c z^2. The integrand is multiplied by its
-            exponential.
     """
-    exponent, slope, curvature = tilt or (np.zeros_like, 0.0, 0.0)
-    narrowing = 1 - 2 * np.broadcast_to(curvature, shape)
-    deviation = 1 / np.sqrt(np.where(narrowing > 0, narrowing, 1.0))
-    mean = np.where(narrowing > 0, slope * deviation**2, 0.0)
-    grid = mean + deviation * _EDGES.reshape(-1, *(1 for _ in shape))
+    grid = np.broadcast_to(_EDGES.reshape(-1, *(1 for _ in shape)), (len(_EDGES), *shape))
     inner = [np.clip(np.broadcast_to(at, (1, *shape)), grid[:1], grid[-1:]) for at in places]
     edges = np.sort(np.concatenate([grid, *inner]), axis=0)
     # Each panel is integrated from both ends to its middle, in u with z = end + reach u^2, which softens singularities
@@ -144,7 +132,7 @@ def normal_mean(
         z = ends[:, None] + reach[:, None] * u**2
         points = z.reshape(-1, *shape)
         with np.errstate(all="ignore"):
-            density = np.exp(exponent(points) - points**2 / 2)
+            density = np.exp(-(points**2) / 2)
             terms = np.broadcast_to(function(points), points.shape) * density
         terms, density = terms.reshape(z.shape), density.reshape(z.shape)
         # Set overflows at large |z| to zero, because a function whose mean exists is negligible there. A point that is

@@ -7,7 +7,7 @@ itself in compiled code. The integrand acts elementwise. For a batch, every elem
 
 from collections.abc import Callable, Sequence
 from functools import cache
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -19,8 +19,6 @@ from jaxtyping import Array
 Function = Callable[[Array], Array]
 # A function whose zeros are needed: a callable, or coefficients of a polynomial of degree one or two, constant first.
 Zeros = Sequence[Any] | Function
-# Exponential factor of the integrand: its exponent a + b z + c z^2, and the numbers b and c.
-Tilt = tuple[Function, Any, Any]
 
 # Edges of panels in standard deviations, on both sides. Above 38 the density underflows in float64. No edge is a round
 # number, because positions of kinks often are: derivatives by a kink at an edge that stays would be wrong.
@@ -65,81 +63,42 @@ def _tanh_sinh() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     return below, above, (t[1] - t[0]) * np.pi * np.cosh(t) * below * above
 
 
-class _Weighted(NamedTuple):
-    """The integrand times the density, in a variable y that is as close to standard normal as possible.
-
-    With a factor exp(a + b z + c z^2), c < 1/2, we substitute z = mean + deviation y with a standard normal y.
-    """
-
-    function: Function
-    exponent: Function
-    is_normal: Array
-    mean: Array
-    deviation: Array
-    shape: tuple[int, ...]
-
-    @classmethod
-    def of(cls, function: Function, tilt: Tilt | None, zeros: Sequence[Zeros]) -> "_Weighted":
-        """Make the weighted integrand. The numbers in `zeros` may have the shape of the batch, like the integrand."""
-        origin = jnp.zeros(())
-        exponent, slope, curvature = tilt or (jnp.zeros_like, origin, origin)
-        numbers = [exponent(origin), slope, curvature, *(n for each in zeros if not callable(each) for n in each)]
-        values = [jax.eval_shape(function, origin), *map(jnp.asarray, numbers)]
-        shape, dtype = jnp.broadcast_shapes(*(each.shape for each in values)), jnp.result_type(*values)
-        narrowing = 1 - 2 * jnp.asarray(curvature, dtype)
-        is_normal = narrowing > 0
-        narrowing = jnp.where(is_normal, narrowing, 1.0)
-        mean = jnp.where(is_normal, slope / narrowing, 0.0)
-        return cls(function, exponent, is_normal, mean, 1 / jnp.sqrt(narrowing), shape)
-
-    def y(self, z: Array, reach: float) -> Array:
-        return jnp.clip((z - self.mean) / self.deviation, -reach, reach)
-
-    def values(self, y: Array) -> Array:
-        """Return the integrand without the density."""
-        return jnp.broadcast_to(self.function(self.mean + self.deviation * y), y.shape)
-
-    def log_density(self, y: Array) -> Array:
-        """Return the log density in y, without `factor`."""
-        normal = -(y**2) / 2
-        return jnp.where(self.is_normal, normal, self.exponent(y) + normal)
-
-    def factor(self) -> Array:
-        # The exponent is most accurate at the mean.
-        at_mean = jnp.exp(self.exponent(self.mean) - self.mean**2 / 2) * self.deviation
-        return jnp.where(self.is_normal, at_mean, 1.0) / np.sqrt(2 * np.pi)
+def _shape_of(function: Function, zeros: Sequence[Zeros]) -> tuple[int, ...]:
+    """Return the shape of the batch. The numbers in `zeros` may have it, like the integrand."""
+    numbers = [jnp.shape(number) for each in zeros if not callable(each) for number in each]
+    return jnp.broadcast_shapes(jax.eval_shape(function, jnp.zeros(())).shape, *numbers)
 
 
-def gaussian_mean(function: Function, nodes: int, kinks: Sequence[Zeros] = (), tilt: Tilt | None = None) -> Array:
-    """Average `function` times exp of `tilt` over a standard normal number, with `nodes` nodes.
+def _density(z: Array) -> Array:
+    return jnp.exp(-(z**2) / 2) / np.sqrt(2 * np.pi)
+
+
+def gaussian_mean(function: Function, nodes: int, kinks: Sequence[Zeros] = ()) -> Array:
+    """Average `function` over a standard normal number, with `nodes` nodes.
 
     The rule is a Gauss-Hermite sum. If there are `kinks`, the rule is a Gauss-Legendre sum between each two of their
     roots.
     """
-    if not kinks and tilt is None:
+    if not kinks:
         points, weights = _gauss_hermite(nodes)
         return jnp.tensordot(weights, jax.vmap(function)(points), 1)
-    of = _Weighted.of(function, tilt, kinks)
-    if not kinks:
-        points, weights = (_column(each, of.shape) for each in _gauss_hermite(nodes))
-        points = jnp.broadcast_to(points, (len(points), *of.shape))
-        density = np.sqrt(2 * np.pi) * jnp.exp(of.log_density(points) + points**2 / 2)
-        return of.factor() * jnp.sum(weights * density * of.values(points), 0)
+    shape = _shape_of(function, kinks)
     # Cut off where the density is about as small as the error of the rule on a piece.
     reach = min(float(np.sqrt(2 * nodes)), _GRID[-1])
-    end = jnp.full((1, *of.shape), reach)
-    edges = jnp.sort(jnp.concatenate([-end, of.y(_all_roots(kinks, of)[0], reach), end]), axis=0)
+    end = jnp.full((1, *shape), reach)
+    roots = jnp.clip(_all_roots(kinks, shape)[0], -reach, reach)
+    edges = jnp.sort(jnp.concatenate([-end, roots, end]), axis=0)
     left, width = edges[:-1, None], (edges[1:] - edges[:-1])[:, None]
-    points, weights = (_column(each, of.shape) for each in _gauss_legendre(nodes))
-    y = left + width * (points + 1) / 2
+    points, weights = (_column(each, shape) for each in _gauss_legendre(nodes))
+    z = left + width * (points + 1) / 2
     # Panels and nodes stay separate axes, because XLA does not vectorise loops over flattened ones.
-    return of.factor() * jnp.sum(width * weights / 2 * jnp.exp(of.log_density(y)) * of.values(y), (0, 1))
+    return jnp.sum(width * weights / 2 * _density(z) * jnp.broadcast_to(function(z), z.shape), (0, 1))
 
 
 def composite_mean(
-    function: Function, kinks: Sequence[Zeros] = (), features: Sequence[Zeros] = (), tilt: Tilt | None = None
+    function: Function, kinks: Sequence[Zeros] = (), features: Sequence[Zeros] = ()
 ) -> tuple[Array, Array]:
-    """Average `function` times exp of `tilt` over a standard normal number, and bound the error.
+    """Average `function` over a standard normal number, and bound the error.
 
     The rule is a tanh-sinh sum on panels that end at the roots of `kinks`. They are short near roots and vertices of
     the polynomials in `features`, where the integrand may be steep. The error is extrapolated from the changes between
@@ -147,27 +106,26 @@ def composite_mean(
     and beyond the last panel. It is infinite if it or the last change exceeds one percent of the mean absolute value,
     or if the mean may not exist.
     """
-    of, reach = _Weighted.of(function, tilt, (*kinks, *features)), _GRID[-1]
-    roots, missed = _all_roots(kinks, of)
-    grid = jnp.broadcast_to(_column(np.union1d(-_GRID, _GRID), of.shape), (2 * len(_GRID), *of.shape))
-    near = [stop_gradient(_around(each, of, reach)) for each in features]
-    edges = jnp.sort(jnp.concatenate([of.y(roots, reach), grid, *near]), axis=0)
+    shape, reach = _shape_of(function, (*kinks, *features)), _GRID[-1]
+    roots, missed = _all_roots(kinks, shape)
+    grid = jnp.broadcast_to(_column(np.union1d(-_GRID, _GRID), shape), (2 * len(_GRID), *shape))
+    near = [stop_gradient(_around(each, shape, reach)) for each in features]
+    edges = jnp.sort(jnp.concatenate([jnp.clip(roots, -reach, reach), grid, *near]), axis=0)
     left, right = edges[:-1, None], edges[1:, None]
     width = right - left
-    below, above, weights = (_column(each, of.shape) for each in _tanh_sinh())
+    below, above, weights = (_column(each, shape) for each in _tanh_sinh())
     y = jnp.where(below < above, left + width * below, right - width * above)
     # A node that is rounded to an end may be at a singularity, and has negligible weight. Empty panels keep their
     # nodes: if two kinks coincide, derivatives by their distance are not zero.
     is_end = ((y <= left) | (y >= right)) & (width > 0)
     y = jnp.where(is_end, stop_gradient((left + right) / 2), y)
-    log_density, values = of.log_density(y), of.values(y)
+    values = jnp.broadcast_to(function(y), y.shape)
     is_lost = ~jnp.isfinite(values) & ~is_end
-    density = jnp.exp(log_density) * jnp.where(is_end | is_lost, 0.0, values)
-    mean = of.factor() * jnp.sum(width * weights * density, (0, 1))
+    density = _density(y) * jnp.where(is_end | is_lost, 0.0, values)
+    mean = jnp.sum(width * weights * density, (0, 1))
 
     # The barrier makes XLA compute the integrand once instead of again in every sum.
-    given = stop_gradient((y, width, density, log_density, is_lost))
-    y, width, density, log_density, is_lost = jax.lax.optimization_barrier(given)
+    y, width, density, is_lost = jax.lax.optimization_barrier(stop_gradient((y, width, density, is_lost)))
     terms = width * weights * density
     sizes = jnp.abs(terms)
     size = jnp.sum(sizes, (0, 1))
@@ -178,7 +136,7 @@ def composite_mean(
     changes = change * jnp.where(falls, 10 * change / jnp.where(falls, before, 1.0), 1.0)
     error = jnp.sum(changes, 0) + _beyond(sizes, is_end, size) + 64 * _EPSILON * size
     # A value that overflows is about as large as the largest number.
-    overflow = jnp.max(jnp.where(is_lost & (width > 0), jnp.minimum(log_density, 0.0), -jnp.inf), (0, 1))
+    overflow = jnp.max(jnp.where(is_lost & (width > 0), -(y**2) / 2, -jnp.inf), (0, 1))
     error = error + 2 * reach * jnp.exp(overflow + _LOG_LARGEST)
     # Beyond the outermost panels, the integrand is assumed to decay at the same rate as before their ends.
     sides, density = jnp.stack([-y, y]), jnp.abs(density)
@@ -190,7 +148,7 @@ def composite_mean(
     # Such large changes say nothing about the error.
     is_rough = jnp.maximum(error, jnp.sum(change, 0)) > size / 100
     unresolved = missed | jnp.isnan(error) | (is_rough & (size > _NOTHING))
-    return mean, jnp.where(unresolved, jnp.inf, stop_gradient(jnp.abs(of.factor())) * error)
+    return mean, jnp.where(unresolved, jnp.inf, error)
 
 
 def _beyond(sizes: Array, is_end: Array, size: Array) -> Array:
@@ -203,9 +161,9 @@ def _beyond(sizes: Array, is_end: Array, size: Array) -> Array:
     return jnp.sum(jnp.where(last > _EPSILON * size, series, last), 0)
 
 
-def _around(feature: Sequence[Any], of: _Weighted, reach: float) -> Array:
+def _around(feature: Sequence[Any], shape: tuple[int, ...], reach: float) -> Array:
     """Return edges around points where a function of a + b z + c z^2 may vary rapidly, or the end without points."""
-    a, b, *higher = polynomial = _broadcast(feature, of.shape)
+    a, b, *higher = polynomial = _broadcast(feature, shape)
     c = higher[0] if higher else jnp.zeros_like(a)
     slope = jnp.sqrt(jnp.abs(b**2 - 4 * a * c))
     places = [(root, 1 / slope) for root in _polynomial_roots(*polynomial)]
@@ -213,9 +171,8 @@ def _around(feature: Sequence[Any], of: _Weighted, reach: float) -> Array:
         places.append((-b / (2 * c), jnp.minimum(1 / jnp.sqrt(jnp.abs(c)), slope / jnp.abs(2 * c))))
     edges = []
     for centre, width in places:
-        is_steep = (width < of.deviation) & jnp.isfinite(centre)
-        steps = centre + _column(_STEPS, of.shape) * width
-        edges.append(jnp.where(is_steep, of.y(steps, reach), reach))
+        steps = centre + _column(_STEPS, shape) * width
+        edges.append(jnp.where((width < 1) & jnp.isfinite(centre), jnp.clip(steps, -reach, reach), reach))
     return jnp.concatenate(edges)
 
 
@@ -244,27 +201,27 @@ def _quotient(over: Array, under: Array) -> Array:
     return jnp.where(is_near, over / jnp.where(is_near, under, 1.0), _NOWHERE)
 
 
-def _all_roots(kinks: Sequence[Zeros], of: _Weighted) -> tuple[Array, Array]:
+def _all_roots(kinks: Sequence[Zeros], shape: tuple[int, ...]) -> tuple[Array, Array]:
     """Return the roots of all functions, and whether roots may be missing."""
-    found, missed = [jnp.zeros((0, *of.shape))], jnp.zeros(of.shape, bool)
+    found, missed = [jnp.zeros((0, *shape))], jnp.zeros(shape, bool)
     for kink in kinks:
         if callable(kink):
-            roots, more = _located_roots(kink, of)
+            roots, more = _located_roots(kink, shape)
             missed = missed | more
         else:
-            roots = jnp.stack(_polynomial_roots(*_broadcast(kink, of.shape)))
+            roots = jnp.stack(_polynomial_roots(*_broadcast(kink, shape)))
         found.append(roots)
     return jnp.concatenate(found), missed
 
 
-def _located_roots(function: Function, of: _Weighted) -> tuple[Array, Array]:
+def _located_roots(function: Function, shape: tuple[int, ...]) -> tuple[Array, Array]:
     """Find sign changes of a function by bisection, and report whether there are too many or they are too close."""
 
     def bisected(grid: Array) -> tuple[Array, Array]:
         def is_positive(y: Array) -> Array:
-            return of._replace(function=function).values(y) > 0
+            return jnp.broadcast_to(function(y), y.shape) > 0
 
-        y = jnp.broadcast_to(_column(grid, of.shape), (len(grid), *of.shape))
+        y = jnp.broadcast_to(_column(grid, shape), (len(grid), *shape))
         positive = is_positive(y)
         changes, coarse = positive[1:] != positive[:-1], positive[4::4] != positive[:-4:4]
         count = jnp.sum(changes, axis=0)
@@ -280,7 +237,7 @@ def _located_roots(function: Function, of: _Weighted) -> tuple[Array, Array]:
             return jnp.where(is_left, middle, ends[0]), jnp.where(is_left, ends[1], middle)
 
         left, right = jax.lax.fori_loop(0, 60, halve, (left, right))
-        return jnp.where(exists, of.mean + of.deviation * (left + right) / 2, _NOWHERE), missed
+        return jnp.where(exists, (left + right) / 2, _NOWHERE), missed
 
     # Search without derivatives, which closed-over values may have.
     grid = jnp.linspace(-_SEARCHED, _SEARCHED, _SEARCH)

@@ -20,7 +20,7 @@ import jax.numpy as jnp
 import sympy as sp
 from sympy import Expr, MatrixSymbol
 
-from ..symbolic.averages import GaussianAverage, breaks
+from ..symbolic.averages import GaussianAverage
 from .evaluate import At, as_number
 from .functions import TABLE, ScalarFunction
 from .jax_algebra import Jax, square_root
@@ -38,17 +38,10 @@ _IMPORTS = {
 }
 
 
-def gauss_hermite(nodes):
-    """Return nodes and weights of means over a standard normal variable (Golub and Welsch, 1969)."""
-    beside = jnp.sqrt(jnp.arange(1.0, nodes))
-    points, vectors = jnp.linalg.eigh(jnp.diag(beside, 1) + jnp.diag(beside, -1))
-    return points, vectors[0] ** 2
-
-
 # Functions that JAX lacks. Their code is pasted.
 _HELPERS = {
     each.__name__: each
-    for each in (gauss_hermite, square_root, *(row.jax for row in TABLE.values()))
+    for each in (square_root, *(row.jax for row in TABLE.values()))
     if each.__module__.startswith("theorykit")
 }
 
@@ -145,14 +138,8 @@ def _piecewise(node: sp.Piecewise, at: At) -> Any:
     return result
 
 
-def _average(node: GaussianAverage, at: At) -> Recorded:
-    if node.is_adaptive or breaks(node) or at.outer is not None:
-        raise NotImplementedError(
-            f"the source of {node} is not written: the average is adaptive, has kinks or is in another function"
-        )
-    rule = _named("gauss_hermite")(node.nodes).labelled(f"rule_{node.nodes}")
-    points, weights = rule[0].labelled(f"z_{node.nodes}"), rule[1].labelled(f"weights_{node.nodes}")
-    return at.xp.sum(weights * at.function((node.variable,), node.integrand)(points))
+def _average(node: GaussianAverage, at: At) -> None:
+    raise NotImplementedError(f"the source of {node} is not written, because it is an average by quadrature")
 
 
 class Source(Jax):

@@ -247,7 +247,6 @@ def derivation_blocks(
     derivation: Derivation,
     names: Mapping[Expr, str] = MappingProxyType({}),
     level: int = 3,
-    verification: Verification | None = None,
 ) -> Iterator[Block]:
     """Yield the numbered steps of a derivation by section.
 
@@ -255,23 +254,16 @@ def derivation_blocks(
         derivation: the derivation.
         names: LaTeX names of symbols, as in `symbolic.latex`.
         level: level of the headings of sections.
-        verification: result of `derivation.verify()`, to show the method and error of each check.
-
-    Raises:
-        ValueError: `verification` belongs to another derivation.
     """
-    if verification is not None and [item.step for item in verification.evidence] != list(derivation.steps):
-        raise ValueError("verification must belong to derivation, but their steps differ")
-    evidence = {} if verification is None else {id(item.step): item for item in verification.evidence}
     show, numbers = partial(latex, symbol_names=names), itertools.count(1)
     for section, steps in derivation.sections():
         if section:
             yield Heading(section, level)
         for step in steps:
-            yield _step_block(step, next(numbers), show, evidence.get(id(step)))
+            yield _step_block(step, next(numbers), show)
 
 
-def _step_block(step: Step, number: int | None = None, show: Show = latex, evidence: Evidence | None = None) -> Folded:
+def _step_block(step: Step, number: int | None = None, show: Show = latex) -> Folded:
     word = "Eqs." if {",", "-"} & set(step.equations) else "Eq."
     equations = f", {word} ({step.equations})" if step.equations else ""
     assumptions = f" Assumes: {'; '.join(step.assumptions)}." if step.assumptions else ""
@@ -282,18 +274,7 @@ def _step_block(step: Step, number: int | None = None, show: Show = latex, evide
     shown = [(show(symbol), show(value)) for symbol, value in step.definitions]
     defined = ", ".join(f"${symbol} = {value}$" for symbol, value in shown if symbol != value)
     parts = (formula, Text(f"with {defined}.")) if defined else (formula,)
-    return Folded(caption, parts, "" if evidence is None else _remark(evidence))
-
-
-def _remark(evidence: Evidence) -> str:
-    verdict = "Holds" if evidence.holds else "**FAILS**"
-    if evidence.reason:
-        return f"{verdict}: {evidence.reason}. To be checked by {_how_checked(evidence.step.claim)}."
-    error = evidence.error * evidence.step.claim.tolerance
-    checked = f"{verdict}: error {error:.1e}, by {_how_checked(evidence.step.claim)}."
-    if evidence.proved:
-        return f"{checked} Proved at these sizes, {_chance(evidence.chance)}."
-    return f"{checked} On numbers only: {evidence.numeric}." if evidence.numeric else checked
+    return Folded(caption, parts)
 
 
 def verification_blocks(verification: Verification) -> Iterator[Block]:

@@ -36,7 +36,7 @@ from ..symbolic import Block, Equation, GaussianAverage, Heading, Text, as_markd
 from ..symbolic.averages import ADAPTIVE, MOST_NODES, bounded
 from ..symbolic.by_parts import in_standard_form
 from ..symbolic.documents.display import DisplayMixin
-from ..symbolic.documents.document import Items, align_environment, verbatim
+from ..symbolic.documents.document import Items, as_latex, verbatim
 from ..symbolic.matrix_functions import AssumedPositiveDefinite
 from ..symbolic.numeric import NumericFunction
 from .domains import AbstractDomain, as_declared, between, check_fits
@@ -487,8 +487,8 @@ def _evaluated(action: Action, arrays: Mapping[str, Array], sizes: Mapping[str, 
 
 
 def render_latex(action: Action) -> str:
-    """Write the action and its saddle-point equations as one LaTeX `align*` environment."""
-    return align_environment([each for each in action._view() if isinstance(each, Equation)])
+    """Write the action and its saddle-point equations as labelled equations in LaTeX."""
+    return as_latex([each for each in action._view() if isinstance(each, Equation)], fragment=True)
 
 
 def render_markdown(action: Action) -> str:

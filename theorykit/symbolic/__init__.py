@@ -16,7 +16,6 @@ from .atoms import (
 from .averages import GaussianAverage, with_nodes
 from .differential import gradient
 from .documents.document import Block, Equation, Heading, Text, as_latex, as_markdown
-from .documents.page import Definition, as_html
 from .documents.rendering import latex
 from .envelopes import moreau, proximal
 from .functions import log_cosh, log_normal_cdf
@@ -26,7 +25,6 @@ from .numeric import numeric_function
 
 __all__ = [
     "Block",
-    "Definition",
     "Diagonal",
     "Equation",
     "GaussianAverage",
@@ -34,7 +32,6 @@ __all__ = [
     "Softmax",
     "SquareRoot",
     "Text",
-    "as_html",
     "as_latex",
     "as_markdown",
     "assume_positive_definite",

@@ -78,44 +78,45 @@ def _cancel(left: MatrixExpr, right: MatrixExpr) -> bool:
 
 
 def _products(expression: MatrixExpr) -> list[tuple[sp.Expr, Factors]]:
+    """Expand once. Terms may be alike, and a matrix may be next to its inverse."""
     if isinstance(expression, sp.MatAdd):
         return [term for argument in expression.args for term in _products(argument)]
     if isinstance(expression, sp.MatMul):
         coefficient, factors = expression.as_coeff_matrices()
-        result = [(coefficient, ())]
+        terms = [(coefficient, ())]
         for factor in factors:
-            result = [(a * b, x + y) for a, x in result for b, y in _products(factor)]
-        return result
-    if isinstance(expression, sp.Transpose):
-        return [(c, tuple(factor.T for factor in reversed(factors))) for c, factors in _products(expression.arg)]
+            terms = [(a * b, left + right) for a, left in terms for b, right in _products(factor)]
+        return terms
     if isinstance(expression, sp.Identity):
         return [(sp.S.One, ())]
     if isinstance(expression, sp.ZeroMatrix):
         return []
-    if isinstance(expression, sp.Inverse):
-        coefficient, inner = split_coefficient(inverse(expression.arg))
-        if isinstance(inner, sp.Inverse):
-            return [(coefficient, (inner,))]
-        return [(coefficient * c, factors) for c, factors in _products(inner)]
-    if isinstance(expression, sp.MatPow) and expression.exp.is_Integer and expression.exp != 0:
-        _, repeated = coefficient_and_factors(sp.MatMul(expression))
-        return _products(sp.MatMul(*repeated, evaluate=False))
+    if isinstance(expression, sp.Transpose):
+        return [(c, tuple(factor.T for factor in reversed(factors))) for c, factors in _products(expression.arg)]
     if isinstance(expression, sp.KroneckerProduct) and len(expression.args) == 2:
         (of_left, rows), (of_right, columns) = [(matrix_terms(each), each.shape[0]) for each in expression.args]
-        terms = []
-        for a, left in of_left:
-            for b, right in of_right:
-                factor = kronecker(product_of(left, rows), product_of(right, columns))
-                terms.append((a * b, () if isinstance(factor, sp.Identity) else (factor,)))
-        return terms
-    if isinstance(expression, AssumedPositiveDefinite):
-        inner = assume_positive_definite(expand_products(expression.matrix))
-        return [(sp.S.One, (inner,))] if isinstance(inner, AssumedPositiveDefinite) else _products(inner)
+        products = [
+            (a * b, kronecker(product_of(left, rows), product_of(right, columns)))
+            for a, left in of_left
+            for b, right in of_right
+        ]
+        return [(c, () if isinstance(factor, sp.Identity) else (factor,)) for c, factor in products]
     if isinstance(expression, _LINEAR):
         inner, *rest = expression.args
         terms = matrix_terms(inner)
         return [(c, (expression.func(product_of(factors, inner.shape[0]), *rest),)) for c, factors in terms]
-    return [(sp.S.One, (expression,))]
+    # A simpler form of other matrices is expanded again, if there is one.
+    same = expression
+    if isinstance(expression, sp.Inverse):
+        same = inverse(expression.arg)
+    elif isinstance(expression, sp.MatPow) and expression.exp.is_Integer and expression.exp != 0:
+        return _products(sp.MatMul(*coefficient_and_factors(sp.MatMul(expression))[1], evaluate=False))
+    elif isinstance(expression, AssumedPositiveDefinite):
+        same = assume_positive_definite(expand_products(expression.matrix))
+    coefficient, factor = split_coefficient(same)
+    if type(factor) is type(expression):
+        return [(coefficient, (factor,))]
+    return [(coefficient * c, factors) for c, factors in _products(factor)]
 
 
 def inverse(matrix: MatrixExpr) -> MatrixExpr:

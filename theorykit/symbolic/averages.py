@@ -1,9 +1,10 @@
 """Averages over standard normal variables, as atoms that are evaluated by quadrature.
 
-The functions `breaks`, `singularities`, `features` and `exponential_factor` tell a quadrature rule about an integrand.
+The functions `breaks`, `singularities` and `features` tell a quadrature rule about an integrand.
 """
 
 from collections.abc import Callable, Iterator, Mapping
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import sympy as sp
@@ -136,21 +137,22 @@ def average_like(average: GaussianAverage, integrand: sp.Expr) -> sp.Expr:
 
 def with_nodes(expression: sp.Expr, nodes: int | str | sp.Expr) -> sp.Expr:
     """Set the number of quadrature `nodes`, or "adaptive" quadrature, in all Gaussian averages of `expression`."""
-    return _with_rule(checked_expression("expression", expression), checked_nodes(nodes))
+    return _with_rule(checked_expression("expression", expression), checked_nodes(nodes), lambda average: 0)
 
 
-def bounded(expression: sp.Expr, side: int | sp.Symbol) -> sp.Expr:
+def bounded(expression: sp.Expr, side: int | sp.Symbol | Mapping[GaussianAverage, sp.Symbol]) -> sp.Expr:
     """Add `side` error bounds to each Gaussian average in `expression`, by the composite rule, which states its error.
 
-    The error of an average by any rule is at most the larger of its differences from the results for sides 1 and -1.
+    Averages may have different sides. The error of an average by any rule is at most the larger of its differences from
+    the results for sides 1 and -1.
     """
-    return _with_rule(expression, sp.oo, side)
+    return _with_rule(expression, sp.oo, side.get if isinstance(side, Mapping) else lambda average: side)
 
 
-def _with_rule(expression, nodes, side=0):
+def _with_rule(expression, nodes, side):
     return expression.xreplace(
         {
-            average: GaussianAverage(_with_rule(average.integrand, nodes, side), average.variable, nodes, side)
+            average: GaussianAverage(_with_rule(average.integrand, nodes, side), average.variable, nodes, side(average))
             for average in expression.atoms(GaussianAverage)
         }
     )
@@ -237,11 +239,10 @@ def _distinct(functions, z):
     return list(found)
 
 
-def features(integrand: sp.Expr, variable: sp.Symbol, is_widened: bool = False) -> list[Quadratic]:
+def features(integrand: sp.Expr, variable: sp.Symbol) -> list[Quadratic]:
     """Return (a, b, c) for each a + b z + c z^2 in the integrand that may be too steep for a fixed grid.
 
-    A kink counts with one of its branches, and an average inside as its integrand at zero. Small coefficients count
-    only if another factor widens the normal density.
+    A kink counts with one of its branches, and an average inside as its integrand at zero.
     """
     found: dict[Quadratic, None] = {}
     inside = {average.variable: sp.S.Zero for average in integrand.atoms(GaussianAverage)}
@@ -258,31 +259,38 @@ def features(integrand: sp.Expr, variable: sp.Symbol, is_widened: bool = False) 
         quadratic = coefficients(argument.xreplace(branches), variable)
         if quadratic is None:
             continue
-        is_wide = all(each.is_number and bool(abs(each) <= 2) for each in quadratic[1:])
-        if is_widened or not is_wide:
+        if not all(each.is_number and bool(abs(each) <= 2) for each in quadratic[1:]):
             found[quadratic] = None
     return list(found)[:_MOST_FEATURES]
 
 
-def exponential_factor(average: GaussianAverage) -> tuple[sp.Expr, Quadratic | None]:
-    """Split off a factor exp(E), with E = a + b z + c z^2. Return the other factor, and (E, b, c) or None.
+@lru_cache(maxsize=1024)
+def without_exponential(average: GaussianAverage) -> tuple[sp.Expr, GaussianAverage] | None:
+    """Write the mean of exp(E) g, with E = a + b z + c z^2 and c < 1/2, as a number times a mean of g.
 
-    This factor times the normal density is another normal density. A factor with c >= 1/2 stays in the integrand. So
-    does a factor of a ratio, such as exp(z) / (1 + exp(z)), because the other factor cancels its growth.
+    This factor times the normal density is another normal density. A factor of a ratio, such as exp(z) / (1 + exp(z)),
+    stays in the integrand, because the other factor cancels its growth.
     """
     z, factors = average.variable, sp.Mul.make_args(average.integrand)
     growing = (sp.exp, sp.cosh, sp.sinh)
     if any(each.is_Pow and each.exp.is_negative and each.has_free(z) and each.has(*growing) for each in factors):
-        return average.integrand, None
+        return None
     for i, factor in enumerate(factors):
         if isinstance(factor, sp.exp) and factor.has_free(z):
-            terms = [factor.exp] if coefficients(factor.exp, z) else sp.Add.make_args(sp.expand(factor.exp))
-            quadratic = sp.Add(*(term for term in terms if coefficients(term, z)))
-            if quadratic.has_free(z) and not (1 - 2 * coefficients(quadratic, z)[2]).is_nonpositive:
-                left = factor.exp - quadratic if len(terms) > 1 else sp.S.Zero
-                rest = sp.Mul(*factors[:i], sp.exp(sp.expand(left)), *factors[i + 1 :])
-                return rest, (quadratic, *coefficients(quadratic, z)[1:])
-    return average.integrand, None
+            exponent = factor.exp
+            if coefficients(exponent, z) is None:
+                # Other terms may make the mean finite for any c, so only linear terms are split off.
+                terms = [(term, coefficients(term, z)) for term in sp.Add.make_args(exponent)]
+                exponent = sp.Add(*(term for term, found in terms if found and found[2] == 0))
+            _, slope, curvature = coefficients(exponent, z)
+            narrowing = 1 - 2 * curvature
+            if exponent.has_free(z) and not narrowing.is_nonpositive:
+                rest = sp.Mul(*factors[:i], sp.exp(factor.exp - exponent), *factors[i + 1 :])
+                mean, deviation = slope / narrowing, 1 / sp.sqrt(narrowing)
+                # The exponent is most accurate as it is written, at the mean.
+                number = deviation * sp.exp(exponent.xreplace({z: mean}) - mean**2 / 2)
+                return number, GaussianAverage(rest.xreplace({z: mean + deviation * z}), z, *average.args[2:])
+    return None
 
 
 def _check_is_finite(integrand: sp.Expr, z: sp.Symbol) -> None:

@@ -15,6 +15,9 @@ from .atoms import checked_scalar
 from .notation import enclosed, power
 from .numeric import NumericFunction
 
+# Slopes and lengths below this number count as zero: the fourth power of a smaller one underflows.
+_SMALLEST = sp.Float(1e-70)
+
 
 class WholeFunctionBase(sp.Function):
     """Function with a closed form, `rewrite(closed_form)`, for display and for many digits."""
@@ -103,7 +106,19 @@ def log_normal_cdf(number: Expr) -> Expr:
     return LogNormalCDF(checked_scalar("number", number))
 
 
-class SmoothedKink(WholeFunctionBase):
+class InCases(WholeFunctionBase):
+    """Function of two numbers whose closed form divides by zero at some of them, where `in_cases` has the limit."""
+
+    numbers = 2
+
+    def in_cases(self, *numbers: Expr) -> sp.Piecewise:
+        """Return the function of these numbers, with the orders of this one, as an expression that evaluates."""
+        condition, limit = self._limit(*numbers)
+        closed = getattr(self, f"_eval_rewrite_as_{self.closed_form.__name__}")(*numbers, *self.args[2:])
+        return sp.Piecewise((closed, condition), (limit, True))
+
+
+class SmoothedKink(InCases):
     """Derivative of order n in a of the mean of max(a + b z, 0) over a standard normal z; for s = 1, of |a + b z|.
 
     The closed form is 0/0 at b = 0, where each function has a limit. Stein's lemma, dR_n/db = b R_{n+2}, closes the
@@ -112,7 +127,6 @@ class SmoothedKink(WholeFunctionBase):
 
     nargs = 4
     closed_form = erf
-    numbers = 2
 
     @classmethod
     def eval(cls, a, b, n, s):
@@ -145,18 +159,22 @@ class SmoothedKink(WholeFunctionBase):
             below, polynomial = polynomial, ratio * polynomial - i * below
         return (-1) ** order * expand(polynomial) * density / size ** (order + 1)
 
+    def _limit(self, a, b):
+        # The density at 40 standard deviations is zero in float64, even if it is divided by powers of the slope.
+        return (Abs(a) < 40 * Abs(b)) & (Abs(b) > _SMALLEST), self.func(a, S.Zero, *self.args[2:])
+
     def _eval_is_positive(self):
         return (self.args[1].is_nonzero or None) if self.args[2] == 0 else None
 
 
-class AngleBetween(WholeFunctionBase):
+class AngleBetween(InCases):
     """atan2(c, d) for d >= 0, the arcsine of the correlation of two normal numbers.
 
     c is their covariance, and d^2 the determinant of their covariance matrix. The correlation itself may round to more
     than one, and is 0/0 at zero variance, where derivatives are set to zero.
     """
 
-    nargs = numbers = 2
+    nargs = 2
     closed_form = sp.atan2
 
     @classmethod
@@ -177,16 +195,19 @@ class AngleBetween(WholeFunctionBase):
     def _eval_rewrite_as_atan2(self, c, d, **kwargs):
         return sp.atan2(c, d)
 
+    def _limit(self, c, d):
+        return c**2 + d**2 > _SMALLEST**2, S.Zero
+
     def _latex(self, printer, exp=None):
         return power(printer._print(self.rewrite(sp.asin)), exp)
 
 
-class PowerOfLength(WholeFunctionBase):
+class PowerOfLength(InCases):
     """r^n with r^2 = c^2 + d^2 and a whole number n, for a length and its derivatives. It is zero at r = 0."""
 
     nargs = 3
-    numbers = 2
     closed_form = sp.Pow
+    _limit = AngleBetween._limit
 
     @classmethod
     def eval(cls, c, d, n):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 
 import sympy as sp
@@ -20,12 +19,6 @@ _SPECIAL = {
 def escaped(text: str) -> str:
     """Write text in LaTeX, so that each character is printed as it is."""
     return "".join(_SPECIAL.get(each, each) for each in text)
-
-
-def unescaped(text: str) -> str:
-    """Return the text that `escaped` has written in LaTeX."""
-    plain = {written: each for each, written in _SPECIAL.items()}
-    return re.sub("|".join(map(re.escape, plain)), lambda found: plain[found[0]], text)
 
 
 def enclosed(text: str) -> str:

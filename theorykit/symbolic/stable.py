@@ -138,11 +138,10 @@ def _product(node: Expr) -> Expr | None:
     steep = [f for f in node.args if isinstance(f, Pow) and f.exp.is_negative and f.base.has(exp, cosh, sinh)]
     if not steep:
         return None
-    if (found := _with_tanh(node)) != node:
-        return found
     # The two exponentials of a hyperbolic sine cancel near zero.
+    product = node.replace(sinh, lambda u: tanh(u) * cosh(u))
     rest, sums = S.One, []
-    for factor in Mul.make_args(node.replace(sinh, lambda u: tanh(u) * cosh(u))):
+    for factor in Mul.make_args(product):
         base, power = (factor.base, factor.exp) if isinstance(factor, Pow) else (factor, S.One)
         terms = terms_of_exponentials(base) if power.is_Integer and base.has(exp, cosh) else None
         if terms is None:
@@ -151,19 +150,9 @@ def _product(node: Expr) -> Expr | None:
             sums.append((terms, power))
     powers = [power for _, power in sums]
     if not powers or not min(powers) < 0 < max(powers):
-        return None
+        return product if product != node else None
     found = ProductOfExponentials(*(sp.Tuple(sp.Tuple(*_pairs(terms)), power) for terms, power in sums))
     return found if rest == 1 else rest * found
-
-
-def _with_tanh(product: Expr) -> Expr:
-    """Replace ratios of sinh(u) and cosh(u) by tanh(u)."""
-    powers = product.as_powers_dict()
-    for base in list(powers):
-        power = powers.get(cosh(base.args[0]), 0) if isinstance(base, sinh) else 0
-        if powers[base].is_Integer and 0 < powers[base] <= -power:
-            product = product * (tanh(base.args[0]) * cosh(base.args[0]) / base) ** powers[base]
-    return product
 
 
 def _power(node: Expr) -> Expr | None:

@@ -250,8 +250,12 @@ class LogEnergy(OfLaw):
     nargs = 2
     symbol = r"\Sigma"
     implementation = staticmethod(_log_energy)
-    # The free Fisher information: Voiculescu, Inventiones mathematicae 132, 189 (1998).
-    slopes = (lambda v, c: sp.Rational(2, 3) * sp.pi**2 * CubeOfDensity(v, c), None)
+
+    def fdiff(self, argindex=1):
+        """The derivative by v is the free Fisher information: Voiculescu, Inventiones mathematicae 132, 189 (1998)."""
+        if argindex == 1 and not self.orders:
+            return sp.Rational(2, 3) * sp.pi**2 * CubeOfDensity(*self.args)
+        return super().fdiff(argindex)
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ from ...saddle.domains import Positive, PositiveDefinite
 from ...symbolic import Diagonal, as_markdown, gradient, kronecker, positive_definite, positive_semidefinite, trace
 from ...symbolic.algebra import as_number, expand_products
 from ...symbolic.documents.display import DisplayMixin
-from ...symbolic.documents.document import Block, align_environment
+from ...symbolic.documents.document import Block, as_latex
 from ..specification.layers import LayerForm, NetworkForm
 from . import document
 from .prior import FiniteWidthPrior, finite_width_prior
@@ -263,12 +263,9 @@ class Action(DisplayMixin):
 
 
 def render_latex(action: Action) -> str:
-    """Write the formulas of an action as one LaTeX `align` environment of amsmath.
-
-    Equations have labels and the numbers of the paper.
-    """
+    """Write the formulas of an action as equations in LaTeX, with labels and the numbers of the paper."""
     checked_instance("action", action, Action)
-    return align_environment(each for part in document.equations(action).values() for each in part)
+    return as_latex([each for part in document.equations(action).values() for each in part], fragment=True)
 
 
 def render_markdown(action: Action) -> str:

@@ -76,7 +76,7 @@ def _finite_width(action: Action) -> Iterator[Block]:
 def _checked_steps(derivation: Derivation) -> Iterator[Block]:
     verification = derivation.verify()
     yield from verification_blocks(verification)
-    yield from derivation_blocks(derivation, verification=verification)
+    yield from derivation_blocks(derivation)
 
 
 def view(action: Action) -> Iterator[Block]:

@@ -1,1 +1,1 @@
-"""Write expressions as LaTeX and MathML, and results as Markdown, LaTeX, web pages and text."""
+"""Write expressions as LaTeX, and results as Markdown, LaTeX and text."""

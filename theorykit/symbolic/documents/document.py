@@ -4,7 +4,6 @@ Text may contain inline mathematics between dollar signs, `code` in backquotes, 
 punctuation mark makes it an ordinary character. Names that a user chose go through `verbatim`.
 """
 
-import html
 import re
 import textwrap
 from collections import Counter
@@ -14,10 +13,12 @@ from functools import partial
 
 from ...checks import checked_sequence, shown
 from ..notation import escaped
-from .lines import NUMBER, TEXT_WIDTH, broken, width
 
 # In Markdown, break an equation before its relation if its left side has more characters of LaTeX.
 _LONG_LEFT = 60
+# Symbols of LaTeX that have a width, and the largest number of them in a line of an article.
+_SYMBOLS = re.compile(r"\\(?!left|right|frac|operatorname|text|math)[A-Za-z]+|[^\s{}_^\\]")
+_LONGEST = 60
 # Width of text in a terminal, in characters.
 _COLUMNS = 100
 # An escaped character, code, a formula, bold words, or other text. Stars after a word or a bracket denote a power.
@@ -75,15 +76,13 @@ class Items:
 
 @dataclass(frozen=True)
 class Folded:
-    """Parts that a page or a notebook hides under a `summary`. A terminal always hides them.
+    """Parts that a notebook hides under a `summary`. A terminal always hides them.
 
-    - `remark`: text next to the summary, on pages only.
     - `is_open`: whether the parts are shown at first.
     """
 
     summary: str
     parts: tuple["Block", ...]
-    remark: str = ""
     is_open: bool = False
 
 
@@ -95,14 +94,7 @@ class Table:
     header: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True)
-class Code:
-    """Source code, shown verbatim."""
-
-    text: str
-
-
-Block = Heading | Text | Equation | Items | Folded | Table | Code
+Block = Heading | Text | Equation | Items | Folded | Table
 """Union of all parts of a document."""
 
 
@@ -131,7 +123,6 @@ class Format:
     items: Callable[[list[str]], str] = "\n".join
     table: Callable[[list[str], list[list[str]]], str] = lambda header, rows: ""
     equation: Callable[[Equation], str] = str
-    source: Callable[[str], str] = str
     folded: Callable[["Format", Folded], str] = lambda form, block: form.write((Text(block.summary), *block.parts))
     between: str = "\n"
 
@@ -155,8 +146,6 @@ class Format:
                 return self.table(header, rows)
             case Equation():
                 return self.equation(block)
-            case Code():
-                return self.source(block.text)
             case Folded():
                 return self.folded(self, block)
         raise TypeError(f"blocks must be parts of a document, got {shown(block)}")
@@ -183,21 +172,13 @@ _MARKDOWN = Format(
     items=lambda items: "\n".join(f"- {item}" for item in items),
     table=_markdown_table,
     equation=_markdown_equation,
-    source="```python\n{}```".format,
     between="\n\n",
-)
-# Markdown is not read within the summary of an element.
-_SUMMARY = Format(
-    html.escape,
-    html.escape,
-    lambda text: f"<code>{html.escape(text)}</code>",
-    lambda latex: f"${html.escape(latex)}$",
-    "<b>{}</b>",
 )
 
 
 def _details(form: Format, block: Folded) -> str:
-    begin = f"<details{' open' if block.is_open else ''}><summary>{_SUMMARY.inline(block.summary)}</summary>"
+    # The caption is outside the element, because Markdown is not read within a summary.
+    begin = f"{form.inline(block.summary)}\n\n<details{' open' if block.is_open else ''}><summary>Details</summary>"
     return f"{begin}\n\n{form.write(block.parts)}\n\n</details>"
 
 
@@ -209,6 +190,36 @@ def as_markdown(blocks: Iterable[Block], fold: bool = False) -> str:
 def _latex_table(header: list[str], rows: list[list[str]]) -> str:
     lines = " \\\\\n".join(map(" & ".join, [header, *rows] if header else rows))
     return f"\n\\begin{{tabular}}{{{'l' * len(rows[0])}}}\n{lines}\n\\end{{tabular}}\n"
+
+
+def _latex_equation(block: Equation) -> str:
+    """Write an equation with a label. TeX breaks lines of formulas in paragraphs only, before relations and signs."""
+    source = rf" \quad [\text{{Eq.\,{block.source}}}]" if block.source else ""
+    formula = f"{block.left} {block.relation} {block.right}{source}"
+    label = rf"\label{{eq:{block.label or _label(block.left)}}}"
+    if len(_SYMBOLS.findall(formula)) <= _LONGEST:
+        return f"\\begin{{equation}}\n  {formula} {label}\n\\end{{equation}}\n"
+    formula = rf"$\displaystyle {_breakable(formula)}$\hfill(\theequation)"
+    return f"\\begin{{flushleft}}\\refstepcounter{{equation}}{label}\n  {formula}\n\\end{{flushleft}}\n"
+
+
+def _breakable(latex: str) -> str:
+    r"""Write brackets around long formulas as \bigl and \bigr, because TeX breaks no lines between \left and \right."""
+    parts, opened = re.split(r"(\\left|\\right)\b", latex), []
+    for i, part in enumerate(parts):
+        if part == r"\left":
+            opened.append(i)
+        elif part == r"\right":
+            start = opened.pop()
+            if len(_SYMBOLS.findall("".join(parts[start:i]))) > _LONGEST / 2:
+                parts[start], parts[i] = r"\allowbreak\bigl", r"\bigr"
+    return "".join(parts)
+
+
+def _label(left: str) -> str:
+    left = re.sub(r"\\(frac|left|right|operatorname|[lr]angle|log)\b", " ", left)
+    words = re.findall(r"[A-Za-z0-9]+", left)
+    return "-".join(words) if 0 < len(words) < 9 else "equation"
 
 
 _COMMANDS = {1: "section*", 2: "subsection*"}
@@ -224,13 +235,11 @@ _LATEX = Format(
     items=lambda items: "\n\\begin{itemize}\n\\item " + "\n\\item ".join(items) + "\n\\end{itemize}\n",
     table=_latex_table,
     # No empty line before, so that no page break separates the equation from its paragraph.
-    equation=lambda block: align_environment([block]),
-    source="\\begin{{verbatim}}\n{}\\end{{verbatim}}\n".format,
+    equation=_latex_equation,
     between="",
 )
 _PREAMBLE = r"""\documentclass{article}
 \usepackage{amsmath}
-\allowdisplaybreaks
 \setlength{\parindent}{0pt}
 \setlength{\parskip}{1ex}
 \emergencystretch=4em
@@ -248,37 +257,6 @@ def as_latex(blocks: Iterable[Block], fragment: bool = False) -> str:
 
     body = re.sub(r"\\label\{([^}]*)\}", unique, _LATEX.write(blocks))
     return body.lstrip() if fragment else f"{_PREAMBLE}{body}\\end{{document}}\n"
-
-
-def align_environment(equations: Iterable[Equation]) -> str:
-    """Write equations, with labels, as one LaTeX `align` environment that fits the text width of an article."""
-    equations = list(equations)
-    aligned = max((left for each in equations if (left := width(each.left)) <= TEXT_WIDTH / 3), default=0.0)
-    found = [_lines(each, aligned) for each in equations]
-    if any(width(line.partition("&")[2]) > TEXT_WIDTH - aligned for lines in found for line in lines):
-        # An equation that is wide and cannot break leaves no space next to the left sides.
-        found = [_lines(each, 0.0) for each in equations]
-    rows = [
-        " \\notag \\\\\n  &\\quad ".join(lines) + rf" \label{{eq:{each.label or _label(each.left)}}}"
-        for lines, each in zip(found, equations, strict=True)
-    ]
-    return "\\begin{align}\n  " + " \\\\\n  ".join(rows) + "\n\\end{align}\n"
-
-
-def _lines(equation: Equation, aligned: float) -> list[str]:
-    """Break an equation into lines. Align it at its relation if its left side is at most `aligned` wide."""
-    source = rf" \quad [\text{{Eq.\,{equation.source}}}]" if equation.source else ""
-    left, right = equation.left, f"{equation.relation} {equation.right}{source}"
-    if width(left) > aligned:
-        left, right = "", f" {left} {right}"
-    first, *others = broken(right, TEXT_WIDTH - NUMBER - aligned)
-    return [f"{left} &{first}".lstrip(), *others]
-
-
-def _label(left: str) -> str:
-    left = re.sub(r"\\(frac|left|right|operatorname|[lr]angle|log)\b", " ", left)
-    words = re.findall(r"[A-Za-z0-9]+", left)
-    return "-".join(words) if 0 < len(words) < 9 else "equation"
 
 
 def _terminal_formula(latex: str) -> str:
