@@ -179,8 +179,8 @@ class Energy(eqx.Module):
         kernel = self.examples.kernel
         return kernel.curvature(point.resolvent, point.representer, not self.is_per_width)
 
-    def rounding(self, point: EnergyPoint) -> Mapping[str, Number]:
-        """Estimate rounding errors of E per eps that the "kernel" and the "labels" cause.
+    def rounding(self, point: EnergyPoint) -> Number:
+        """Estimate the rounding error of E per eps, of its kernel and its labels.
 
         A Cholesky factorisation rounds A_ij by about eps (A_ii A_jj)^(1/2) (Higham,
         Accuracy and Stability of Numerical Algorithms, chapter 10). With random signs,
@@ -202,10 +202,10 @@ class Energy(eqx.Module):
         of_labels = jnp.sum(representer**2 * scale) + jnp.abs(misfit)
         of_labels += misplaced * jnp.sqrt(square) * of_representer
         if self.is_per_width:
-            return {"kernel": jnp.zeros(()), "labels": of_labels}
+            return of_labels
         # The sum of log-determinant and misfit is rounded too.
         of_kernel = _log_det_error(resolvent, scale) + jnp.abs(point.value - misfit)
-        return {"kernel": of_kernel + misplaced * of_resolvent, "labels": of_labels}
+        return of_kernel + misplaced * of_resolvent + of_labels
 
 
 class BoundedEnergy(eqx.Module):

@@ -217,20 +217,11 @@ class Problem(DisplayMixin, AbstractSaddleProblem):
         return action
 
     def rounding(self, point):
-        parts = dict(self.energy.rounding(point.details.energy))
-        parts["order_parameters"] = entropy_rounding(self.architecture, point.details.factors)
-        return {name: MARGIN * EPS * part for name, part in parts.items()}
-
-    def strategies(self, end_of, start):
-        # If T is tiny compared to the labels, the minimum lies in a narrow curved
-        # valley, where steps are short. Follow it from a high temperature.
-        of, at = attrgetter("architecture.temperature"), start
-        for temperature in self.temperatures():
-            at = end_of(eqx.tree_at(of, self, np.asarray(temperature)), at)
-        yield at
+        of_entropy = entropy_rounding(self.architecture, point.details.factors)
+        return MARGIN * EPS * (of_entropy + self.energy.rounding(point.details.energy))
 
     def temperatures(self) -> list[float]:
-        """Return decreasing temperatures above that of the problem."""
+        """Return decreasing temperatures above that of the problem, for continuation."""
         architecture = self.architecture
         coldest = float(architecture.temperature)
         labels = architecture.root_power * np.asarray(self.examples.labels)

@@ -177,12 +177,11 @@ def kernel_of(features: PathFeatures, outputs: int = 1) -> Kernel:
     pairs = None
     if is_tabulated(features.shape[1], len(features)):
         # On the host, arrays of a new size need no compilation.
-        by_path = features.swapaxes(0, 1).reshape(-1, features.shape[2])
         rows, columns = np.triu_indices(features.shape[1])
-        with threads_for(len(features)):
-            products = (by_path @ by_path.T).reshape(2 * features.shape[1::-1])
         weight = np.where(rows == columns, 0.5, 1.0)[:, None, None]
-        pairs = jnp.asarray(weight * products[rows, :, columns])
+        by_path = features.swapaxes(0, 1)
+        with threads_for(len(features)):
+            pairs = jnp.asarray((weight * by_path[rows]) @ by_path[columns].swapaxes(1, 2))
     return Kernel(jnp.asarray(features), pairs, outputs)
 
 
