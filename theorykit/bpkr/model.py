@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
@@ -152,25 +152,14 @@ class Model(DisplayMixin):
         features = self._features(self.architecture_, self.heads_, inputs, attention)
         return predict(problem, self.order_parameters_, features)
 
-    @property
-    def predict_proba(self) -> Callable[..., Float[np.ndarray, "examples classes"]]:
-        """A method like `predict`: the probability of each class, with label noise.
-
-        Models of numbers do not have it, as scikit-learn tests.
-        """
-        has_numbers = hasattr(self, "problem_") and not hasattr(self, "classes_")
-        if self.classes is False or has_numbers:
-            raise AttributeError("predict_proba needs classes: pass classes=True if labels are")
-        return self._probabilities
-
-    def _probabilities(self, inputs: Any, attention: Maps = None) -> np.ndarray:
-        require_finite_widths(self._fitted().architecture, "predict_proba")
+    def predict_proba(self, inputs: Any, attention: Maps = None) -> Float[np.ndarray, "examples classes"]:
+        """Predict the probability of each class, with label noise."""
+        problem = self._fitted()
+        require_finite_widths(problem.architecture, "predict_proba")
+        if problem.data.classes is None:
+            raise ValueError("predict_proba needs classes: pass classes=True if labels are")
         found = self.predict_distribution(inputs, attention)
-        variance = found.variance + self.architecture_.label_noise
-        return np.asarray(found.classes.probabilities(found.mean, variance))
-
-    # By this name, scorers of scikit-learn select the column of the positive class.
-    _probabilities.__name__ = "predict_proba"
+        return found.classes.probabilities(found.mean, found.variance + problem.architecture.label_noise)
 
     def score(self, inputs: Any, labels: Any, attention: Maps = None) -> float:
         """Return the accuracy of classes, or the mean R^2 of outputs.

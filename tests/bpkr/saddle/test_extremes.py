@@ -112,7 +112,7 @@ def energy_of(architecture, features, labels):
 def as_given(architecture, features, labels):
     """The energy of the examples as they are."""
     none = jnp.zeros(())
-    examples = Examples(kernel_of(jnp.asarray(features), architecture.outputs), labels.reshape(-1, 1), none, none)
+    examples = Examples(kernel_of(jnp.asarray(features), architecture.outputs), labels.reshape(-1, 1), none, none, none)
     return Energy(bind(architecture), examples)
 
 

@@ -161,10 +161,13 @@ class Energy(eqx.Module):
         names = ("energy", "resolvent", "representer")
         given = {form.kernel: examples.kernel.matrix(u1), bound.symbols.labels: examples.labels}
         found = bound(given, **{name: getattr(form, name) for name in names})
+        # At T = 0 no rows are omitted or added.
+        temperature = jnp.asarray(bound.architecture.temperature)
+        positive = jnp.where(temperature > 0, temperature, 1.0)
+        of_omitted = bound.architecture.root_power**2 * examples.unexplained / positive
         if not self.is_per_width:
-            # At T = 0 no rows are omitted or added.
-            of_omitted = examples.omitted * jnp.log(bound.architecture.temperature)
-            found["energy"] += jnp.where(examples.omitted == 0, 0.0, of_omitted)
+            of_omitted += examples.omitted * jnp.log(positive)
+        found["energy"] += of_omitted
         return found
 
     def bounded(self, point: EnergyPoint, share: Array | float = 1.0) -> BoundedEnergy:
@@ -199,13 +202,12 @@ class Energy(eqx.Module):
         of_resolvent = _root(jnp.trace(resolvent) - temperature * jnp.sum(resolvent**2))
         of_representer = _root(misfit - temperature * square)
         misplaced = 2 * _root(len(u1) * jnp.max(jnp.abs(u1))) * self.examples.error / EPS
-        of_labels = jnp.sum(representer**2 * scale) + jnp.abs(misfit)
-        of_labels += misplaced * jnp.sqrt(square) * of_representer
+        # The sum of the misfit and other terms is rounded too.
+        error = jnp.sum(representer**2 * scale) + jnp.abs(misfit) + jnp.abs(point.value - misfit)
+        error += misplaced * jnp.sqrt(square) * of_representer
         if self.is_per_width:
-            return of_labels
-        # The sum of log-determinant and misfit is rounded too.
-        of_kernel = _log_det_error(resolvent, scale) + jnp.abs(point.value - misfit)
-        return of_kernel + misplaced * of_resolvent + of_labels
+            return error
+        return error + _log_det_error(resolvent, scale) + misplaced * of_resolvent
 
 
 class BoundedEnergy(eqx.Module):

@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from ..._compat import threads_for
 from ..._jit import usual_settings
 from ...checks import Requirement, array_module, checked_instance, require
 from ...saddle.problem import AbstractSaddleProblem, Coordinates, Expansion, Point
@@ -78,9 +79,10 @@ class Problem(DisplayMixin, AbstractSaddleProblem):
         self.dimension = manifold.dimension(architecture)
         self.examples, self.forms_curvature = None, False
         if self.data.labels is not None:
-            self.examples = canonical(architecture, self.data)
+            with threads_for(len(self.data.features)):
+                self.examples = canonical(architecture, self.data)
             kernel = self.examples.kernel
-            cost, memory = kernel.curvature_cost()
+            cost, memory = min(kernel.curvature_costs())
             cost += _DIAGONALISATION * self.dimension**3
             evaluation = _OVERHEAD + kernel.operations() + float(self.rows) ** 3
             is_cheap = cost <= _CURVATURE_EVALUATIONS * evaluation
@@ -226,7 +228,8 @@ class Problem(DisplayMixin, AbstractSaddleProblem):
         coldest = float(architecture.temperature)
         labels = architecture.root_power * np.asarray(self.examples.labels)
         narrowest = min(map(float, architecture.relative_widths))
-        hottest = float(np.sum(labels**2)) / (_HOT * narrowest)
+        squares = np.sum(labels**2) + architecture.root_power**2 * self.examples.unexplained
+        hottest = float(squares) / (_HOT * narrowest)
         if not 0 < coldest < hottest:
             return []
         steps = math.ceil(math.log(hottest / coldest, _COOLING))

@@ -17,7 +17,7 @@ import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 
-from ..._compat import require_float64, threads_for
+from ..._compat import require_float64
 from ..._jit import jit
 from ...checks import checked_array
 from .implicit import Features, ImplicitFeatures, PathFeatures
@@ -89,7 +89,7 @@ class Kernel(eqx.Module):
 
     def gradient_of_square(self, u1: PathMatrix, vector: Float[Array, "rows one"]) -> PathMatrix:
         """Return the gradient of v^T K v in U_1."""
-        if self.pairs is not None:
+        if isinstance(self.features, ImplicitFeatures):
             return self.gradient(u1, vector @ vector.T)
         by_example = vector.reshape(-1, self.outputs)
         readings = jnp.einsum("pai,pc->aci", self.features, by_example).reshape(len(u1), -1)
@@ -101,7 +101,7 @@ class Kernel(eqx.Module):
         It is -tr(A R B R) + 2 v^T A R B v for changes A and B of K, with R = (K + T I)^-1
         and v = R y. The log-determinant gives the trace.
         """
-        by_table, by_features = self._costs()
+        by_table, by_features = self.curvature_costs()
         if by_features < by_table:
             return self._by_features(resolvent, representer, has_log_determinant)
         size = self.features.shape[1] * self.outputs
@@ -151,12 +151,8 @@ class Kernel(eqx.Module):
             return _TRAFFIC * 4 * self.pairs.size * self.outputs**2
         return 3.0 * self.rows**2 * math.prod(self.features.shape[1:])
 
-    def curvature_cost(self) -> tuple[float, float]:
-        """Count the operations of `curvature`, and its memory in bytes."""
-        return min(self._costs())
-
-    def _costs(self):
-        # From the table and from features.
+    def curvature_costs(self) -> tuple[tuple[float, float], tuple[float, float]]:
+        """Count operations of `curvature` and its bytes, from the table and from features."""
         (examples, paths, size), rows = self.features.shape, self.rows
         count = paths * self.outputs
         entries = math.comb(count + 1, 2)
@@ -180,8 +176,7 @@ def kernel_of(features: PathFeatures, outputs: int = 1) -> Kernel:
         rows, columns = np.triu_indices(features.shape[1])
         weight = np.where(rows == columns, 0.5, 1.0)[:, None, None]
         by_path = features.swapaxes(0, 1)
-        with threads_for(len(features)):
-            pairs = jnp.asarray((weight * by_path[rows]) @ by_path[columns].swapaxes(1, 2))
+        pairs = jnp.asarray((weight * by_path[rows]) @ by_path[columns].swapaxes(1, 2))
     return Kernel(jnp.asarray(features), pairs, outputs)
 
 
