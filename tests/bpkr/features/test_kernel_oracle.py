@@ -37,7 +37,7 @@ def energies(problem):
     """The energy as it is solved, and with the examples as they are."""
     none, labels = jnp.zeros(()), jnp.asarray(problem.labels).reshape(-1, 1)
     bound = bind(problem.architecture)
-    given = (Energy(bound, Examples(kernel, labels, none, none)) for kernel in kernels(problem))
+    given = (Energy(bound, Examples(kernel, labels, none, none, none)) for kernel in kernels(problem))
     return bpkr.Problem(problem.architecture, bpkr.Data(problem.features, problem.labels)).energy, *given
 
 
