@@ -130,10 +130,15 @@ class Model(DisplayMixin):
             _, log_evidence = evaluate_infinite_width(problem)
         else:
             saddle = solve(problem)
-            point, log_evidence = saddle.order_parameters, float(saddle.log_evidence)
+            point = saddle.order_parameters
+            log_evidence = float(saddle.log_evidence)
         # An error before this point leaves the model as it was.
-        self.heads_, self.architecture_, self.problem_ = found, architecture, problem
-        self.saddle_, self.order_parameters_, self.log_evidence_ = saddle, point, log_evidence
+        self.heads_ = found
+        self.architecture_ = architecture
+        self.problem_ = problem
+        self.saddle_ = saddle
+        self.order_parameters_ = point
+        self.log_evidence_ = log_evidence
         self.n_features_in_ = _sequences(inputs)[0].shape[2]
         vars(self).pop("classes_", None)
         if data.classes is not None:
@@ -166,7 +171,8 @@ class Model(DisplayMixin):
 
         R^2 is NaN, with a `LabelsWarning`, if all labels of an output are equal.
         """
-        predicted, classes = self.predict(inputs, attention), self.problem_.data.classes
+        predicted = self.predict(inputs, attention)
+        classes = self.problem_.data.classes
         if classes is None:
             labels = checks.checked_array("labels", labels)
         else:

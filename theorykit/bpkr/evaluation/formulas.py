@@ -174,7 +174,8 @@ class Energy(eqx.Module):
         """Bound a `share` of the misfit from above, and linearise the rest of E."""
         u1 = point.u1
         minus_misfit = self.examples.kernel.gradient_of_square(u1, point.representer)
-        slope, weight = point.slope + share * minus_misfit, share * u1 @ minus_misfit @ u1
+        slope = point.slope + share * minus_misfit
+        weight = share * u1 @ minus_misfit @ u1
         return BoundedEnergy(self.bound, slope, weight)
 
     def curvature(self, point: EnergyPoint) -> Float[Array, "pairs pairs"]:
@@ -190,9 +191,13 @@ class Energy(eqx.Module):
         the error of log det A is about eps |D A^-1 D|, D = diag(A)^(1/2), and that of
         b^T A^-1 b about eps sum_i (A^-1 b)_i^2 A_ii.
         """
-        resolvent, representer, u1 = point.resolvent, point.representer[:, 0], point.u1
-        architecture, squares = self.bound.architecture, self.examples.kernel.squares
-        labels, temperature = self.examples.labels[:, 0], architecture.temperature
+        resolvent = point.resolvent
+        representer = point.representer[:, 0]
+        u1 = point.u1
+        architecture = self.bound.architecture
+        squares = self.examples.kernel.squares
+        labels = self.examples.labels[:, 0]
+        temperature = architecture.temperature
         norms = jnp.kron(jnp.sqrt(squares), jnp.eye(architecture.outputs))
         # The size of the terms that are added up in the diagonal of the kernel.
         scale = jnp.einsum("ap,ab,bp->p", norms, jnp.abs(u1), norms) + temperature

@@ -14,12 +14,9 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 
-from ..._compat import require_float64
 from ..._jit import jit
-from ...checks import checked_array
 from .implicit import Features, ImplicitFeatures, PathFeatures
 
 PathMatrix = Float[Array, "paths paths"]
@@ -31,8 +28,6 @@ _TABLE_BYTES = 2**25
 _TRAFFIC = 4.0
 # Blocks of rows of a symmetric kernel: two save a quarter of the operations.
 _BLOCKS = 2
-# Largest relative rounding error of given kernels.
-_ROUNDING = 1e-10
 
 
 class Kernel(eqx.Module):
@@ -208,33 +203,3 @@ def kernel_diagonal(u1: PathMatrix, features: Features) -> Float[Array, " rows"]
     if isinstance(features, ImplicitFeatures):
         return jnp.einsum("eab,abc->ec", features.own_kernels(), by_output).ravel()
     return jnp.einsum("pai,abc,pbi->pc", features, by_output, features).ravel()
-
-
-def features_of_kernels(kernels: ArrayLike) -> Float[Array, "examples paths features"]:
-    """Find path features whose inner products phi^pi_mu . phi^pi'_nu are `kernels`.
-
-    Pass training and test examples together, and slice the features.
-
-    Args:
-        kernels: (paths, paths, examples, examples), or (examples, examples) for one path.
-
-    Raises:
-        ValueError: the kernels are not symmetric or not positive semidefinite.
-    """
-    require_float64()
-    array = np.asarray(checked_array("kernels", kernels))
-    array = array[None, None] if array.ndim == 2 else array
-    paths, examples = array.shape[1:3] if array.ndim == 4 else (0, 0)
-    if array.shape != (paths, paths, examples, examples):
-        wanted = "(paths, paths, examples, examples)"
-        raise ValueError(f"kernels must have shape {wanted}, got {np.shape(kernels)}")
-    # One row per (example, path), the path fastest.
-    gram = array.transpose(2, 0, 3, 1).reshape(examples * paths, -1)
-    asymmetry, largest = np.max(np.abs(gram - gram.T)), np.max(np.abs(gram))
-    values, vectors = np.linalg.eigh((gram + gram.T) / 2)
-    if asymmetry > _ROUNDING * largest or values[0] < -_ROUNDING * values[-1]:
-        raise ValueError("kernels must be symmetric and positive semidefinite")
-    least = np.finfo(np.float64).eps * len(values) * values[-1]
-    kept = max(1, int(np.sum(values > least)))
-    features = vectors * np.sqrt(values.clip(0.0))
-    return jnp.asarray(features[:, -kept:].reshape(examples, paths, kept))

@@ -313,7 +313,10 @@ def _of_draws(tree: xr.DataTree, data: bpkr.Data) -> xr.Dataset:
 
 
 def _of_theory(approach, problem: bpkr.Problem, saddle) -> xr.Dataset:
-    architecture, data, numbers, prediction = problem.architecture, problem.data, {}, None
+    architecture = problem.architecture
+    data = problem.data
+    numbers = {}
+    prediction = None
     if approach == "infinite_width":
         saddle = None
         if architecture.richness is not None:

@@ -212,7 +212,8 @@ def _solve_point(like, data, options, place: Place, nearby: Place | None, neighb
         if not any(saddle.converged for saddle in found.values()):
             found[_COLD] = bpkr.solve(problem, initial=None, **options)
         start = min(found, key=lambda each: (not found[each].converged, float(found[each].gradient_norm)))
-        saddle, numbers = found[start], {"start": start, "seconds": time.perf_counter() - began}
+        saddle = found[start]
+        numbers = {"start": start, "seconds": time.perf_counter() - began}
         if not architecture.is_infinite:
             holds = saddle.converged and problem.forms_curvature and saddle.stats["units_per_path"] >= 1
             evidence = corrected_evidence(problem.canonical, saddle.order_parameters) if holds else math.nan
