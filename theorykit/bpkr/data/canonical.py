@@ -89,8 +89,10 @@ def canonical(architecture: Architecture, data: Data) -> Examples:
     if not is_tabulated(paths, size):
         features, directions = _in_spanned_directions(features)
     if adds_zeros:
-        labels = np.pad(labels, ((0, size - len(features)), (0, 0)))
-        features = with_zeros(features, size, directions is None)
+        rows = size - len(features)
+        wider = shared_size(width) - width if directions is None else 0
+        labels = np.pad(labels, ((0, rows), (0, 0)))
+        features = np.pad(features, ((0, rows), (0, 0), (0, wider)))
     omitted = data.omitted + (examples - size) * outputs
     numbers = (jnp.asarray(np.float64(each)) for each in (omitted, unexplained, error))
     kernel = kernel_of(features, outputs)
@@ -148,13 +150,6 @@ def shared_size(size: int) -> int:
     """Round a size up to 16, ..., 31 times a power of two."""
     step = 2 ** max(0, (size - 1).bit_length() - 5)
     return step * -(-size // step)
-
-
-def with_zeros(features: Array | np.ndarray, size: int, widens: bool = True) -> np.ndarray:
-    """Add examples of zeros up to a size, and features up to a `shared_size` if it `widens`."""
-    examples, _, width = features.shape
-    wider = shared_size(width) - width if widens else 0
-    return np.pad(np.asarray(features), ((0, size - examples), (0, 0), (0, wider)))
 
 
 def _in_spanned_directions(features: np.ndarray) -> tuple[np.ndarray, Array | None]:

@@ -19,7 +19,7 @@ from ...checks import Requirement, array_module, counted, finite_array, is_trace
 from ...symbolic.documents.display import DisplayMixin
 from ...symbolic.documents.document import Table, Text
 from ...symbolic.documents.values import brief
-from ..data.canonical import shared_size, with_zeros
+from ..data.canonical import shared_size
 from ..data.classes import Classes
 from ..features.implicit import Features, ImplicitFeatures
 from ..features.kernels import kernel_between, kernel_diagonal
@@ -124,9 +124,8 @@ def predict(problem: Problem, order_parameters: PointLike, test_features: Featur
     pads = pads and not is_traced(point, test_features)
     if pads:
         # Similar numbers of examples share a compiled function.
-        size = shared_size(examples)
-        widens = problem.examples.directions is None
-        test_features = jnp.asarray(with_zeros(test_features, size, widens))
+        rows = shared_size(examples) - examples
+        test_features = jnp.asarray(np.pad(test_features, ((0, rows), (0, 0), (0, 0))))
     prediction = prediction_at(problem.canonical, point, test_features)
     if pads:
         # On the host, a slice needs no compilation.
