@@ -156,7 +156,7 @@ def solve(
             checked_instance("solver", solver, optx.AbstractMinimiser)
         architecture, rows = problem.architecture, problem.rows
         # The coordinates of the Gaussian-process limit are zero.
-        start = jnp.zeros(problem.dimension)
+        start = np.zeros(problem.dimension)
         if initial is not None:
             start = problem.coordinates(problem.point(initial, "initial"))
         if is_traced(problem, start):
@@ -236,9 +236,9 @@ def _attempt(problem: Problem, start: Coordinates, solver, tolerance, max_steps)
             solver = optx.LBFGS(rtol=1e-9, atol=1e-9)
     steps = {"max_steps": max_steps}
     if isinstance(solver, AbstractSaddleSolver):
-        steps = {"max_steps": None, "options": {MAX_STEPS: jnp.asarray(max_steps)}}
+        steps = {"max_steps": None, "options": {MAX_STEPS: np.asarray(max_steps)}}
     # Numbers are arrays, so that one compilation serves all values.
-    return _minimise(problem, start, solver, jnp.asarray(tolerance), steps)
+    return _minimise(problem, start, solver, np.asarray(tolerance), steps)
 
 
 _newton = lru_cache(lambda tolerance: Newton(atol=tolerance))
