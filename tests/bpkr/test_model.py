@@ -76,7 +76,7 @@ def test_every_number_is_that_of_the_functions_below(labels, outputs, settings, 
     if data.classes is None:
         np.testing.assert_array_equal(predicted, prediction.mean)
         assert not hasattr(model, "classes_")
-        with pytest.raises(AttributeError, match="predict_proba needs classes"):
+        with pytest.raises(ValueError, match="predict_proba needs classes"):
             model.predict_proba(given)
         return
     np.testing.assert_array_equal(predicted, data.classes.decode(prediction.mean))
@@ -204,7 +204,7 @@ def test_cross_validation_grid_search_clone_and_pickle():
     assert np.all((areas >= 0) & (areas <= 1))
     options = {"cv": 2, "method": "predict_proba"}
     assert cross_val_predict(bpkr.Model(layers=(2,), classes=True), INPUTS, TEXT, **options).shape == (TRAINING, 2)
-    refused = pytest.raises(AttributeError, match="pass classes=True")
+    refused = pytest.raises(ValueError, match="pass classes=True")
     with refused, pytest.warns(bpkr.LabelsWarning):
         cross_val_predict(bpkr.Model(layers=(2,)), INPUTS, TEXT, **options)
     vote = VotingClassifier([("a", bpkr.Model(layers=(2,), classes=True))], voting="soft").fit(INPUTS, TEXT)

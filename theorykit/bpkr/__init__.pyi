@@ -13,7 +13,6 @@ from .evaluation.values import (
     parameter_values,
     predict,
 )
-from .features.kernels import features_of_kernels
 from .model import Model
 from .network.attention import Heads, Readout, attention, path_features
 from .network.network import (
@@ -64,7 +63,6 @@ __all__ = [
     "derive",
     "empirical_order_parameters",
     "evaluate",
-    "features_of_kernels",
     "find_classes",
     "finite_width_law",
     "first_order",

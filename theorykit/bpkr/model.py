@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
@@ -130,10 +130,15 @@ class Model(DisplayMixin):
             _, log_evidence = evaluate_infinite_width(problem)
         else:
             saddle = solve(problem)
-            point, log_evidence = saddle.order_parameters, float(saddle.log_evidence)
+            point = saddle.order_parameters
+            log_evidence = float(saddle.log_evidence)
         # An error before this point leaves the model as it was.
-        self.heads_, self.architecture_, self.problem_ = found, architecture, problem
-        self.saddle_, self.order_parameters_, self.log_evidence_ = saddle, point, log_evidence
+        self.heads_ = found
+        self.architecture_ = architecture
+        self.problem_ = problem
+        self.saddle_ = saddle
+        self.order_parameters_ = point
+        self.log_evidence_ = log_evidence
         self.n_features_in_ = _sequences(inputs)[0].shape[2]
         vars(self).pop("classes_", None)
         if data.classes is not None:
@@ -152,32 +157,22 @@ class Model(DisplayMixin):
         features = self._features(self.architecture_, self.heads_, inputs, attention)
         return predict(problem, self.order_parameters_, features)
 
-    @property
-    def predict_proba(self) -> Callable[..., Float[np.ndarray, "examples classes"]]:
-        """A method like `predict`: the probability of each class, with label noise.
-
-        Models of numbers do not have it, as scikit-learn tests.
-        """
-        has_numbers = hasattr(self, "problem_") and not hasattr(self, "classes_")
-        if self.classes is False or has_numbers:
-            raise AttributeError("predict_proba needs classes: pass classes=True if labels are")
-        return self._probabilities
-
-    def _probabilities(self, inputs: Any, attention: Maps = None) -> np.ndarray:
-        require_finite_widths(self._fitted().architecture, "predict_proba")
+    def predict_proba(self, inputs: Any, attention: Maps = None) -> Float[np.ndarray, "examples classes"]:
+        """Predict the probability of each class, with label noise."""
+        problem = self._fitted()
+        require_finite_widths(problem.architecture, "predict_proba")
+        if problem.data.classes is None:
+            raise ValueError("predict_proba needs classes: pass classes=True if labels are")
         found = self.predict_distribution(inputs, attention)
-        variance = found.variance + self.architecture_.label_noise
-        return np.asarray(found.classes.probabilities(found.mean, variance))
-
-    # By this name, scorers of scikit-learn select the column of the positive class.
-    _probabilities.__name__ = "predict_proba"
+        return found.classes.probabilities(found.mean, found.variance + problem.architecture.label_noise)
 
     def score(self, inputs: Any, labels: Any, attention: Maps = None) -> float:
         """Return the accuracy of classes, or the mean R^2 of outputs.
 
         R^2 is NaN, with a `LabelsWarning`, if all labels of an output are equal.
         """
-        predicted, classes = self.predict(inputs, attention), self.problem_.data.classes
+        predicted = self.predict(inputs, attention)
+        classes = self.problem_.data.classes
         if classes is None:
             labels = checks.checked_array("labels", labels)
         else:

@@ -181,12 +181,6 @@ class Level(NamedTuple):
         return self.triangle + (self.rows - self.columns) * self.columns + self.rows * self.crossing
 
     @property
-    def diagonal(self) -> np.ndarray:
-        """Places of the diagonal of B in the order of `filled_factor`."""
-        places = np.arange(self.triangle)
-        return np.concatenate([places[self.columns :], places[::-1]])[:: self.columns + 1]
-
-    @property
     def own(self) -> np.ndarray:
         """Ones, with zeros in the block of U_l that is U_{l+1}."""
         nested = np.arange(self.crossing + self.rows) < self.crossing
@@ -297,15 +291,6 @@ def log_volume(architecture: Architecture, coordinates: Coordinates) -> Number:
     return total
 
 
-def log_volume_of_steps(architecture: Architecture, coordinates: Coordinates) -> Number:
-    """Return log |dtheta/dstep| at zero: entries in row i of B T, B r have a factor B_ii."""
-    total = jnp.zeros(())
-    for blocks, crossing in _parts(levels_of(architecture), coordinates):
-        rows, nested = crossing.shape
-        total += jnp.sum((np.arange(rows) + nested) * jnp.log(jnp.diagonal(blocks)))
-    return total
-
-
 # Tangents dU_l = C_l dW_l C_l^T have the length |dW_l|. A block U_{l+1} counts there.
 
 
@@ -382,7 +367,9 @@ class FiniteWidthLaw(eqx.Module):
         """Places of the diagonals of all B among the coordinates."""
         places, start = [], 0
         for level in self.levels:
-            places.append(start + level.diagonal)
+            # In the order of `filled_factor`.
+            triangle = start + np.arange(level.triangle)
+            places.append(np.concatenate([triangle[level.columns :], triangle[::-1]])[:: level.columns + 1])
             start += level.coordinates
         return np.concatenate(places)
 

@@ -97,10 +97,13 @@ def values(problem: bpkr.Problem) -> dict[Expr, Any]:
     """Return the value of every parameter of `action`, by symbol."""
     bound, features = as_problem(problem).bound, problem.data.features
     means = _means_of_paths(problem.architecture, features)
+    kernels = features.by_example(features, lambda kernels: kernels.swapaxes(1, 2))
+    kernels = kernels.reshape(means.size, -1)
     # Feature vectors for the centred kernels.
-    kernels = features.by_example(features, lambda kernels: kernels)
-    centred = jnp.einsum("eabv->abev", kernels) - jnp.einsum("ea,vb->abev", means, means)
-    found = bound.numbers() | bound.data(bpkr.features_of_kernels(centred), problem.data.labels)
+    squares, vectors = jnp.linalg.eigh(kernels - jnp.outer(means, means))
+    vectors = vectors * jnp.sqrt(jnp.maximum(squares, 0.0))
+    vectors = vectors.reshape(*means.shape, -1)
+    found = bound.numbers() | bound.data(vectors, problem.data.labels)
     found[_symbols(bound.action)[1]] = _mean_readings(problem.architecture, features)
     return {symbol: found[symbol] for symbol in action(problem.architecture).parameters}
 

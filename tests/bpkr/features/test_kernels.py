@@ -153,16 +153,6 @@ def test_kernels_of_pairs_add_up(outputs):
     assert_close(kernel_diagonal(u1, features), np.diagonal(kernel), 1e-13)
 
 
-def test_features_of_given_kernels_have_them_for_products():
-    vectors = RNG.normal(size=(6, 2, 4))
-    kernels = np.einsum("mai,nbi->abmn", vectors, vectors)
-    features = bpkr.features_of_kernels(kernels)
-    assert features.shape == (6, 2, 4)
-    assert_close(jnp.einsum("mai,nbi->abmn", features, features), kernels, 1e-12)
-    of_one = bpkr.features_of_kernels(kernels[0, 0])
-    assert_close(of_one[:, 0] @ of_one[:, 0].T, kernels[0, 0], 1e-12)
-
-
 @pytest.mark.parametrize("function", [exp(Symbol("h") ** 2), 1 / Symbol("h"), sympy.log])
 def test_functions_that_are_not_square_integrable_are_refused(function):
     architecture = bpkr.Architecture((2,), 9.0, temperature=0.2, embedding=function)

@@ -81,5 +81,5 @@ def test_numbers_of_any_axes_are_labelled_with_order_parameters():
     np.testing.assert_array_equal(found["U_1"], point.first)
     with pytest.raises(ValueError, match=r"U_1 must have the axes"):
         sweeps.order_parameters_of(ARCHITECTURE, found.expand_dims(width=[1, 2]))
-    with pytest.raises(ValueError, match="between the paths"):
+    with pytest.raises(ValueError, match="U_1 must have the axes"):
         sweeps.order_parameters_of(bpkr.Architecture((3,), 5, temperature=1.0), found)

@@ -1,7 +1,7 @@
 """An equivalent set of examples, in sizes that data sets share.
 
-Rotations of examples and directions without features leave the action
-unchanged. A row of zeros adds log T to the energy for each of its labels.
+Rotations of examples and directions without features leave the action unchanged. Each
+label y of a row of zeros adds log T + y^2 / T to the energy.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from ..._compat import MANY_ROWS, threads_for
+from ..._compat import MANY_ROWS
 from ...checks import Requirement, array_module, is_in_traced_code, is_traced, on_host, require
 from ..features.implicit import Features, ImplicitFeatures
 from ..features.kernels import Kernel, is_tabulated, kernel_of
@@ -30,6 +30,7 @@ class Examples(eqx.Module):
 
     - `labels`: y, with one row per (example, output).
     - `omitted`: labels in rows of zeros that are left out, minus those that were added.
+    - `unexplained`: the sum of squares of labels that are left out.
     - `error`: largest rounding error of a feature.
     - `directions`: directions of the input features in use; None for all.
     - `adds_zeros`: whether sizes were rounded up to a `shared_size`.
@@ -38,6 +39,7 @@ class Examples(eqx.Module):
     kernel: Kernel
     labels: Float[Array, "rows one"]
     omitted: Float[Array, ""]
+    unexplained: Float[Array, ""]
     error: Float[Array, ""]
     directions: Float[Array, "width kept"] | None = None
     adds_zeros: bool = eqx.field(static=True, default=False)
@@ -60,12 +62,12 @@ def canonical(architecture: Architecture, data: Data) -> Examples:
     outputs, temperature = architecture.outputs, architecture.temperature
     features, labels = require((data.features, data.labels), _ranges(architecture, data))
     if isinstance(features, ImplicitFeatures) or is_traced(features, labels):
-        numbers = jnp.asarray(float(data.omitted)), jnp.zeros(())
+        numbers = jnp.asarray(float(data.omitted)), jnp.zeros(()), jnp.zeros(())
         return Examples(kernel_of(features, outputs), labels.reshape(-1, 1), *numbers)
     features, labels = np.asarray(features), np.asarray(labels).reshape(len(labels), -1)
     examples, paths, width = features.shape
-    smallest, usual = min(examples, paths * width), min(examples, paths * width + 1)
-    rounding, is_lost, error = examples * _EPS, False, 0.0
+    smallest, rounding = min(examples, paths * width), examples * _EPS
+    is_lost, unexplained, error = False, 0.0, 0.0
     if not is_traced(architecture):
         # Compare T with the rounding of K at infinite width.
         variance = np.prod(architecture.prior_variances[1:])
@@ -73,24 +75,26 @@ def canonical(architecture: Architecture, data: Data) -> Examples:
     # To decompose a large set would take longer than a solve.
     if smallest <= MANY_ROWS or is_lost or examples > paths * width:
         decomposes = smallest <= MANY_ROWS or is_lost
-        features, labels, singular = _rotated(features, labels, decomposes)
+        features, labels, unexplained, singular = _rotated(features, labels, decomposes)
         error = _EPS * singular[0]
         least = singular[-1] if examples <= paths * width else 0.0
         if is_lost and temperature <= variance * (rounding * singular[0] ** 2 - least**2):
             known = f"but features have singular values from {least:.3g} to {singular[0]:.3g}"
             raise ValueError(f"temperature={temperature} needs an invertible kernel, {known}")
-    is_small = usual * outputs <= MANY_ROWS and not is_in_traced_code(temperature)
+    is_small = smallest * outputs <= MANY_ROWS and not is_in_traced_code(temperature)
     adds_zeros = is_small and bool(temperature > 0)
     # A size that depends on the rank of the data would need a compilation.
-    size = shared_size(usual) if adds_zeros else len(features)
+    size = shared_size(smallest) if adds_zeros else len(features)
     directions = None
     if not is_tabulated(paths, size):
         features, directions = _in_spanned_directions(features)
     if adds_zeros:
-        labels = np.pad(labels, ((0, size - len(features)), (0, 0)))
-        features = with_zeros(features, size, directions is None)
+        rows = size - len(features)
+        wider = shared_size(width) - width if directions is None else 0
+        labels = np.pad(labels, ((0, rows), (0, 0)))
+        features = np.pad(features, ((0, rows), (0, 0), (0, wider)))
     omitted = data.omitted + (examples - size) * outputs
-    numbers = jnp.asarray(np.float64(omitted)), jnp.asarray(np.float64(error))
+    numbers = (jnp.asarray(np.float64(each)) for each in (omitted, unexplained, error))
     kernel = kernel_of(features, outputs)
     return Examples(kernel, jnp.asarray(labels.reshape(-1, 1)), *numbers, directions, adds_zeros)
 
@@ -123,26 +127,23 @@ def _ranges(architecture: Architecture, data: Data) -> Iterator[Requirement]:
 def _rotated(features, labels, decomposes: bool):
     """Rotate examples, phi -> O phi and y -> O y, and leave out rows without features.
 
-    The rows of O are left singular vectors, or those of a QR factorisation. One
-    row of zeros has the labels that no feature explains. Return singular values,
-    or the norm.
+    The rows of O are left singular vectors, or those of a QR factorisation. Return
+    also the sum of squares of labels without features, and singular values or the norm.
     """
     examples, paths, width = features.shape
     flat, columns = features.reshape(examples, -1), paths * width
-    with threads_for(examples):
-        if decomposes:
-            left, singular, right = np.linalg.svd(flat, full_matrices=False)
-            kept = singular > max(examples, columns) * _EPS * singular[0]
-            left, flat = left[:, kept], singular[kept, None] * right[kept]
-            labels, rest = left.T @ labels, labels - left @ (left.T @ labels)
-        else:
-            singular = np.linalg.norm(flat, keepdims=True).ravel()
-            flat, labels = np.hsplit(np.linalg.qr(np.hstack([flat, labels]), mode="r"), [columns])
-            flat, labels, rest = flat[:columns], labels[:columns], labels[columns:]
-    if len(flat) < examples:
-        unexplained = np.linalg.norm(rest, axis=0, keepdims=True)
-        flat, labels = np.vstack([flat, np.zeros(columns)]), np.vstack([labels, unexplained])
-    return flat.reshape(-1, paths, width), labels, singular
+    if decomposes:
+        left, singular, right = np.linalg.svd(flat, full_matrices=False)
+        kept = singular >= max(examples, columns) * _EPS * singular[0]
+        left, flat = left[:, kept], singular[kept, None] * right[kept]
+        labels, rest = left.T @ labels, labels - left @ (left.T @ labels)
+    else:
+        singular = np.linalg.norm(flat, keepdims=True).ravel()
+        flat, labels = np.hsplit(np.linalg.qr(np.hstack([flat, labels]), mode="r"), [columns])
+        flat, labels, rest = flat[:columns], labels[:columns], labels[columns:]
+    # Without lost examples, the rest is a rounding error.
+    unexplained = np.sum(rest**2) if len(flat) < examples else 0.0
+    return flat.reshape(-1, paths, width), labels, unexplained, singular
 
 
 def shared_size(size: int) -> int:
@@ -151,19 +152,11 @@ def shared_size(size: int) -> int:
     return step * -(-size // step)
 
 
-def with_zeros(features: Array | np.ndarray, size: int, widens: bool = True) -> np.ndarray:
-    """Add examples of zeros up to a size, and features up to a `shared_size` if it `widens`."""
-    examples, _, width = features.shape
-    wider = shared_size(width) - width if widens else 0
-    return np.pad(np.asarray(features), ((0, size - examples), (0, 0), (0, wider)))
-
-
 def _in_spanned_directions(features: np.ndarray) -> tuple[np.ndarray, Array | None]:
     """Drop directions without features, such as black pixels; return others, None if all."""
     width = features.shape[2]
-    with threads_for(width):
-        upper = np.linalg.qr(features.reshape(-1, width), mode="r")
-        _, singular, directions = np.linalg.svd(upper)
+    upper = np.linalg.qr(features.reshape(-1, width), mode="r")
+    _, singular, directions = np.linalg.svd(upper)
     rank = np.sum(singular > _NOTHING * np.linalg.norm(singular))
     kept = shared_size(max(1, int(rank)))
     if kept >= width:

@@ -212,7 +212,8 @@ def r_squared(predicted: np.ndarray, labels: np.ndarray) -> float:
 
     It is NaN if all labels of an output are equal up to rounding.
     """
-    missed, spread = np.mean((labels - predicted) ** 2, axis=0), np.var(labels, axis=0)
+    missed = np.mean((labels - predicted) ** 2, axis=0)
+    spread = np.var(labels, axis=0)
     is_constant = spread <= (_CONSTANT * np.max(np.abs(labels), axis=0)) ** 2
     return float(np.mean(1 - missed / np.where(is_constant, np.nan, spread)))
 
@@ -236,7 +237,8 @@ def outputs_as_classes(labels: ArrayLike | None) -> tuple[Classes | None, np.nda
     """
     array = np.zeros(1) if labels is None else np.asarray(labels)
     if array.ndim == 1:
-        classes, is_coded = Classes((-1, 1), "signs"), np.isin(array, (-1, 1)).all()
+        classes = Classes((-1, 1), "signs")
+        is_coded = np.isin(array, (-1, 1)).all()
     else:
         classes = Classes(tuple(range(array.shape[1])), "one-hot")
         low, ordered = np.min(array), np.sort(array, axis=1)
@@ -265,7 +267,8 @@ def _log_largest(mean, deviation, output=None) -> np.ndarray:
         grid = np.linspace(low, high, _GRID, axis=1)
         terms = _log_integrand(mean, deviation, grid)[rows, :, output]
         is_seen = terms >= np.max(terms, axis=1, keepdims=True) - _FALL
-        first, last = np.argmax(is_seen, axis=1) - 1, _GRID - np.argmax(is_seen[:, ::-1], axis=1)
+        first = np.argmax(is_seen, axis=1) - 1
+        last = _GRID - np.argmax(is_seen[:, ::-1], axis=1)
         low, high = (grid[rows, at.clip(0, _GRID - 1)] for at in (first, last))
     grid = np.linspace(low, high, _PANELS + 1, axis=1)
     edges = np.hstack([np.clip(edges, low[:, None], high[:, None]), grid])
@@ -276,7 +279,8 @@ def _log_largest(mean, deviation, output=None) -> np.ndarray:
 def _log_integrand(mean, deviation, values) -> np.ndarray:
     """Return the log density of each output times P of the others below it."""
     away = (values[:, :, None] - mean[:, None]) / deviation[:, None]
-    below, own = log_ndtr(away), away**2 / 2 + np.log(deviation * np.sqrt(2 * np.pi))[:, None]
+    below = log_ndtr(away)
+    own = away**2 / 2 + np.log(deviation * np.sqrt(2 * np.pi))[:, None]
     return np.sum(below, axis=2, keepdims=True) - below - own
 
 

@@ -161,17 +161,21 @@ class Energy(eqx.Module):
         names = ("energy", "resolvent", "representer")
         given = {form.kernel: examples.kernel.matrix(u1), bound.symbols.labels: examples.labels}
         found = bound(given, **{name: getattr(form, name) for name in names})
+        # At T = 0 no rows are omitted or added.
+        temperature = jnp.asarray(bound.architecture.temperature)
+        positive = jnp.where(temperature > 0, temperature, 1.0)
+        of_omitted = bound.architecture.root_power**2 * examples.unexplained / positive
         if not self.is_per_width:
-            # At T = 0 no rows are omitted or added.
-            of_omitted = examples.omitted * jnp.log(bound.architecture.temperature)
-            found["energy"] += jnp.where(examples.omitted == 0, 0.0, of_omitted)
+            of_omitted += examples.omitted * jnp.log(positive)
+        found["energy"] += of_omitted
         return found
 
     def bounded(self, point: EnergyPoint, share: Array | float = 1.0) -> BoundedEnergy:
         """Bound a `share` of the misfit from above, and linearise the rest of E."""
         u1 = point.u1
         minus_misfit = self.examples.kernel.gradient_of_square(u1, point.representer)
-        slope, weight = point.slope + share * minus_misfit, share * u1 @ minus_misfit @ u1
+        slope = point.slope + share * minus_misfit
+        weight = share * u1 @ minus_misfit @ u1
         return BoundedEnergy(self.bound, slope, weight)
 
     def curvature(self, point: EnergyPoint) -> Float[Array, "pairs pairs"]:
@@ -179,17 +183,21 @@ class Energy(eqx.Module):
         kernel = self.examples.kernel
         return kernel.curvature(point.resolvent, point.representer, not self.is_per_width)
 
-    def rounding(self, point: EnergyPoint) -> Mapping[str, Number]:
-        """Estimate rounding errors of E per eps that the "kernel" and the "labels" cause.
+    def rounding(self, point: EnergyPoint) -> Number:
+        """Estimate the rounding error of E per eps, of its kernel and its labels.
 
         A Cholesky factorisation rounds A_ij by about eps (A_ii A_jj)^(1/2) (Higham,
         Accuracy and Stability of Numerical Algorithms, chapter 10). With random signs,
         the error of log det A is about eps |D A^-1 D|, D = diag(A)^(1/2), and that of
         b^T A^-1 b about eps sum_i (A^-1 b)_i^2 A_ii.
         """
-        resolvent, representer, u1 = point.resolvent, point.representer[:, 0], point.u1
-        architecture, squares = self.bound.architecture, self.examples.kernel.squares
-        labels, temperature = self.examples.labels[:, 0], architecture.temperature
+        resolvent = point.resolvent
+        representer = point.representer[:, 0]
+        u1 = point.u1
+        architecture = self.bound.architecture
+        squares = self.examples.kernel.squares
+        labels = self.examples.labels[:, 0]
+        temperature = architecture.temperature
         norms = jnp.kron(jnp.sqrt(squares), jnp.eye(architecture.outputs))
         # The size of the terms that are added up in the diagonal of the kernel.
         scale = jnp.einsum("ap,ab,bp->p", norms, jnp.abs(u1), norms) + temperature
@@ -199,13 +207,12 @@ class Energy(eqx.Module):
         of_resolvent = _root(jnp.trace(resolvent) - temperature * jnp.sum(resolvent**2))
         of_representer = _root(misfit - temperature * square)
         misplaced = 2 * _root(len(u1) * jnp.max(jnp.abs(u1))) * self.examples.error / EPS
-        of_labels = jnp.sum(representer**2 * scale) + jnp.abs(misfit)
-        of_labels += misplaced * jnp.sqrt(square) * of_representer
+        # The sum of the misfit and other terms is rounded too.
+        error = jnp.sum(representer**2 * scale) + jnp.abs(misfit) + jnp.abs(point.value - misfit)
+        error += misplaced * jnp.sqrt(square) * of_representer
         if self.is_per_width:
-            return {"kernel": jnp.zeros(()), "labels": of_labels}
-        # The sum of log-determinant and misfit is rounded too.
-        of_kernel = _log_det_error(resolvent, scale) + jnp.abs(point.value - misfit)
-        return {"kernel": of_kernel + misplaced * of_resolvent, "labels": of_labels}
+            return error
+        return error + _log_det_error(resolvent, scale) + misplaced * of_resolvent
 
 
 class BoundedEnergy(eqx.Module):

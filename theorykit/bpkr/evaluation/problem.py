@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from operator import attrgetter
 from typing import Any
 
 import equinox as eqx
@@ -12,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from ..._compat import threads_for
 from ..._jit import usual_settings
 from ...checks import Requirement, array_module, checked_instance, require
 from ...saddle.problem import AbstractSaddleProblem, Coordinates, Expansion, Point
@@ -78,9 +78,10 @@ class Problem(DisplayMixin, AbstractSaddleProblem):
         self.dimension = manifold.dimension(architecture)
         self.examples, self.forms_curvature = None, False
         if self.data.labels is not None:
-            self.examples = canonical(architecture, self.data)
+            with threads_for(len(self.data.features)):
+                self.examples = canonical(architecture, self.data)
             kernel = self.examples.kernel
-            cost, memory = kernel.curvature_cost()
+            cost, memory = min(kernel.curvature_costs())
             cost += _DIAGONALISATION * self.dimension**3
             evaluation = _OVERHEAD + kernel.operations() + float(self.rows) ** 3
             is_cheap = cost <= _CURVATURE_EVALUATIONS * evaluation
@@ -101,7 +102,10 @@ class Problem(DisplayMixin, AbstractSaddleProblem):
     @property
     def canonical(self) -> Problem:
         """The problem without `data`, for compiled functions, in shared sizes."""
-        return eqx.tree_at(attrgetter("data"), self, None)
+        # `eqx.tree_at` would take a tenth of a small solve.
+        problem = object.__new__(Problem)
+        vars(problem).update(vars(self), data=None)
+        return problem
 
     @property
     def rows(self) -> int:
@@ -217,25 +221,17 @@ class Problem(DisplayMixin, AbstractSaddleProblem):
         return action
 
     def rounding(self, point):
-        parts = dict(self.energy.rounding(point.details.energy))
-        parts["order_parameters"] = entropy_rounding(self.architecture, point.details.factors)
-        return {name: MARGIN * EPS * part for name, part in parts.items()}
-
-    def strategies(self, end_of, start):
-        # If T is tiny compared to the labels, the minimum lies in a narrow curved
-        # valley, where steps are short. Follow it from a high temperature.
-        of, at = attrgetter("architecture.temperature"), start
-        for temperature in self.temperatures():
-            at = end_of(eqx.tree_at(of, self, np.asarray(temperature)), at)
-        yield at
+        of_entropy = entropy_rounding(self.architecture, point.details.factors)
+        return MARGIN * EPS * (of_entropy + self.energy.rounding(point.details.energy))
 
     def temperatures(self) -> list[float]:
-        """Return decreasing temperatures above that of the problem."""
+        """Return decreasing temperatures above that of the problem, for continuation."""
         architecture = self.architecture
         coldest = float(architecture.temperature)
         labels = architecture.root_power * np.asarray(self.examples.labels)
         narrowest = min(map(float, architecture.relative_widths))
-        hottest = float(np.sum(labels**2)) / (_HOT * narrowest)
+        squares = np.sum(labels**2) + architecture.root_power**2 * self.examples.unexplained
+        hottest = float(squares) / (_HOT * narrowest)
         if not 0 < coldest < hottest:
             return []
         steps = math.ceil(math.log(hottest / coldest, _COOLING))

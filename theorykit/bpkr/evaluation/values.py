@@ -19,7 +19,7 @@ from ...checks import Requirement, array_module, counted, finite_array, is_trace
 from ...symbolic.documents.display import DisplayMixin
 from ...symbolic.documents.document import Table, Text
 from ...symbolic.documents.values import brief
-from ..data.canonical import shared_size, with_zeros
+from ..data.canonical import shared_size
 from ..data.classes import Classes
 from ..features.implicit import Features, ImplicitFeatures
 from ..features.kernels import kernel_between, kernel_diagonal
@@ -118,13 +118,14 @@ def predict(problem: Problem, order_parameters: PointLike, test_features: Featur
     """
     problem = as_problem(problem)
     test_features = problem.test_features(test_features)
-    point, examples = problem.point(order_parameters, singular=True), len(test_features)
+    point = problem.point(order_parameters, singular=True)
+    examples = len(test_features)
     pads = problem.examples.adds_zeros and examples <= MANY_ROWS
     pads = pads and not is_traced(point, test_features)
     if pads:
         # Similar numbers of examples share a compiled function.
-        size, widens = shared_size(examples), problem.examples.directions is None
-        test_features = jnp.asarray(with_zeros(test_features, size, widens))
+        rows = shared_size(examples) - examples
+        test_features = jnp.asarray(np.pad(test_features, ((0, rows), (0, 0), (0, 0))))
     prediction = prediction_at(problem.canonical, point, test_features)
     if pads:
         # On the host, a slice needs no compilation.
@@ -135,7 +136,9 @@ def predict(problem: Problem, order_parameters: PointLike, test_features: Featur
 @jit_and_keep
 def prediction_at(problem: Problem, order_parameters: OrderParameters, test_features: Features) -> Prediction:
     """Predict without checks. Order parameters may be singular."""
-    u1, examples, outputs = order_parameters.first, problem.examples, problem.architecture.outputs
+    u1 = order_parameters.first
+    examples = problem.examples
+    outputs = problem.architecture.outputs
     between = kernel_between(u1, examples.tested(test_features), examples.kernel.features)
     kernels = examples.kernel.matrix(u1), between, kernel_diagonal(u1, test_features)
     found = prediction_from_kernels(problem.bound, *kernels, examples.labels)

@@ -14,12 +14,9 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 
-from ..._compat import require_float64, threads_for
 from ..._jit import jit
-from ...checks import checked_array
 from .implicit import Features, ImplicitFeatures, PathFeatures
 
 PathMatrix = Float[Array, "paths paths"]
@@ -31,8 +28,6 @@ _TABLE_BYTES = 2**25
 _TRAFFIC = 4.0
 # Blocks of rows of a symmetric kernel: two save a quarter of the operations.
 _BLOCKS = 2
-# Largest relative rounding error of given kernels.
-_ROUNDING = 1e-10
 
 
 class Kernel(eqx.Module):
@@ -89,7 +84,7 @@ class Kernel(eqx.Module):
 
     def gradient_of_square(self, u1: PathMatrix, vector: Float[Array, "rows one"]) -> PathMatrix:
         """Return the gradient of v^T K v in U_1."""
-        if self.pairs is not None:
+        if isinstance(self.features, ImplicitFeatures):
             return self.gradient(u1, vector @ vector.T)
         by_example = vector.reshape(-1, self.outputs)
         readings = jnp.einsum("pai,pc->aci", self.features, by_example).reshape(len(u1), -1)
@@ -101,7 +96,7 @@ class Kernel(eqx.Module):
         It is -tr(A R B R) + 2 v^T A R B v for changes A and B of K, with R = (K + T I)^-1
         and v = R y. The log-determinant gives the trace.
         """
-        by_table, by_features = self._costs()
+        by_table, by_features = self.curvature_costs()
         if by_features < by_table:
             return self._by_features(resolvent, representer, has_log_determinant)
         size = self.features.shape[1] * self.outputs
@@ -151,12 +146,8 @@ class Kernel(eqx.Module):
             return _TRAFFIC * 4 * self.pairs.size * self.outputs**2
         return 3.0 * self.rows**2 * math.prod(self.features.shape[1:])
 
-    def curvature_cost(self) -> tuple[float, float]:
-        """Count the operations of `curvature`, and its memory in bytes."""
-        return min(self._costs())
-
-    def _costs(self):
-        # From the table and from features.
+    def curvature_costs(self) -> tuple[tuple[float, float], tuple[float, float]]:
+        """Count operations of `curvature` and its bytes, from the table and from features."""
         (examples, paths, size), rows = self.features.shape, self.rows
         count = paths * self.outputs
         entries = math.comb(count + 1, 2)
@@ -177,12 +168,10 @@ def kernel_of(features: PathFeatures, outputs: int = 1) -> Kernel:
     pairs = None
     if is_tabulated(features.shape[1], len(features)):
         # On the host, arrays of a new size need no compilation.
-        by_path = features.swapaxes(0, 1).reshape(-1, features.shape[2])
         rows, columns = np.triu_indices(features.shape[1])
-        with threads_for(len(features)):
-            products = (by_path @ by_path.T).reshape(2 * features.shape[1::-1])
         weight = np.where(rows == columns, 0.5, 1.0)[:, None, None]
-        pairs = jnp.asarray(weight * products[rows, :, columns])
+        by_path = features.swapaxes(0, 1)
+        pairs = jnp.asarray((weight * by_path[rows]) @ by_path[columns].swapaxes(1, 2))
     return Kernel(jnp.asarray(features), pairs, outputs)
 
 
@@ -214,33 +203,3 @@ def kernel_diagonal(u1: PathMatrix, features: Features) -> Float[Array, " rows"]
     if isinstance(features, ImplicitFeatures):
         return jnp.einsum("eab,abc->ec", features.own_kernels(), by_output).ravel()
     return jnp.einsum("pai,abc,pbi->pc", features, by_output, features).ravel()
-
-
-def features_of_kernels(kernels: ArrayLike) -> Float[Array, "examples paths features"]:
-    """Find path features whose inner products phi^pi_mu . phi^pi'_nu are `kernels`.
-
-    Pass training and test examples together, and slice the features.
-
-    Args:
-        kernels: (paths, paths, examples, examples), or (examples, examples) for one path.
-
-    Raises:
-        ValueError: the kernels are not symmetric or not positive semidefinite.
-    """
-    require_float64()
-    array = np.asarray(checked_array("kernels", kernels))
-    array = array[None, None] if array.ndim == 2 else array
-    paths, examples = array.shape[1:3] if array.ndim == 4 else (0, 0)
-    if array.shape != (paths, paths, examples, examples):
-        wanted = "(paths, paths, examples, examples)"
-        raise ValueError(f"kernels must have shape {wanted}, got {np.shape(kernels)}")
-    # One row per (example, path), the path fastest.
-    gram = array.transpose(2, 0, 3, 1).reshape(examples * paths, -1)
-    asymmetry, largest = np.max(np.abs(gram - gram.T)), np.max(np.abs(gram))
-    values, vectors = np.linalg.eigh((gram + gram.T) / 2)
-    if asymmetry > _ROUNDING * largest or values[0] < -_ROUNDING * values[-1]:
-        raise ValueError("kernels must be symmetric and positive semidefinite")
-    least = np.finfo(np.float64).eps * len(values) * values[-1]
-    kept = max(1, int(np.sum(values > least)))
-    features = vectors * np.sqrt(values.clip(0.0))
-    return jnp.asarray(features[:, -kept:].reshape(examples, paths, kept))

@@ -297,7 +297,8 @@ def coefficients(rule: Rule, variance: Float[Array, " tokens"]) -> Array:
             after = (points * now - jnp.sqrt(n) * before) / jnp.sqrt(n + 1)
             return (now, after), jnp.sum(weighted * now)
 
-        first, n = (jnp.zeros_like(root), root), np.arange(rule.terms, dtype=float)
+        first = (jnp.zeros_like(root), root)
+        n = np.arange(rule.terms, dtype=float)
         return jax.lax.scan(step, first, n, unroll=2)[1]
 
     return jax.lax.map(of_token, variance, batch_size=_TOKENS)
@@ -381,7 +382,8 @@ def pair_averages(rule: Rule, one, other, correlation) -> Array:
     def of_batch(chosen):
         rows, columns = jnp.divmod(chosen, len(others))
         # With the smaller variance first, the result is exactly symmetric.
-        v, w = jnp.minimum(own[rows], others[columns]), jnp.maximum(own[rows], others[columns])
+        v = jnp.minimum(own[rows], others[columns])
+        w = jnp.maximum(own[rows], others[columns])
         return jax.lax.cond(
             jnp.any(errors[chosen] > _TOLERANCE),
             lambda: panel_average(rule, v, w, correlation.ravel()[chosen]),

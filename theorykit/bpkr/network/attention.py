@@ -73,7 +73,8 @@ class Heads(eqx.Module):
         sizes = [(len(each), features if is_product else each.shape[1]) for each in first]
         for name, layers in given.items():
             more = () if name.endswith("bias") else (features,)
-            wanted, found = [size + more for size in sizes], [layer.shape for layer in layers]
+            wanted = [size + more for size in sizes]
+            found = [layer.shape for layer in layers]
             if found != wanted:
                 raise ValueError(f"{name} must have the shapes {wanted}, got {found}")
 
@@ -282,7 +283,8 @@ def _added_scores(mask, real, shape, counts, layout) -> Array | None:
         return None
     if mask is None or isinstance(mask, str):
         is_causal = mask is not None and checks.checked_choice("mask", mask, ["causal"])
-        mask, layout = np.tri(tokens, k=0 if is_causal else tokens, dtype=bool).T, "keys-first"
+        mask = np.tri(tokens, k=0 if is_causal else tokens, dtype=bool).T
+        layout = "keys-first"
     axes = f"examples heads {axes}" if np.ndim(mask) == 4 else axes
     array = checks.numeric_array("mask", mask, axes)
     array = array[None, None] if array.ndim == 2 else array
@@ -330,7 +332,8 @@ def _checked_attention(attention, shape, architecture, layout, real) -> tuple[Ar
     layers = []
     for i, (layer, heads) in enumerate(zip(attention, counts, strict=True)):
         name, shared = f"attention[{i}]", (heads, tokens, tokens)
-        whole, of_examples = (examples, *shared), "examples " * (np.ndim(layer) == 4)
+        whole = (examples, *shared)
+        of_examples = "examples " * (np.ndim(layer) == 4)
         layer = checks.finite_array(name, layer, f"{of_examples}heads {axes}")
         if layer.shape not in (whole, shared):
             raise ValueError(f"{name} must have shape {whole} or {shared}, got {layer.shape}")

@@ -60,11 +60,13 @@ class Network(eqx.Module):
         readout = of_attention.chosen_readout(architecture, readout, architecture.read_tokens)
         given = checks.checked_sequence("weights", weights, "arrays", architecture.depth + 2)
         weights = [finite_array(f"weights[{i}]", each, "rows columns") for i, each in enumerate(given)]
-        features, counts = weights[0].shape[1], tuple(filter(None, architecture.heads))
+        features = weights[0].shape[1]
+        counts = tuple(filter(None, architecture.heads))
         if heads.counts != counts or (counts and heads.input_features != features):
             wanted = f"{counts} per layer on {features} features"
             raise ValueError(f"heads must be {wanted}, got {heads.counts}")
-        shapes, needed = tuple(each.shape for each in weights), weight_shapes(architecture, features)
+        shapes = tuple(each.shape for each in weights)
+        needed = weight_shapes(architecture, features)
         if shapes != needed:
             raise ValueError(f"weights must have the shapes {needed}, got {shapes}")
         embedding, *layers, last = weights
@@ -168,7 +170,8 @@ def network_of_whitened(
 
 
 def weight_shapes(architecture: Architecture, input_features: int):
-    widths, counts = checked_whole_widths(architecture), architecture.head_counts()
+    widths = checked_whole_widths(architecture)
+    counts = architecture.head_counts()
     shapes = [(widths[0], input_features)]
     for form, (before, after) in zip(architecture.forms, pairwise(widths), strict=True):
         shapes.append((after, of_layers.size_of(form.blocks, counts) * before))
@@ -272,13 +275,16 @@ def without_heads(network: Network, removed: Iterable[Head]) -> Network:
     """
     architecture = checked_instance("network", network, Network).architecture
     removed = _checked_heads("removed", removed, architecture.heads)
-    layers, weights, kept = list(architecture.layers), list(network.weights), []
+    layers = list(architecture.layers)
+    weights = list(network.weights)
+    kept = []
     for i, (layer, count) in enumerate(zip(architecture.layers, architecture.heads, strict=True)):
         keep = np.array([Head(i + 1, head) not in removed for head in range(1, count + 1)], dtype=bool)
         kept += [keep] * bool(count)
         if np.all(keep):
             continue
-        inner, left = layer.layer if isinstance(layer, Skip) else layer, int(np.sum(keep))
+        inner = layer.layer if isinstance(layer, Skip) else layer
+        left = int(np.sum(keep))
         if type(inner) is not Attention or not left:
             which = f"{count - left} of {count} heads of layer {i + 1}"
             raise ValueError(f"removed has {which}: only Attention can lose heads, and it must keep one")

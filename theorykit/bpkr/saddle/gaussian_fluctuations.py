@@ -14,6 +14,7 @@ evidence is a Gaussian integral, up to O(1/N).
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 import equinox as eqx
 import jax
@@ -37,7 +38,6 @@ from ..order_parameters import (
     gp_coordinates,
     gp_limit,
     log_volume,
-    log_volume_of_steps,
     order_parameter_rows,
 )
 from ..specification.architecture import require_finite_widths
@@ -169,7 +169,7 @@ def corrected_evidence(problem: Problem, order_parameters: OrderParameters) -> F
     at = problem.coordinates(order_parameters)
     # In the steps of `moved`, whose Jacobian multiplies the Hessian from both sides.
     factor = jnp.linalg.cholesky(problem.expansion(problem.at(at)).hessian / 2)
-    of_steps = log_volume_of_steps(problem.architecture, at)
+    _, of_steps = jnp.linalg.slogdet(jax.jacobian(partial(problem.moved, at))(jnp.zeros_like(at)))
     return _evidence(problem, at, 2 * jnp.sum(jnp.log(jnp.diagonal(factor))) - 2 * of_steps)
 
 

@@ -156,7 +156,7 @@ def solve(
             checked_instance("solver", solver, optx.AbstractMinimiser)
         architecture, rows = problem.architecture, problem.rows
         # The coordinates of the Gaussian-process limit are zero.
-        start = jnp.zeros(problem.dimension)
+        start = np.zeros(problem.dimension)
         if initial is not None:
             start = problem.coordinates(problem.point(initial, "initial"))
         if is_traced(problem, start):
@@ -186,19 +186,19 @@ def _solved(problem: Problem, start: Coordinates, solver, tolerance, max_steps) 
         end = problem.coordinates(saddle.order_parameters)
         return end if bool(jnp.all(jnp.isfinite(end))) else otherwise
 
-    def rough_end(problem: Problem, begin: Coordinates) -> Coordinates:
-        left = steps_left()
-        if left <= 0:
-            return begin
-        solves.append(_attempt(problem, begin, None, _ROUGH, min(_ROUGH_STEPS, left)))
-        return end_of(solves[-1], begin)
-
     def starts() -> Iterator[tuple[Coordinates, int]]:
         if first.result != codes.nonlinear_max_steps_reached:
             # Rounding stopped the first solve, probably close to the minimum.
             yield end_of(first, start), _MOST_STEPS
-        for begin in problem.strategies(rough_end, start):
-            yield begin, _MOST_STEPS
+        # If T is tiny compared to the labels, the minimum lies in a narrow curved
+        # valley, where steps are short. Follow it from a high temperature.
+        at = start
+        for temperature in problem.temperatures():
+            if (left := steps_left()) > 0:
+                hot = eqx.tree_at(lambda of: of.architecture.temperature, problem, np.asarray(temperature))
+                solves.append(_attempt(hot, at, None, _ROUGH, min(_ROUGH_STEPS, left)))
+                at = end_of(solves[-1], at)
+        yield at, _MOST_STEPS
         yield end_of(best, start), max_steps
 
     for begin, most in starts():
@@ -236,9 +236,9 @@ def _attempt(problem: Problem, start: Coordinates, solver, tolerance, max_steps)
             solver = optx.LBFGS(rtol=1e-9, atol=1e-9)
     steps = {"max_steps": max_steps}
     if isinstance(solver, AbstractSaddleSolver):
-        steps = {"max_steps": None, "options": {MAX_STEPS: jnp.asarray(max_steps)}}
+        steps = {"max_steps": None, "options": {MAX_STEPS: np.asarray(max_steps)}}
     # Numbers are arrays, so that one compilation serves all values.
-    return _minimise(problem, start, solver, jnp.asarray(tolerance), steps)
+    return _minimise(problem, start, solver, np.asarray(tolerance), steps)
 
 
 _newton = lru_cache(lambda tolerance: Newton(atol=tolerance))
@@ -284,7 +284,7 @@ def _minimise(problem: Problem, start: Coordinates, solver, tolerance, steps) ->
         log_evidence=(of_prior - action) / 2 + problem.energy.label_constant,
         gradient_norm=point.gradient_norm,
         min_hessian_eigenvalue=curvature,
-        action_error=sum(fixed.rounding(point).values()),
+        action_error=fixed.rounding(point),
         result=codes.where(is_minimum, codes.successful, failure),
         stats=stats,
         architecture=architecture,

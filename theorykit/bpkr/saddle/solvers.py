@@ -17,12 +17,13 @@ import jax.numpy as jnp
 import lineax as lx
 from jaxtyping import Array, Bool, Float, Int
 
-from ...checks import checked_whole_number
 from ...saddle import newton as minimisers
 from ...saddle.newton import AbstractSaddleSolver, Progress, chosen
 from ...saddle.problem import Coordinates, Point
 from ..evaluation.problem import Problem
 
+# Sweeps that are combined.
+_MEMORY = 10
 # Sweeps before the first Newton step, which are combined, and after a failed one.
 _FIRST_SWEEPS, _SWEEPS = 4, 2
 # Initial fraction of the convex part of the data term that sweeps bound, alone and
@@ -69,8 +70,7 @@ class _Sweeps(eqx.Module):
         rows = jnp.zeros((memory, size))
         last = jnp.zeros(size)
         no = jnp.array(False)
-        # Without memory, bound the whole convex part, so that the action never rises.
-        return cls(jnp.array(share if memory else 1.0), rows, rows, last, last, no, no)
+        return cls(jnp.array(share), rows, rows, last, last, no, no)
 
     def ahead(
         self, problem: Problem, here: Point, accepted: Bool[Array, ""]
@@ -140,19 +140,12 @@ class AcceleratedSweeps(AbstractSaddleSolver):
     """Majorise-minimise sweeps with Anderson acceleration, without a Hessian.
 
     - `atol`: tolerance on the `gradient_norm` of `Saddle`.
-    - `memory`: number of sweeps that are combined. With 0, sweeps never raise the
-      action, and converge linearly.
     """
-
-    memory: int = eqx.field(static=True, default=10)
-
-    def __check_init__(self):
-        checked_whole_number("memory", self.memory, least=0)
 
     def start(self, problem, coordinates, progress):
         if not problem.has_sweeps:
             raise ValueError("sweeps have no closed form with a skip connection; use Newton")
-        return _SweepState(progress, coordinates, _Sweeps.start(_SHARE, self.memory, len(coordinates)))
+        return _SweepState(progress, coordinates, _Sweeps.start(_SHARE, _MEMORY, len(coordinates)))
 
     def step(self, fn, y, args, options, state, tags):
         point = args.at(state.proposal)

@@ -83,22 +83,16 @@ def run_chains(
 
 def _run_batch(make, schedule, folder, shown, name, keys) -> dict[str, Any]:
     sampler, total = make(), schedule.warmup + schedule.draws
-    states, blocks = _start(sampler, jnp.asarray(keys)), []
+    states, drawn = _start(sampler, jnp.asarray(keys)), {}
     run = {"steps": 0, "warmup_seconds": 0.0, "seconds": 0.0}
     if (kept := folder.read(name)) is not None:
         states = tree_from(kept, states)
         run = {each: kept[each].item() for each in run}
-        draws = {each: kept[each].values for each in kept if each.startswith(_DRAW)}
-        blocks = [draws] if draws else []
-
-    def drawn() -> dict[str, np.ndarray]:
-        if len(blocks) > 1:
-            blocks[:] = [jax.tree.map(lambda *rows: np.concatenate(rows, axis=1), *blocks)]
-        return blocks[0] if blocks else {}
+        drawn = {each: kept[each].values for each in kept if each.startswith(_DRAW)}
 
     def checkpoint() -> None:
         kept = tree_dataset(states).assign(run)
-        for each, rows in drawn().items():
+        for each, rows in drawn.items():
             kept[each] = [f"{each}.{axis}" for axis in range(rows.ndim)], rows
         folder.write(name, kept)
 
@@ -113,7 +107,9 @@ def _run_batch(make, schedule, folder, shown, name, keys) -> dict[str, Any]:
                 run["warmup_seconds" if is_warmup else "seconds"] += time.monotonic() - begun
                 run["steps"] += count
                 if not is_warmup:
-                    blocks.append({_DRAW + each: np.asarray(array)[:, :count] for each, array in rows.items()})
+                    new = {_DRAW + each: np.asarray(array)[:, :count] for each, array in rows.items()}
+                    blocks = [drawn, new] if drawn else [new]
+                    drawn = {each: np.concatenate([block[each] for block in blocks], axis=1) for each in new}
                 report.update(count)
                 if time.monotonic() - checkpointed > _CHECKPOINT:
                     checkpoint()
@@ -121,7 +117,7 @@ def _run_batch(make, schedule, folder, shown, name, keys) -> dict[str, Any]:
     finally:
         if run["steps"] > saved:
             checkpoint()
-    return {**run, **drawn()}
+    return {**run, **drawn}
 
 
 @jit

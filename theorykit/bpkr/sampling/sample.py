@@ -107,13 +107,10 @@ def sample(
     checked_number("target_accept", target_accept, above=0.0, below=1.0)
     schedule = DEFAULT_SCHEDULES[sampler] if schedule is None else schedule
     checked_instance("schedule", schedule, Schedule)
-    names = ("features", "labels", "test_features")
-    numbers = {name: getattr(problem.data, name) for name in names}
     # The number of draws may grow.
-    numbers |= {"chains": schedule.chains, "warmup": schedule.warmup, "key": key}
-    numbers |= {"sampler": sampler, "target_accept": target_accept}
-    numbers["architecture"] = problem.architecture
-    kept = Folder.of(folder, "sampling", _VERSION, **numbers)
+    numbers = {"chains": schedule.chains, "warmup": schedule.warmup, "target_accept": target_accept}
+    numbers |= {"architecture": problem.architecture, "data": problem.data, "sampler": sampler}
+    kept = Folder.of(folder, "sampling", _VERSION, key=key, **numbers)
     make = partial(sampler_of, sampler, problem, schedule.warmup, target_accept)
     drawn = run_chains(make, schedule, key=key, folder=kept, n_jobs=n_jobs, progress=progress)
     tree = label_draws(problem.architecture, drawn)
@@ -316,38 +313,35 @@ def _of_draws(tree: xr.DataTree, data: bpkr.Data) -> xr.Dataset:
 
 
 def _of_theory(approach, problem: bpkr.Problem, saddle) -> xr.Dataset:
-    architecture, data, prediction = problem.architecture, problem.data, None
+    architecture = problem.architecture
+    data = problem.data
+    numbers = {}
+    prediction = None
     if approach == "infinite_width":
         saddle = None
         if architecture.richness is not None:
-            wide = bpkr.Problem(architecture.at_infinite_width(), data)
-            saddle = bpkr.solve(wide)
-            if data.test_features is not None:
-                limit = bpkr.predict(wide, saddle)
-                prediction = replace(limit, variance=limit.variance / architecture.widths[0])
-    point, mixed, diagnosis = bpkr.gp_limit(architecture), 1, ""
-    if saddle is not None:
-        point = saddle.order_parameters
-        mixed = int(saddle.converged)
-        diagnosis = saddle.diagnosis
-    is_corrected = finite_width_law(architecture).is_regular
-    if approach == "one_over_n" and is_corrected:
+            problem = bpkr.Problem(architecture.at_infinite_width(), data)
+            saddle = bpkr.solve(problem)
+    point = bpkr.gp_limit(architecture) if saddle is None else saddle.order_parameters
+    if has_theory := approach != "one_over_n" or finite_width_law(architecture).is_regular:
+        mixed = int(saddle is None or saddle.converged)
+        diagnosis = "" if saddle is None else saddle.diagnosis
+    else:
+        mixed, diagnosis = 0, "a layer has fewer units than partial paths"
+    if approach == "one_over_n" and has_theory:
         corrected = bpkr.fluctuations(problem, point)
         point, prediction = corrected.mean, corrected.prediction
-    elif data.test_features is not None and prediction is None:
+    elif data.test_features is not None:
         prediction = bpkr.predict(problem, point)
-    numbers = {}
-    classes, truth = outputs_as_classes(data.test_labels)
+        if problem.architecture.is_infinite:
+            prediction = replace(prediction, variance=prediction.variance / architecture.widths[0])
     if prediction is not None:
         numbers = {"mean": prediction.mean, "variance": prediction.variance}
+        classes, truth = outputs_as_classes(data.test_labels)
         if classes is not None:
             hits = classes.nearest(np.asarray(prediction.mean)) == truth
             numbers["accuracy"] = float(np.mean(hits))
     found = label(architecture, point, **numbers)
-    errors = {f"{name}_error": xr.zeros_like(found[name]) for name in found.data_vars}
-    found = found.merge(errors)
-    if approach == "one_over_n" and not is_corrected:
-        found = found * np.nan
-        mixed = 0
-        diagnosis = "a layer has fewer units than partial paths"
+    found = found.merge({f"{name}_error": xr.zeros_like(found[name]) for name in found.data_vars})
+    found = found if has_theory else found * np.nan
     return found.assign(mixed=mixed, diagnosis=diagnosis, seconds=0.0)

@@ -372,7 +372,8 @@ def _widths(name: str, widths: Any, forms: Sequence[LayerForm]) -> tuple:
 
 
 def _checked_layer(kind: AbstractLayer, form: LayerForm, variance: Any) -> AbstractLayer:
-    symbols, layer = form.symbols, f"layer {form.symbols.index} ({type(kind).__name__})"
+    symbols = form.symbols
+    layer = f"layer {form.symbols.index} ({type(kind).__name__})"
     counts = {symbols.heads.name: kind.heads} if kind.heads else {}
     values, requirements = kind.parameters(symbols), []
     if missing := sorted(symbol.name for symbol in form.parameters - set(values)):
@@ -402,13 +403,15 @@ def _checked_layer(kind: AbstractLayer, form: LayerForm, variance: Any) -> Abstr
 
 def _is_positive(name: str, matrix: Any) -> Iterator[Requirement]:
     """Yield the requirements for a positive number, or a positive definite matrix."""
-    module, is_finite = array_module(matrix), array_module(matrix).isfinite(matrix)
+    module = array_module(matrix)
+    is_finite = array_module(matrix).isfinite(matrix)
     if matrix.ndim == 0:
         message = f"{name} must be finite and positive"
         yield Requirement(message, is_finite & (matrix > 0), lambda: f"{message}, got {float(matrix)}")
         return
     yield Requirement(f"{name} must be finite", is_finite)
-    difference, largest = module.abs(matrix - matrix.T), module.max(module.abs(matrix))
+    difference = module.abs(matrix - matrix.T)
+    largest = module.max(module.abs(matrix))
     yield Requirement(f"{name} must be symmetric", module.max(difference) <= 1e-8 * largest)
     smallest, largest = module.linalg.eigvalsh(matrix)[np.array([0, -1])]
     rounding = len(matrix) * np.finfo(np.float64).eps

@@ -270,10 +270,13 @@ def read_layer(kind: AbstractLayer, symbols: LayerSymbols) -> LayerForm:
 
 
 def _read(kind: AbstractLayer, symbols: LayerSymbols) -> LayerForm:
-    forward, covariance, hidden = kind.forward(symbols), kind.prior(symbols), symbols.hidden
+    forward = kind.forward(symbols)
+    covariance = kind.prior(symbols)
+    hidden = symbols.hidden
     if not getattr(covariance, "is_Matrix", False) or covariance.shape[0] != covariance.shape[1]:
         raise ValueError(f"its prior {covariance} is not a square matrix")
-    size, given = (symbols.next_width, TOKENS), getattr(forward, "shape", "a scalar")
+    size = (symbols.next_width, TOKENS)
+    given = getattr(forward, "shape", "a scalar")
     if given != size:
         raise ValueError(f"it has shape {given}, not {size}")
     # Else path weights would not be Gaussian given the next layer.
@@ -283,7 +286,10 @@ def _read(kind: AbstractLayer, symbols: LayerSymbols) -> LayerForm:
     weights = symbols.weights(blocks)
     # Compare sizes at the layer's heads, because one head needs no KroneckerProduct.
     heads = {symbols.heads: kind.heads} if kind.heads else {}
-    gain, skip_tokens, mixings, block_heads = S.Zero, Identity(TOKENS), [], None
+    gain = S.Zero
+    skip_tokens = Identity(TOKENS)
+    mixings = []
+    block_heads = None
     for coefficient, factors in matrix_terms(forward):
         _check_is_linear(factors, weights, hidden)
         for before, after in pairwise((Identity(symbols.next_width), *factors, Identity(TOKENS))):
@@ -321,7 +327,8 @@ def _read(kind: AbstractLayer, symbols: LayerSymbols) -> LayerForm:
         which = "attention" if attends else "no attention"
         raise ValueError(f"it has heads={kind.heads}, but {which} in its forward map")
     block_tokens = expand_products(sum(mixings[1:], start=mixings[0]))
-    of_prior, of_tokens = (blocks, covariance), (skip_tokens, block_tokens, block_heads)
+    of_prior = (blocks, covariance)
+    of_tokens = (skip_tokens, block_tokens, block_heads)
     return LayerForm(symbols, forward, weights, *of_prior, gain, *of_tokens)
 
 

@@ -149,12 +149,10 @@ def order_parameters_of(architecture: bpkr.Architecture, solution: xr.Dataset) -
     matrices = []
     for layer in range(1, architecture.depth + 1):
         matrix = solution.get(f"U_{layer}", xr.DataArray())
-        if matrix.dims != axes(layer):
-            raise ValueError(f"U_{layer} must have the axes {axes(layer)}, got {matrix.dims}")
-        paths = path_names(architecture, layer)
-        there = solution[f"path_{layer}"].values.tolist()
-        if there != paths:
-            raise ValueError(f"U_{layer} is between the paths {there}, not {paths}")
+        wanted = dict.fromkeys(axes(layer), path_names(architecture, layer))
+        given = {axis: matrix[axis].values.tolist() for axis in matrix.dims}
+        if given != wanted:
+            raise ValueError(f"U_{layer} must have the axes {wanted}, got {given}")
         matrices.append(matrix.values)
     return checked_order_parameters(architecture, bpkr.OrderParameters(matrices, solution["u"].values))
 

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from itertools import product
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -97,8 +98,6 @@ def sweep(
     for axis, values in axes.items():
         if not values or len(set(values)) < len(values):
             raise ValueError(f"{axis} must have at least one value, and none twice, got {values}")
-    falling = sorted(axes["temperature"], reverse=True)
-    values = axes.get("richness", (None,))
     if seeds is None:
         architecture, data = architecture_and_data(problem, data)
         sets = {None: data}
@@ -107,10 +106,14 @@ def sweep(
         sets = {seed: data(seed) for seed in axes["seed"]}
     else:
         raise TypeError("seeds need an architecture, and data that is a function of a seed")
+    falling = sorted(axes["temperature"], reverse=True)
+    values = axes.get("richness", (None,))
     for each in axes["width"]:
         # Zero richness at a finite width fails at its own point.
         Place(None, each, falling[0], max(values)).architecture(architecture)
-    folders = {}
+    of_points = attrgetter("widths", "temperature")
+    same = eqx.tree_at(of_points, architecture.with_arrays(), replace_fn=lambda _: None)
+    tasks = []
     for seed, given in sets.items():
         # A problem has checked its data.
         if not isinstance(problem, bpkr.Problem):
@@ -118,20 +121,14 @@ def sweep(
             if given.classes is None:
                 warn_of_class_numbers(given.labels, stacklevel=2)
         at = folder and Path(folder, "" if seed is None else f"seed={seed}")
-        folders[seed] = _folder(at, architecture, given, options.get("tolerance", _TOLERANCE))
-
-    chains = product(sets, axes["width"], values)
-    chains = [[Place(*of, at, value) for at in falling] for *of, value in chains]
-    points, tasks = {}, []
-    for chain in chains:
-        kept = {place: folders[place.seed].read(str(place)) for place in chain}
-        known = {place: point for place, point in kept.items() if point is not None}
-        points |= known
-        if len(known) < len(chain):
-            seed = chain[0].seed
-            tasks.append((architecture, sets[seed], options, folders[seed], chain, known))
-    total = len(chains) * len(falling)
-    with bar("saddle points", total, "point", shown=progress, done=len(points)) as report:
+        numbers = {"data": given, "tolerance": options.get("tolerance", _TOLERANCE)}
+        kept = Folder.of(at, "sweep", _VERSION, architecture=same, **numbers)
+        for each, value in product(axes["width"], values):
+            chain = [Place(seed, each, temperature, value) for temperature in falling]
+            tasks.append((architecture, given, options, kept, chain))
+    points = {}
+    total = len(tasks) * len(falling)
+    with bar("saddle points", total, "point", shown=progress) as report:
         for _, solved in in_parallel(_solve_chain, tasks, n_jobs):
             points |= solved
             report.update(len(solved))
@@ -160,6 +157,10 @@ class Place(NamedTuple):
         richness = "" if self.richness is None else f", richness={self.richness!r}"
         return f"width={_label(self.width)}, temperature={self.temperature!r}{richness}"
 
+    def distance(self, other: Place) -> float:
+        """Return the difference of log temperatures."""
+        return abs(math.log(max(self.temperature, _COLDEST) / max(other.temperature, _COLDEST)))
+
     def architecture(self, like: bpkr.Architecture) -> bpkr.Architecture | None:
         """Return `like` with these numbers, or None for the Gaussian process."""
         width, ratios = self.width, like.width_ratios
@@ -177,28 +178,21 @@ def _label(width: Any) -> str:
     return "-".join(map(repr, width)) if isinstance(width, tuple) else repr(width)
 
 
-def _folder(path: Path | None, architecture: bpkr.Architecture, data: bpkr.Data, tolerance: float) -> Folder:
-    numbers = lambda like: (like.widths, like.temperature)  # noqa: E731
-    same = eqx.tree_at(numbers, architecture.with_arrays(), replace_fn=lambda _: None)
-    return Folder.of(path, "sweep", _VERSION, architecture=same, data=data, tolerance=tolerance)
-
-
-def _solve_chain(architecture, data, options, folder, chain, known) -> Mapping[Place, xr.Dataset]:
-    """Solve the points of a chain that are not `known`, in order."""
-    solved, points = dict(known), {}
-    heights = {place: math.log(max(place.temperature, _COLDEST)) for place in chain}
+def _solve_chain(architecture, data, options, folder, chain: Sequence[Place]) -> dict[Place, xr.Dataset]:
+    """Return the points of a chain, solved in order, except those that `folder` has."""
+    points = {place: point for place in chain if (point := folder.read(str(place))) is not None}
     for place in chain:
-        if place in known:
+        if place in points:
             continue
-        nearby = min(solved, key=lambda other, here=place: abs(heights[other] - heights[here]), default=None)
+        solved = [other for other in points if points[other]["converged"]]
+        nearby = min(solved, key=place.distance, default=None)
         with warnings.catch_warnings():
             # The sweep warns itself.
             warnings.simplefilter("ignore", bpkr.LabelsWarning)
             warnings.simplefilter("ignore", bpkr.ConvergenceWarning)
-            point = points[place] = _solve_point(architecture, data, options, place, nearby, solved.get(nearby))
-        if point["converged"]:
-            solved[place] = point
-            folder.write(str(place), point)
+            points[place] = _solve_point(architecture, data, options, place, nearby, points.get(nearby))
+        if points[place]["converged"]:
+            folder.write(str(place), points[place])
     return points
 
 
@@ -209,26 +203,23 @@ def _solve_point(like, data, options, place: Place, nearby: Place | None, neighb
         architecture = place.architecture(like)
         if architecture is None:
             limit = replace(like, widths=1.0, temperature=place.temperature)
-            point = label_solution(bpkr.Problem(limit, data), None)
-            return point.assign(start=_COLD, message="", seconds=time.perf_counter() - began)
+            return label_solution(bpkr.Problem(limit, data), None, start=_COLD, message="", seconds=0.0)
         problem = bpkr.Problem(architecture, data)
         if nearby is not None:
-            initial = order_parameters_of(nearby.architecture(like), neighbour)
+            initial = order_parameters_of(architecture, neighbour)
             with suppress(ValueError):
                 found[str(nearby)] = bpkr.solve(problem, initial=initial, **options)
         if not any(saddle.converged for saddle in found.values()):
             found[_COLD] = bpkr.solve(problem, initial=None, **options)
         start = min(found, key=lambda each: (not found[each].converged, float(found[each].gradient_norm)))
-        saddle, seconds = found[start], time.perf_counter() - began
-        message = "" if saddle.converged else saddle.diagnosis
-        numbers = {"start": start, "message": message, "seconds": seconds}
+        saddle = found[start]
+        numbers = {"start": start, "seconds": time.perf_counter() - began}
         if not architecture.is_infinite:
             holds = saddle.converged and problem.forms_curvature and saddle.stats["units_per_path"] >= 1
-            evidence = math.nan
-            if holds:
-                evidence = float(corrected_evidence(problem.canonical, saddle.order_parameters))
-            numbers["log_evidence_corrected"] = evidence
-        return label_solution(problem, saddle, **numbers)
+            evidence = corrected_evidence(problem.canonical, saddle.order_parameters) if holds else math.nan
+            numbers["log_evidence_corrected"] = float(evidence)
+        message = "" if saddle.converged else saddle.diagnosis
+        return label_solution(problem, saddle, message=message, **numbers)
     except (ValueError, RuntimeError) as failure:
         record = {"converged": False, "result": "failed", "start": "", "message": str(failure)}
         return xr.Dataset({**record, "seconds": time.perf_counter() - began})
