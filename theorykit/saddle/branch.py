@@ -49,14 +49,14 @@ _MANY = 8.0
 _EDGE_REACHED = "edge"
 SPINODAL, CONTINUOUS, COEXISTENCE = "spinodal", "continuous transition", "coexistence"
 CRITICAL, TRICRITICAL = "critical point", "tricritical point"
-# Names of the tests that end a line, and reasons.
-MERGED, _UNSTABLE, _OUTSIDE, _APART = "merged", "unstable", "outside", "apart"
+# Tests that end a line, and reasons.
+MERGED = "merged"
 MERGE = "the solutions merge"
 _ENDS = {
     MERGED: MERGE,
-    _UNSTABLE: "a solution becomes unstable",
-    _OUTSIDE: "the edge of the ranges",
-    _APART: "the branches no longer cross",
+    "unstable": "a solution becomes unstable",
+    "outside": "the edge of the ranges",
+    "apart": "the branches no longer cross",
 }
 # Slacks below this count as zero.
 _SLACK = 1e-8
@@ -158,8 +158,8 @@ def follow(
     """Follow the branch of stationary points through `solution`, including around folds.
 
     At a pitchfork, a branch of broken symmetry turns back to its mirror image, and the event is
-    a branch point. Averages use the composite rule if the action's own quadrature leaves a
-    point unresolved. `curve.refine(StationaryPoints.of(action, values, parameter), event)`
+    a branch point. Averages get more nodes if their errors exceed the tolerance of `solution`.
+    `curve.refine(StationaryPoints.of(action, values, parameter), event)`
     differentiates an event in the other values.
 
     Args:
@@ -194,7 +194,7 @@ def follow(
     """
     reason = "loops in Python (`curve.refine` finds one event again in JAX)"
     refuse_traced("follow", list(values.values()), solution, reason=reason)
-    if solution.of.refined != action.refined:
+    if not is_same(solution.of, action):
         raise ValueError("solution belongs to another action")
     if np.ndim(solution.converged) or not solution.converged:
         raise ValueError(f"solution is not one stationary point: {solution.diagnosis}")
@@ -213,10 +213,12 @@ def follow(
     units = np.append(np.where(system.bound.is_real & (real > 0), real, 1.0), largest / _LARGEST)
     system = replace(system, lengths=jnp.asarray(units))
     options = {"direction": direction, "largest_step": _LARGEST, "progress": progress}
-    found = trace(system, start, (low, high), **options)
-    refines = system.bound.of.fixed_averages and action.can_refine
-    if refines and not np.all(found["quadrature_error"] <= float(solution.stats["tolerance"])):
-        found = trace(replace(system, bound=replace(system.bound, of=action.refined)), start, (low, high), **options)
+    for of in (system.bound.of, *action.levels):
+        found = trace(replace(system, bound=replace(system.bound, of=of)), start, (low, high), **options)
+        # A curvature vanishes at an event.
+        errors = found["quadrature_error"].values[found["event"].values == ""]
+        if np.all(errors <= float(solution.stats["tolerance"])):
+            break
     for name in solution.order_parameters:
         found[name].attrs["kind"] = "order parameter"
     # An eigenvalue vanishes at an event, where its sign is rounding.
@@ -224,6 +226,11 @@ def follow(
     for at in np.flatnonzero(found["event"].values[1:] != "") + 1:
         index[at] = index[at - 1]
     return found
+
+
+def is_same(action: Action, other: Action) -> bool:
+    """Return whether two actions differ at most in the numbers of nodes of averages."""
+    return action.with_nodes(64) == other.with_nodes(64)
 
 
 def near(branch: xr.Dataset, value: float | int) -> tuple[dict[str, Any], ...]:
@@ -238,10 +245,9 @@ def near(branch: xr.Dataset, value: float | int) -> tuple[dict[str, Any], ...]:
     off = branch[branch.attrs["parameter"]].values - float(checked_number("value", value))
     # The first point counts if it has this value, and of equal points the first one.
     before, found = np.append(np.sign(off[:1]) or 1.0, off[:-1]), []
-    known = order_parameters(branch).items()
     for at in np.flatnonzero((before * off < 0) | ((before != 0) & (off == 0))):
         share = off[at] / (off[at] - before[at])
-        found.append({n: (1 - share) * v[at] + share * v[at - 1] for n, v in known})
+        found.append({n: (1 - share) * v[at] + share * v[at - 1] for n, v in order_parameters(branch).items()})
     return tuple(found)
 
 
@@ -275,7 +281,6 @@ class Boundary(System):
     - `parameters`: their names. If there is one, the last unknown has no effect.
     """
 
-    poles: ClassVar = (MERGED,)
     bound: BoundAction
     free: Float[Array, "points coordinates"]
     lengths: Float[Array, " unknowns"]
@@ -293,8 +298,7 @@ class Boundary(System):
 
     @property
     def axes(self):
-        names = (*self.bound.domains, "action")
-        return {"negative": ("of_point",), "normal_form": ("order",), **dict.fromkeys(names, ("solution",))}
+        return {"normal_form": ("order",), **dict.fromkeys((*self.bound.domains, "action"), ("solution",))}
 
     @property
     def of_numbers(self):
@@ -313,10 +317,6 @@ class Boundary(System):
     def hessian(self, at: Coordinates, values: Array, which: int = 0) -> Array:
         return jax.jacfwd(lambda x: self.slope(x, values, which))(at)
 
-    def change(self, at: Coordinates, values: Array) -> Coordinates:
-        """Return F_d."""
-        return jax.jvp(lambda p: self.slope(at, p), (values,), (self.normal,))[1]
-
     def residual(self, u):
         points, values = self.points(u), u[-2:]
         slopes = [self.slope(x, values, i) for i, x in enumerate(points)]
@@ -326,9 +326,10 @@ class Boundary(System):
         matrix, right = self.hessian(points[0], values), self.right[None]
         if self.kind == SPINODAL:
             return jnp.hstack([slopes[0], lost_rank(matrix, self.left, right)])
-        matrix = jnp.column_stack([matrix, self.change(points[0], values)])
+        _, change = jax.jvp(lambda p: self.slope(points[0], p), (values,), (self.normal,))
         right = jax.scipy.linalg.block_diag(right, jnp.ones((1, 1)))
-        return jnp.hstack([slopes[0] + u[-3] * self.left, lost_rank(matrix, self.left, right)])
+        lost = lost_rank(jnp.column_stack([matrix, change]), self.left, right)
+        return jnp.hstack([slopes[0] + u[-3] * self.left, lost])
 
     def curvatures(self, u: Array) -> Float[Array, "points curvatures"]:
         """Return the curvatures of each point, without the one that vanishes along the line."""
@@ -346,11 +347,11 @@ class Boundary(System):
         return jax.jacfwd(lambda p: self.left @ self.slope(points[0], p))(u[-2:]) * self.lengths[-2:]
 
     def normal_form(self, u: Array) -> Float[Array, " orders"]:
-        """Return the second and third derivative of F along the null vector.
+        """Return the second and third derivative of F along the null vector, which others follow.
 
-        Other coordinates follow. The second derivative vanishes at a critical point, and the
-        third one at a tricritical point. It is positive if S is lowest there, and set to one if
-        branches exchange their stability.
+        The second derivative vanishes at a critical point, and the third one at a tricritical
+        point. It is positive if S is lowest there, and set to one if branches exchange their
+        stability.
         """
         if self.kind == COEXISTENCE:
             return jnp.zeros(2)
@@ -380,11 +381,10 @@ class Boundary(System):
         return replace(self, left=left, right=right, normal=curvature * self.lengths[-2:] ** 2)
 
     def tests(self, u, tangent):
-        here = self.reframed(u)
-        off = jnp.abs(u[-2] - self.middle[0]) / self.lengths[-2]
-        tests = {_OUTSIDE: 1 - off, _UNSTABLE: self.curvatures(u).ravel()}
+        here, off = self.reframed(u), jnp.abs(u[-2] - self.middle[0]) / self.lengths[-2]
+        tests = {"outside": 1 - off, "unstable": self.curvatures(u).ravel()}
         if self.kind == CONTINUOUS:
-            return {**tests, TRICRITICAL: here.normal_form(u)[1], _APART: 1 - jnp.abs(u[-3]) / _SLACK}
+            return {**tests, TRICRITICAL: here.normal_form(u)[1], "apart": 1 - jnp.abs(u[-3]) / _SLACK}
         tests[MERGED] = jnp.sum(self.side * here.sides(u)) / jnp.sum(self.side**2)
         return tests | ({CRITICAL: here.normal_form(u)[0]} if self.kind == SPINODAL else {})
 
@@ -407,24 +407,17 @@ class Boundary(System):
 
     def error(self, u: Array) -> Array:
         """Bound the shift by rounding and quadrature, in units of half a range."""
-        points, values, eps = self.points(u), u[-2:], jnp.finfo(u.dtype).eps
-        bound, residual = self.at(values), self.residual(u)
+        points, bound, residual = self.points(u), self.at(u[-2:]), self.residual(u)
         sizes = [bound.slopes(x, jnp.zeros_like(x))[1] * self.free[i] for i, x in enumerate(points)]
-        if self.kind == COEXISTENCE:
-            terms = jnp.stack([jnp.sum(jnp.abs(bound.terms(x))) for x in points])
-            sizes.append(terms[1:] + terms[0])
-        else:
-            sizes.append(jnp.sum(jnp.abs(self.hessian(points[0], values))))
-        if self.kind == CONTINUOUS:
-            sizes.append(jnp.sum(jnp.abs(self.change(points[0], values))))
-        wrong = 4 * eps * jnp.hstack(sizes) + jnp.abs(residual)
-        if bound.of.fixed_averages:
-            finer = replace(self, bound=replace(self.bound, of=bound.of.checking))
+        of_points = bound.terms if self.kind == COEXISTENCE else lambda x: self.hessian(x, u[-2:])
+        rest = sum(jnp.sum(jnp.abs(of_points(x))) for x in points)
+        sizes.append(jnp.full(len(residual) - self.free.size, rest))
+        wrong = 4 * jnp.finfo(u.dtype).eps * jnp.hstack(sizes) + jnp.abs(residual)
+        if bound.of.nodes:
+            finer = replace(self, bound=replace(self.bound, of=bound.of.finer))
             wrong += 2 * jnp.abs(finer.residual(u) - residual)
-        slope = jax.jacfwd(self.residual)(u) * self.lengths
-        matrix = jnp.concatenate([slope, jnp.linalg.svd(slope)[2][len(slope) :]])
-        off = jnp.abs(jnp.linalg.inv(matrix))[:, : len(wrong)] @ wrong
-        off += eps * jnp.maximum(1.0, jnp.abs(u / self.lengths))
+        off = jnp.abs(jnp.linalg.pinv(jax.jacfwd(self.residual)(u) * self.lengths)) @ wrong
+        off += jnp.finfo(u.dtype).eps * jnp.maximum(1.0, jnp.abs(u / self.lengths))
         return jnp.max(off[-2:][: len(self.parameters)])
 
     def units(self, u):

@@ -37,6 +37,7 @@ from .branch import (
     boundary_at,
     checked_parameter,
     follow,
+    is_same,
     near,
     order_parameters,
 )
@@ -45,7 +46,7 @@ from .solve import minimise, search
 
 Seed = tuple[Boundary, np.ndarray]
 TRIPLE = "triple point"
-STABLE, METASTABLE, UNKNOWN = "stable", "metastable", "unknown"
+STABLE, METASTABLE = "stable", "metastable"
 # Largest step of a line, in units of half the ranges.
 _LARGEST = 0.1
 # Distances of a point from a line it is on, and of a line from the critical point at its end.
@@ -56,8 +57,6 @@ _PARALLEL = 0.98
 _REGULAR = 1e6
 # Largest error of a boundary, in units of half the range of a parameter.
 _KNOWN = 0.01
-# A fold has a larger ratio of the changes of F and of its curvature with the parameters.
-_NO_FOLD = 1e-4
 # Actions with a smaller relative difference are equal.
 _ROUNDED = 1e-11
 # Differences of order parameters about to merge, of one branch, and of one minimum.
@@ -100,7 +99,7 @@ def transition(solution: Solution, other: Solution, parameter: Expr | str, bound
     refuse_traced("transition", solution, other, reason=reason)
     action, name = solution.of, checked_parameter(solution.of, parameter)
     low, high = checked_bounds("bounds", bounds)
-    if other.of.refined != action.refined:
+    if not is_same(other.of, action):
         raise ValueError("other is a solution of another action")
     for key, value in solution.parameters.items():
         if key != name and not np.array_equal(value, other.parameters[key]):
@@ -121,22 +120,20 @@ def transition(solution: Solution, other: Solution, parameter: Expr | str, bound
     apart = [_apart(*(_at(each, value) for each in pieces)) for value in np.linspace(low, high, 5)]
     if max(apart) < _DUPLICATE:
         raise ValueError(f"solution at {solution.place} and other at {other.place} are on the same branch")
+    events = [event for branch in branches for event in _events(branch)]
+    merging = [
+        (SPINODAL if kind == FOLD else CONTINUOUS, value, [at])
+        for kind, value, at in events
+        if low - step <= value <= high + step and all(_apart(at, _at(each, value)) < _MERGING for each in pieces)
+    ]
     if crossings := _crossings(*pieces):
         value = min(crossings, key=lambda value: abs(value - float(solution.parameters[name])))
-        label, kind, points = "first-order", COEXISTENCE, [_at(piece, value) for piece in pieces]
-    else:
-        events = [event for branch in branches for event in _events(branch)]
-        merging = [
-            (kind, value, at)
-            for kind, value, at in events
-            if low - step <= value <= high + step and all(_apart(at, _at(each, value)) < _MERGING for each in pieces)
-        ]
-        if not merging:
-            folds = {f"{value:.6g}" for kind, value, _ in events if kind == FOLD}
-            folds = f"; folds (spinodals) are at {' and '.join(sorted(folds))}" if folds else ""
-            raise ValueError(f"the actions do not cross for {name} from {low:.6g} to {high:.6g}{folds}")
-        event, value, at = merging[0]
-        label, kind, points = "continuous", SPINODAL if event == FOLD else CONTINUOUS, [at]
+        merging = [(COEXISTENCE, value, [_at(piece, value) for piece in pieces])]
+    if not merging:
+        folds = sorted({f"{value:.6g}" for kind, value, _ in events if kind == FOLD})
+        folds = f"; folds (spinodals) are at {' and '.join(folds)}" if folds else ""
+        raise ValueError(f"the actions do not cross for {name} from {low:.6g} to {high:.6g}{folds}")
+    kind, value, points = merging[0]
     given = {**solution.parameters, name: value}
     system, unknowns = boundary_at(action, {name: bounds}, kind, given, points, _largest(branches))
     place = jax.device_get(corrected(system, unknowns, np.append(np.zeros(len(unknowns) - 1), 1.0)))
@@ -144,7 +141,7 @@ def transition(solution: Solution, other: Solution, parameter: Expr | str, bound
         raise ValueError(f"Newton's method failed at the transition next to {name} = {value:.6g}")
     found = labelled(system, [(place.u, "")]).isel(point=0)[[name, "error", *system.bound.domains, "action"]]
     found["error"] *= float(system.lengths[-2])
-    return found.assign(kind=label).assign_attrs(transition=name)
+    return found.assign(kind="first-order" if kind == COEXISTENCE else "continuous").assign_attrs(transition=name)
 
 
 def _events(branch: xr.Dataset) -> Iterator[tuple[str, float, dict[str, np.ndarray]]]:
@@ -227,9 +224,9 @@ def phase_diagram(
 
     Stationary points are followed along lines in each parameter. From every fold, crossing of
     branches and crossing of actions on these scans, the boundary is followed through the plane.
-    Minima that coexist are compared with those of searches along their line and of all other
-    lines. A third minimum that becomes lower starts lines at the triple point. Boundaries at
-    which solutions reach an edge of their domain are not found.
+    Minima that coexist are compared with those of three searches along their line. A third
+    minimum that becomes lower starts lines at the triple point. Boundaries at which solutions
+    reach an edge of their domain are not found.
 
     Args:
         action: The action.
@@ -249,11 +246,9 @@ def phase_diagram(
           at a "continuous transition". Two have equal action at "coexistence". Two spinodals
           meet at a "critical point". A continuous transition becomes first-order at a
           "tricritical point". Three minima have equal action at a "triple point".
-        - `stability` of a coexistence line: "stable", "metastable" (a third minimum is lower),
-          or "unknown" (a comparison failed).
+        - `stability` of a coexistence line: "stable", or "metastable" if a third minimum is lower.
 
-        `begins` and `ends` have the reasons along the axis `boundary`. The attribute `open`
-        says what was not settled.
+        The attribute `open` says what was not settled.
 
     Example:
         >>> import theorykit
@@ -284,28 +279,26 @@ def phase_diagram(
             for system, unknowns in seeds:
                 if system.kind == kind:
                     diagram.add(system, unknowns)
-    # Minima on a new line may be lower than those of the lines before.
-    count = 0
-    while index == 0 and count < len(diagram.lines):
-        count = len(diagram.lines)
-        for number, line in enumerate(diagram.lines):
-            if line.attrs["kind"] == COEXISTENCE:
-                diagram.lines[number] = diagram.compared(line)
     return diagram.dataset()
 
 
 class _Diagram:
-    """Lines and isolated points of a diagram, datasets with `kind`, `begins` and `ends`."""
+    """Lines and isolated points of a diagram, datasets with the attribute `kind`."""
 
     def __init__(self, action: Action, values: Mapping, ranges: Mapping[str, tuple], index: int, starts: int):
         self.action, self.values, self.ranges, self.index = action, values, ranges, index
-        self.search = partial(search, action, index=index, starts=starts, progress=False)
+        self.starts = starts
         self.boundary = partial(boundary_at, action, ranges)
         self.limits = np.array(list(ranges.values()))
         self.names = [symbol.name for symbol in action.order_parameters]
         self.lines: list[xr.Dataset] = []
         self.points: list[xr.Dataset] = []
         self.notes: list[str] = []
+
+    def search(self, values: Mapping) -> list[Solution]:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return search(self.action, values, index=self.index, starts=self.starts, progress=False)
 
     def places(self, line: xr.Dataset) -> np.ndarray:
         """Return the parameters (point, 2) in units of half their ranges."""
@@ -331,12 +324,9 @@ class _Diagram:
                 with suppress(ValueError):
                     found.append(follow(*line, direction=0, progress=False))
         sizes = _largest(found)
-        for _, value, at in (event for branch in found for event in _events(branch)):
-            values = {**self.values, **other, name: value}
-            system, unknowns = self.boundary(SPINODAL, values, [at], sizes)
-            change = np.linalg.norm(system.normal / system.lengths[-2:])
-            is_fold = np.linalg.norm(system.side) > _NO_FOLD * change
-            yield (system, unknowns) if is_fold else self.boundary(CONTINUOUS, values, [at], sizes)
+        for kind, value, at in (event for branch in found for event in _events(branch)):
+            kind = SPINODAL if kind == FOLD else CONTINUOUS
+            yield self.boundary(kind, {**self.values, **other, name: value}, [at], sizes)
         pieces = [piece for branch in found for piece in _pieces(branch, self.index)]
         for pair in itertools.combinations(pieces[::-1], 2):
             for value in _crossings(*pair):
@@ -360,32 +350,37 @@ class _Diagram:
         line = trace(system, place.u, self.limits[1], direction=0, largest_step=_LARGEST).reset_coords()
         # Equations are singular where solutions merge.
         errors, events = line["error"].values, line["event"].values
-        line = self.selected(line.isel(point=(errors < _REGULAR * np.nanmedian(errors)) & (events != MERGED)))
-        if (count := line.sizes["point"]) < 2:
+        kept = [*self.ranges, *self.names, "action", "error", "normal_form", "event"]
+        line = line.isel(point=(errors < _REGULAR * np.nanmedian(errors)) & (events != MERGED))[kept]
+        if line.sizes["point"] < 2:
             return
         events, (second, cubic) = line["event"].values, line["normal_form"].values.T
         special = np.flatnonzero(np.isin(events, (CRITICAL, TRICRITICAL))).tolist()
         for at in special:
             # Minima merge if the lowest coefficient that does not vanish is positive.
             if events[at] == TRICRITICAL or self.index or (abs(second[at]) < 1e-6 * cubic[at]):
-                self.points.append(line.isel(point=[at]).assign_attrs(kind=str(events[at]), begins="", ends=""))
+                self.points.append(line.isel(point=[at]).assign_attrs(kind=str(events[at])))
+        for at, reason in ((0, line.attrs.get("began", "")), (-1, line.attrs["ended"])):
+            if reason.startswith((MERGE, "no point was found")):
+                line = self.extended(line, at)
         # On one side of a tricritical point, the symmetric solution becomes unstable without
         # a stable one next to it. This is a spinodal.
         inner = special if system.kind == CONTINUOUS else []
-        ended = line.attrs["ended"]
-        reasons = [line.attrs.get("began", ended), *[f"the {TRICRITICAL}"] * len(inner), ended]
-        cuts = itertools.pairwise([0, *inner, count - 1])
-        for (first, last), (begins, ends) in zip(cuts, itertools.pairwise(reasons), strict=True):
+        for first, last in itertools.pairwise([0, *inner, line.sizes["point"] - 1]):
             if last > first:
-                crosses = system.kind == CONTINUOUS and cubic[(first + last) // 2] > 0
+                crosses = system.kind == CONTINUOUS and line["normal_form"].values[(first + last) // 2, 1] > 0
                 kind = system.kind if crosses or system.kind == COEXISTENCE else SPINODAL
-                part = line.isel(point=slice(first, last + 1))
-                self.lines.append(self.completed(part.assign_attrs(kind=kind, begins=begins, ends=ends)))
+                self.lines.append(line.isel(point=slice(first, last + 1)).assign_attrs(kind=kind))
+        if system.kind == COEXISTENCE and self.index == 0:
+            self.compare(self.lines[-1])
 
-    def selected(self, points: xr.Dataset) -> xr.Dataset:
-        kept = [*self.ranges, *self.names, "action", "error", "normal_form", "event"]
-        stability = np.full(points.sizes["point"], STABLE, dtype=object)
-        return points[kept].assign(stability=("point", stability))
+    def extended(self, line: xr.Dataset, at: int) -> xr.Dataset:
+        """Add the critical point at which solutions merge, at one end of a line."""
+        for end in self.points:
+            off = np.linalg.norm(self.places(end)[0] - self.places(line)[at])
+            if off < _END and _apart(self.solutions(end, 0)[0], self.solutions(line, at)[0]) < 1.0:
+                return xr.concat([line, end] if at else [end, line], "point", combine_attrs="override")
+        return line
 
     def is_known(self, kind: str, place: Place) -> bool:
         """Return whether a line passes through a point in the same direction."""
@@ -402,83 +397,40 @@ class _Diagram:
                 return True
         return False
 
-    def completed(self, line: xr.Dataset) -> xr.Dataset:
-        """Add the critical points at which solutions merge."""
-        attrs = dict(line.attrs)
-        for (at, side), end in itertools.product(((0, "begins"), (-1, "ends")), self.points):
-            off = np.linalg.norm(self.places(end)[0] - self.places(line)[at])
-            apart = _apart(self.solutions(end, 0)[0], self.solutions(line, at)[0])
-            merges = attrs[side].startswith((MERGE, "no point was found"))
-            if off < (_END if merges else _SAME * (attrs["kind"] == COEXISTENCE)) and apart < 1.0:
-                attrs[side] = f"the {end.attrs['kind']}"
-                if merges:
-                    line = xr.concat([line, end] if at else [end, line], "point", combine_attrs="drop")
-        return line.assign_attrs(attrs)
-
-    def compared(self, line: xr.Dataset) -> xr.Dataset:
-        """Return the line with its stability, and add triple points where it changes."""
-        places, count = self.places(line), line.sizes["point"]
-        starts = []
+    def compare(self, line: xr.Dataset) -> None:
+        """Find out where the minima of a line are the lowest, and add triple points where this changes."""
+        count, starts, lower = line.sizes["point"], [], {}
         for share in _ALONG:
-            found = self.search(self.parameters(line, round(share * (count - 1))))
-            starts += [each.order_parameters for each in found]
-        others = [each for each in self.lines if each.attrs["kind"] == COEXISTENCE and each is not line]
-        nearby = [(each, self.places(each)) for each in others]
-        stability = np.full(count, STABLE, dtype=object)
-        lower: dict[int, Mapping] = {}
+            starts += self.search(self.parameters(line, round(share * (count - 1))))
         for point in range(count):
-            pairs = []
-            for each, at in nearby:
-                closest = np.argmin(np.linalg.norm(at - places[point], axis=1))
-                pairs += self.solutions(each, closest)
-            third, failed = self.third(line, point, [*starts, *pairs])
-            if third is not None:
-                stability[point], lower[point] = METASTABLE, third
-            elif failed:
-                stability[point] = UNKNOWN
-        # Minima merge at a critical point, where no solve converges.
-        for side, end, beside in (("begins", 0, 1), ("ends", -1, -2)):
-            if line.attrs[side] in (f"the {CRITICAL}", f"the {TRICRITICAL}"):
-                stability[end] = stability[beside]
+            lowest, pair = float(line["action"][point, 0]), self.solutions(line, point)
+            for start in (each.order_parameters for each in starts):
+                if min(_apart(start, each) for each in pair) < _SAME_PHASE:
+                    continue
+                # A start on an edge or at a saddle point would stay there.
+                begin = {name: 0.9 * each + 0.1 * pair[0][name] for name, each in start.items()}
+                with warnings.catch_warnings():
+                    warnings.simplefilter("ignore")
+                    found = minimise(self.action, self.parameters(line, point), initial=begin)
+                if found.converged and float(found.action) < lowest - _ROUNDED * (1 + abs(lowest)):
+                    lower[point], lowest = found.order_parameters, float(found.action)
+        states = [METASTABLE if point in lower else STABLE for point in range(count)]
+        line["stability"] = "point", np.array(states, dtype=object)
         for point, third in lower.items():
             for beside in (point - 1, point + 1):
                 if 0 <= beside < count and beside not in lower:
                     self.add_triple_point(line, point, beside, third)
-        return line.assign(stability=("point", stability))
-
-    def third(self, line: xr.Dataset, point: int, starts: Sequence[Mapping]) -> tuple[Any, bool]:
-        """Return the lowest minimum if it is lower than those of a line, and if a solve failed."""
-        own, values = float(line["action"][point, 0]), self.parameters(line, point)
-        pair, lowest, failed = self.solutions(line, point), None, False
-        tried = list(pair)
-        for start in starts:
-            if min(_apart(start, each) for each in tried) < _SAME_PHASE:
-                continue
-            tried.append(start)
-            # A start on an edge or at a saddle point would stay there.
-            begin = {name: 0.9 * each + 0.1 * pair[0][name] for name, each in start.items()}
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")
-                found = minimise(self.action, values, initial=begin)
-            if not found.converged:
-                # Next to a critical point, minima of the line are too flat to be certified.
-                off = min(_apart(found.order_parameters, at) for at in pair)
-                failed = failed or not off < _SAME_PHASE
-            elif float(found.action) < own - _ROUNDED * (1 + abs(own)):
-                lowest, own = found.order_parameters, float(found.action)
-        return lowest, failed
 
     def add_triple_point(self, line: xr.Dataset, at: int, beside: int, third: Mapping[str, Any]) -> None:
         """Find the point at which three minima have equal action, and the lines from there."""
         system, start = self.boundary(COEXISTENCE, self.parameters(line, at), [*self.solutions(line, at), third])
-        point = self.selected(labelled(system, [(_met(system, start), TRIPLE)]).reset_coords())
+        point = labelled(system, [(_met(system, start), TRIPLE)]).reset_coords()
         step = self.places(line)[[at, beside]]
         off = np.linalg.norm(self.places(point)[0] - step.mean(axis=0))
         if not (point["error"] < _KNOWN and off <= np.linalg.norm(step[1] - step[0])):
-            self.notes.append("a third minimum becomes lower between two points of a coexistence line")
             return
         if not any(each.attrs["kind"] == TRIPLE and self.is_at(each, point, _SAME) for each in self.points):
-            self.points.append(point.isel(solution=slice(2)).assign_attrs(kind=TRIPLE, begins="", ends=""))
+            self.points.append(point.isel(solution=slice(2)).assign_attrs(kind=TRIPLE))
         third = {name: point[name].values[0, 2] for name in self.names}
         for one in self.solutions(point, 0):
             self.add(*self.boundary(COEXISTENCE, self.parameters(point, 0), [one, third]))
@@ -489,28 +441,24 @@ class _Diagram:
     def dataset(self) -> xr.Dataset:
         """Label all lines and points."""
         known = [line for line in self.lines if np.median(line["error"]) < _KNOWN]
+        notes = ["boundaries that no scan or search reached are missing"]
         if lost := len(self.lines) - len(known):
-            self.notes.append(f"{counted(lost, 'line')} with singular equations left out")
+            notes.append(f"{counted(lost, 'line')} with singular equations left out")
         coexisting = [line for line in known if line.attrs["kind"] == COEXISTENCE]
         for point in self.points if self.index == 0 else ():
             if not any(self.is_at(line, point) for line in coexisting):
                 where = ", ".join(f"{name} = {float(point[name][0]):.5g}" for name in self.ranges)
-                self.notes.append(f"no coexistence line was found at the {point.attrs['kind']}, {where}")
-        kept = [*self.ranges, *self.names, "error", "kind", "line", "stability"]
-        boundaries, parts = [*known, *self.points], []
-        for number, each in enumerate(boundaries):
-            labels = {"kind": each.attrs["kind"], "line": number}
+                notes.append(f"no coexistence line was found at the {point.attrs['kind']}, {where}")
+        kept, parts = [*self.ranges, *self.names, "error", "kind", "line", "stability"], []
+        for number, each in enumerate([*known, *self.points]):
+            labels = {"kind": each.attrs["kind"], "line": number, "stability": STABLE}
             labels = {name: ("point", [value] * each.sizes["point"]) for name, value in labels.items()}
-            labels["stability"] = "point", each["stability"].values.astype(str)
-            parts.append(each.assign(labels)[kept])
+            parts.append(each.assign({name: each.get(name, label) for name, label in labels.items()})[kept])
         none = xr.Dataset({name: ("point", np.zeros(0)) for name in kept})
         whole = xr.concat(parts or [none], "point", combine_attrs="drop")
-        for side in ("begins", "ends"):
-            whole[side] = "boundary", np.array([each.attrs[side] for each in boundaries], str)
-        notes = [*self.notes, "boundaries that no scan or search reached are missing"]
         across, up = self.ranges
         attrs = {"across": across, "up": up, "ranges": self.limits.ravel().tolist()}
-        return whole.assign_attrs(attrs, open="; ".join(dict.fromkeys(notes)))
+        return whole.assign_attrs(attrs, open="; ".join(notes))
 
 
 @partial(jit, of_numbers=lambda system, start: system.of_numbers)

@@ -1,6 +1,6 @@
 """Solution of a stationary-point problem: its numbers, its certificate, and the outcome in words."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import equinox as eqx
@@ -128,20 +128,3 @@ class Solution(DisplayMixin, AbstractOutcome):
             f"{lowest}, the softest {np.min(np.abs(curvatures)):.3g} mostly along {softest}. Start from elsewhere "
             "(initial=...), or use stationary(..., index=...)"
         )
-
-
-class Solutions(DisplayMixin, tuple):
-    """Stationary points that `search` found, in order of increasing action. `reason` explains an empty result."""
-
-    def __new__(cls, solutions: Iterable[Solution] = (), reason: str = ""):
-        found = super().__new__(cls, solutions)
-        found.reason = reason
-        return found
-
-    def _view(self) -> Iterator[Block]:
-        if not self:
-            yield Text(f"No stationary point was found. {verbatim(self.reason)}")
-            return
-        yield Heading(f"{len(self)} stationary points of index {int(self[0].stats['asked'])}")
-        rows = ((_in_words(each.action), verbatim(each.place), str(each.stats["reached"])) for each in self)
-        yield Table(tuple(rows), ("S", "at", "starts that reached it"))

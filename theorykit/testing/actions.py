@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import permutations
 from typing import Any
@@ -58,9 +59,11 @@ def check_action(
         checks.append(_check_reference(action, groups, reference))
     if index is not None:
         given = {symbol.name: groups[0][0][symbol.name] for symbol in action.parameters}
-        found = search(action, given, index=index, progress=False)
-        said = "; ".join(each.place for each in found)
-        checks.append(Finding(f"a stationary point has index {index}", said, found.reason))
+        with warnings.catch_warnings(record=True) as failures:
+            warnings.simplefilter("always")
+            found = search(action, given, index=index, progress=False)
+        said, wrong = ("; ".join(each.place for each in found), "") if found else ("", str(failures[-1].message))
+        checks.append(Finding(f"a stationary point has index {index}", said, wrong))
         samples = by_name("sampled", sampled or {}).items()
         if found and samples:
             off = [[abs(float(at[name]) - mean) / error for name, (mean, error) in samples] for at in found]
