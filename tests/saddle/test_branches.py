@@ -113,7 +113,7 @@ def test_a_broken_symmetry_turns_back_at_a_pitchfork_and_does_not_jump(largest_s
     action = Action(m**2 / 2 - temperature * log(1 + weight * cosh(m / temperature)), {m: Real()}, [temperature, delta])
     values = {temperature: 0.2, delta: 0.48}
     start = minimise(action, values, initial={m: 1.0})
-    branch = follow(action, values, start, delta, (0.4, 0.6), largest_step=largest_step, progress=False)
+    branch = follow(action, values, start, delta, (0.4, 0.6), largest_step=largest_step)
     assert events(branch)["event"].values.tolist() == ["fold", "branch point", "fold"]
     assert_close(events(branch, "branch point")["Delta"], [0.2 * np.log(8)], 1e-10)
     assert branch["m"][-1] < -0.5

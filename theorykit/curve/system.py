@@ -32,8 +32,6 @@ class System(eqx.Module):
 
     # Names of the first axes of arrays in `seen`.
     axes: ClassVar[Mapping[str, tuple[str, ...]]] = {}
-    # Tests that end the curve where its equations are singular, and may jump.
-    poles: ClassVar[tuple[str, ...]] = ()
     # Name of the parameter.
     parameter: ClassVar[str] = "parameter"
     # Equations of few operations on numbers compile faster with few optimisations.

@@ -12,11 +12,9 @@ import jax
 import numpy as np
 import xarray as xr
 from scipy.optimize import brentq
-from tqdm.auto import tqdm
 
 from .._compat import require_float64
 from ..checks import checked_number, refuse_traced
-from ..runs import bar
 from .system import BRANCH_POINT, FOLD, SINGULAR, Place, System, Unknowns, corrected, refined, seen_at, slope_at
 
 # Cosine between tangents below which a step is refused, and above which the next one is longer.
@@ -49,7 +47,6 @@ def trace(
     *,
     direction: int = 1,
     largest_step: float | None = None,
-    progress: bool = False,
 ) -> xr.Dataset:
     """Follow the solutions of a system from a start, including around folds.
 
@@ -60,7 +57,6 @@ def trace(
         direction: 1 towards larger values of the parameter, -1 towards smaller ones, 0 for both.
         largest_step: Largest step in units of the system, by default a 20th of the bounds. Two
             events within a step that undo each other are missed.
-        progress: Report progress if the trace takes longer than a second.
 
     Returns:
         The points in order along the axis `point`: records of `System.seen`, `unknowns`, and
@@ -85,13 +81,12 @@ def trace(
     if not low <= start[-1] <= high:
         raise ValueError(f"the start {start[-1]:g} is not within the bounds {low:g} and {high:g}")
     parts = []
-    with bar("curve", None, "point", shown=progress) as report:
-        for each in (direction,) if direction else (-1, 1):
-            tracer = _Tracer(system, (low, high), largest)
-            ended = tracer.run(start, each, report)
-            parts.append(labelled(tracer.system, tracer.points).assign_attrs(ended=ended))
-            if ended == _CLOSED:
-                break
+    for each in (direction,) if direction else (-1, 1):
+        tracer = _Tracer(system, (low, high), largest)
+        ended = tracer.run(start, each)
+        parts.append(labelled(tracer.system, tracer.points).assign_attrs(ended=ended))
+        if ended == _CLOSED:
+            break
     if len(parts) == 1:
         return parts[0]
     back, onwards = parts
@@ -121,7 +116,7 @@ class _Tracer:
         self.system, self.bounds, self.largest = system, bounds, largest
         self.points: list[tuple[Unknowns, str]] = []
 
-    def run(self, start: Unknowns, direction: int, report: tqdm) -> str:
+    def run(self, start: Unknowns, direction: int) -> str:
         """Find the points of the curve, and return why it ends."""
         place = first = self.begin(start, direction)
         count, length = 1, _FIRST * self.largest
@@ -133,15 +128,10 @@ class _Tracer:
             if events is None:
                 length /= 2
                 continue
-            for at, kind, u, jumps in events:
-                ended = self.system.ends(kind, place.u if jumps else u)
-                if ended and not jumps and at > _SHORT * self.largest:
-                    # The equations may be singular at the end. Add a regular point next to it.
-                    beside = self.ahead(place, at - _SHORT * self.largest)
-                    self.points += [(beside.u, "")] * beside.is_near(at)
+            for _, kind, u, jumps in events:
                 if not jumps:
                     self.points.append((u, kind))
-                if ended:
+                if ended := self.system.ends(kind, place.u if jumps else u):
                     return ended
             self.points.append((ahead.u, ""))
             if ahead is first:
@@ -149,8 +139,6 @@ class _Tracer:
             if place.tangent @ ahead.tangent > _VERY_STRAIGHT:
                 length = min(self.largest, _LONGER * length)
             place, count = self.framed(ahead), count + 1
-            report.set_postfix_str(self.text(place), refresh=False)
-            report.update()
         return ended
 
     def begin(self, start: Unknowns, direction: int) -> Place:
@@ -235,8 +223,7 @@ class _Tracer:
                     found.append(_Event(span, name, ahead.u))
         events = []
         for event in _merged(found, span):
-            unclear = event.jumps and event.kind not in self.system.poles
-            unclear = unclear and (event.kind in (FOLD, BRANCH_POINT) or self.system.ends(event.kind, place.u))
+            unclear = event.jumps and (event.kind in (FOLD, BRANCH_POINT) or self.system.ends(event.kind, place.u))
             if event.kind == BRANCH_POINT:
                 # The corrections are nearly singular there.
                 near = np.asarray(refined(self.system, BRANCH_POINT, event.u))

@@ -153,7 +153,6 @@ def follow(
     *,
     direction: int = 1,
     largest_step: float | None = None,
-    progress: bool = True,
 ) -> xr.Dataset:
     """Follow the branch of stationary points through `solution`, including around folds.
 
@@ -170,7 +169,6 @@ def follow(
         bounds: Lowest and highest value of the parameter.
         direction: 1 towards larger values, -1 towards smaller ones, 0 for both.
         largest_step: Largest step in the parameter, by default a 20th of the bounds.
-        progress: Report progress if the branch takes longer than a second.
 
     Returns:
         The points in order along the axis `point` (see `curve.trace`): the parameter, the order
@@ -188,7 +186,7 @@ def follow(
         >>> m, h = symbols("m h", real=True)
         >>> action = saddle.Action(m**4 / 4 - m**2 / 2 - h * m, {m: saddle.Real()}, [h])
         >>> up = saddle.minimise(action, {h: 0.1}, initial={m: 1.0})
-        >>> branch = saddle.follow(action, {h: 0.1}, up, h, (-0.5, 0.5), direction=-1, progress=False)
+        >>> branch = saddle.follow(action, {h: 0.1}, up, h, (-0.5, 0.5), direction=-1)
         >>> print(branch["h"][branch["event"] == "fold"].values.round(4))  # 2 / 27**0.5 = 0.3849
         [-0.3849  0.3849]
     """
@@ -212,7 +210,7 @@ def follow(
     real = np.maximum(np.abs(start[:-1]), np.where(np.isfinite(moves), moves, 0.0))
     units = np.append(np.where(system.bound.is_real & (real > 0), real, 1.0), largest / _LARGEST)
     system = replace(system, lengths=jnp.asarray(units))
-    options = {"direction": direction, "largest_step": _LARGEST, "progress": progress}
+    options = {"direction": direction, "largest_step": _LARGEST}
     for of in (system.bound.of, *action.levels):
         found = trace(replace(system, bound=replace(system.bound, of=of)), start, (low, high), **options)
         # A curvature vanishes at an event.

@@ -123,22 +123,22 @@ def evidence(bound: BoundAction, coordinates: Coordinates, index: int, tolerance
     faces = jnp.eye(len(sizes))[jnp.append(softest, len(sizes) - 1)]
     corners = jnp.sign(jax.random.normal(jax.random.key(0), (_CORNERS, len(sizes)), dtype=coordinates.dtype))
     inside = jnp.concatenate([faces, corners]) * jnp.where(held, 0.0, box)
-    inside = jnp.concatenate([jnp.zeros_like(inside[:1]), inside, -inside])
+    inside = jnp.concatenate([inside, -inside])
     steps = inside @ directions.T
 
     def probe(step):
         return bound.slopes(coordinates, step)[0] - local.slope, bound.terms(bound.moved(coordinates, step))
 
-    changes, terms = bound.over(probe)(steps)
+    changes, terms = bound.over(probe)(jnp.concatenate([jnp.zeros_like(steps[:1]), steps]))
+    changes, actions, terms = changes[1:], jnp.sum(terms[1:], axis=1), terms[0]
     off = jnp.abs(changes @ directions - inside * curvatures) - 8 * along
     off = jnp.where(held, 0.0, jnp.max(jnp.maximum(off, 0.0), axis=0) / (sizes * box))
     contracts = off <= _CONTRACTS
 
     # A smooth action changes by the mean of the slopes at both ends of a step.
-    actions, terms = jnp.sum(terms, axis=1), terms[0]
     action_error = 4 * eps * jnp.sum(jnp.abs(terms)) + eps * within_terms + jnp.finfo(terms.dtype).tiny
     work = changes * steps
-    leap = jnp.abs(actions - actions[0] - steps @ local.slope - jnp.sum(work, axis=1) / 2)
+    leap = jnp.abs(actions - jnp.sum(terms) - steps @ local.slope - jnp.sum(work, axis=1) / 2)
     leaps = ~jnp.all(leap <= jnp.sum(jnp.abs(work), axis=1) + 1e3 * action_error)
     # In the smallest box, only a kink or noise can change the slope by as much as the
     # curvature does.

@@ -105,7 +105,7 @@ def transition(solution: Solution, other: Solution, parameter: Expr | str, bound
         if key != name and not np.array_equal(value, other.parameters[key]):
             raise ValueError(f"solution and other differ in {key}, and not in {name} alone")
     step, branches, pieces = (high - low) / 100, [], []
-    options = {"direction": 0, "largest_step": step, "progress": False}
+    options = {"direction": 0, "largest_step": step}
     for each in (solution, other):
         branches.append(follow(action, each.parameters, each, name, (low, high), **options))
         passes = [
@@ -322,7 +322,7 @@ class _Diagram:
                 line = self.action, values, solution, name, self.ranges[name]
                 # Two curvatures may vanish at the start.
                 with suppress(ValueError):
-                    found.append(follow(*line, direction=0, progress=False))
+                    found.append(follow(*line, direction=0))
         sizes = _largest(found)
         for kind, value, at in (event for branch in found for event in _events(branch)):
             kind = SPINODAL if kind == FOLD else CONTINUOUS
