@@ -81,6 +81,15 @@ class Place(NamedTuple):
         """Return whether corrections converged, and stayed short compared to a step."""
         return bool(self.last <= 1e-6 and self.led <= 0.3 * length)
 
+    @property
+    def kinds(self) -> list[str]:
+        """Name of the test of each entry of `values`."""
+        return [name for name, test in self.tests.items() for _ in range(np.size(test))]
+
+    @property
+    def values(self) -> np.ndarray:
+        return np.concatenate([np.ravel(np.nan_to_num(test)) for test in self.tests.values()] or [[]])
+
 
 @partial(jit, of_numbers=lambda system, *others: system.of_numbers)
 def corrected(system: System, guess: Unknowns, across: Unknowns | None = None) -> Place:

@@ -155,7 +155,7 @@ class _Tracer:
         place = self.solve(start, axis)
         if not place.is_near():
             raise ValueError(f"no solution is near the start: the last correction is {place.last:.3g}")
-        on = [name for name, values in place.tests.items() if np.min(np.abs(values), initial=np.inf) < _ON]
+        on = {kind for kind, value in zip(place.kinds, place.values, strict=True) if abs(value) < _ON}
         kinds = [each.kind for each in _merged([_Event(0.0, name, place.u) for name in on], 1.0)]
         kinds = [kind for kind in kinds if not self.system.ends(kind, place.u)]
         self.points += [(place.u, kind) for kind in kinds or [""]]
@@ -199,28 +199,21 @@ class _Tracer:
     def events(self, place: Place, ahead: Place, length: float, is_first: bool) -> list[_Event] | None:
         """Return the events between two points, or None if these are on different branches."""
         span = float(place.tangent @ ((ahead.u - place.u) / place.units))
-        found = []
-
-        @cache
-        def at(length: float) -> Place:
-            known = {0.0: place, span: ahead}
-            return known[length] if length in known else self.ahead(place, length)
-
-        for name, values in place.tests.items():
-            for entry in range(np.size(values)):
-
-                def value(length: float, name=name, entry=entry) -> float:
-                    return float(np.nan_to_num(np.ravel(at(length).tests[name])[entry]))
-
-                begin, end = value(0.0), value(span)
-                if is_first and abs(begin) < _ON:
-                    continue
-                if (begin < 0) != (end < 0):
-                    root = brentq(value, 0.0, span, xtol=1e-13 * abs(span), disp=False)
-                    is_small = abs(value(root)) <= _CONTINUOUS * max(abs(begin), abs(end))
-                    found.append(_Event(root, name, at(root).u, not (is_small and at(root).is_near(abs(span)))))
-                elif abs(end) < _ON <= abs(begin) and self.bound_ahead(ahead) is not None:
-                    found.append(_Event(span, name, ahead.u))
+        found, known = [], {0.0: place, span: ahead}
+        at = cache(lambda length: known[length] if length in known else self.ahead(place, length))
+        begin, end = place.values, ahead.values
+        crosses = (begin < 0) != (end < 0)
+        if is_first:
+            crosses &= np.abs(begin) >= _ON
+        for entry in np.flatnonzero(crosses):
+            root = brentq(lambda x, i=entry: at(x).values[i], 0.0, span, xtol=1e-13 * abs(span), disp=False)
+            largest = max(abs(begin[entry]), abs(end[entry]))
+            is_small = abs(at(root).values[entry]) <= _CONTINUOUS * largest
+            is_jump = not (is_small and at(root).is_near(abs(span)))
+            found.append(_Event(root, place.kinds[entry], at(root).u, is_jump))
+        if self.bound_ahead(ahead) is not None:
+            reached = ~crosses & (np.abs(end) < _ON) & (np.abs(begin) >= _ON)
+            found += [_Event(span, place.kinds[entry], ahead.u) for entry in np.flatnonzero(reached)]
         events = []
         for event in _merged(found, span):
             unclear = event.jumps and (event.kind in (FOLD, BRANCH_POINT) or self.system.ends(event.kind, place.u))

@@ -1,23 +1,9 @@
-"""Curves of stationary points: branches in one parameter, and boundaries in two.
-
-Two minima that coexist at a first-order transition lie on one branch, which turns back at two
-folds (spinodals). With F the gradient of S in coordinates and H its Jacobian, boundaries are
-the systems
-
-    spinodal       F(x) = 0, H is singular                   a fold: a minimum merges with a saddle
-    continuous     F(x) + e w = 0, (H F_d) loses a rank      a pitchfork or another crossing of branches, if e = 0
-    coexistence    F(x) = 0, F(y) = 0, S(x) = S(y)           a first-order transition
-
-F_d is the derivative of F along a direction in the parameters, and w the left null vector of
-H. With two free parameters, solutions form a curve. The first system stays regular at a cusp,
-the critical point at which two spinodals meet.
-"""
+"""Branches of stationary points in one parameter, through folds and crossings of branches."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from functools import partial
 from typing import Any, ClassVar
 
 import equinox as eqx
@@ -28,13 +14,12 @@ import xarray as xr
 from jaxtyping import Array, Float
 from sympy import Expr, Symbol
 
-from .._jit import jit
 from ..checks import checked_number, refuse_traced, shown
 from ..curve import System, trace
-from ..curve.system import SINGULAR, bordered, lost_rank, null_vectors, slope_at
+from ..curve.system import SINGULAR, slope_at
 from ..curve.tracing import checked_bounds
 from .action import Action
-from .bound_action import BEYOND, BoundAction, Values, bind, place_of
+from .bound_action import BoundAction, Values, bind, place_of
 from .certificate import local_model, quadrature_errors
 from .problem import Coordinates
 from .solution import Solution
@@ -47,24 +32,6 @@ _EDGE = 25.0
 # Enlarge the unit of a real order parameter that exceeds this many units.
 _MANY = 8.0
 _EDGE_REACHED = "edge"
-SPINODAL, CONTINUOUS, COEXISTENCE = "spinodal", "continuous transition", "coexistence"
-CRITICAL, TRICRITICAL = "critical point", "tricritical point"
-# Tests that end a line, and reasons.
-MERGED = "merged"
-MERGE = "the solutions merge"
-_ENDS = {
-    MERGED: MERGE,
-    "unstable": "a solution becomes unstable",
-    "outside": "the edge of the ranges",
-    "apart": "the branches no longer cross",
-}
-# Slacks below this count as zero.
-_SLACK = 1e-8
-# A boundary fixes coordinates that are 1e-14 from an edge.
-_FIXED = 32.0
-# Crossings without a mirror symmetry have a second derivative of F above this fraction of
-# the third.
-_ASYMMETRIC = 1e-6
 # Names in the results of `follow`.
 _NAMES = {"action", "event", "hessian_eigenvalues", "index", "point", "quadrature_error", "unknowns"}
 
@@ -262,205 +229,3 @@ def checked_parameter(action: Action, parameter: Expr | str) -> str:
     if name not in numbers:
         raise ValueError(f"parameter must be a number among {', '.join(numbers) or 'none'}, got {shown(parameter)}")
     return name
-
-
-class Boundary(System):
-    """Equations of a kind of boundary.
-
-    Unknowns are coordinates of the points, the slack, and two parameters.
-
-    - `free` (points, coordinates): zero for fixed coordinates, on an edge of a domain.
-    - `lengths` (unknowns,): units. Those of parameters are half their ranges.
-    - `middle` (parameters,): centres of the ranges.
-    - `left`, `right`, `normal`: null vectors of H, and the direction in the parameters in
-      which its curvature changes.
-    - `side`: difference of two solutions, or change of F with the parameters along `left`. It
-      is reversed where solutions merge.
-    - `parameters`: their names. If there is one, the last unknown has no effect.
-    """
-
-    bound: BoundAction
-    free: Float[Array, "points coordinates"]
-    lengths: Float[Array, " unknowns"]
-    middle: Float[Array, " parameters"]
-    left: Coordinates
-    right: Coordinates
-    normal: Array
-    side: Array
-    kind: str = eqx.field(static=True)
-    parameters: tuple[str, ...] = eqx.field(static=True)
-
-    @property
-    def parameter(self):
-        return self.parameters[-1]
-
-    @property
-    def axes(self):
-        return {"normal_form": ("order",), **dict.fromkeys((*self.bound.domains, "action"), ("solution",))}
-
-    @property
-    def of_numbers(self):
-        return self.bound.of.is_of_numbers
-
-    def points(self, u: Array) -> Float[Array, "points coordinates"]:
-        return u[: self.free.size].reshape(self.free.shape)
-
-    def at(self, values: Array) -> BoundAction:
-        given = dict(zip(self.parameters, values, strict=False))
-        return replace(self.bound, parameters={**self.bound.parameters, **given})
-
-    def slope(self, at: Coordinates, values: Array, which: int = 0) -> Coordinates:
-        return held_slope(replace(self.at(values), free=self.free[which]), at)
-
-    def hessian(self, at: Coordinates, values: Array, which: int = 0) -> Array:
-        return jax.jacfwd(lambda x: self.slope(x, values, which))(at)
-
-    def residual(self, u):
-        points, values = self.points(u), u[-2:]
-        slopes = [self.slope(x, values, i) for i, x in enumerate(points)]
-        if self.kind == COEXISTENCE:
-            actions = jnp.stack([self.at(values).action(x) for x in points])
-            return jnp.hstack([*slopes, actions[1:] - actions[0]])
-        matrix, right = self.hessian(points[0], values), self.right[None]
-        if self.kind == SPINODAL:
-            return jnp.hstack([slopes[0], lost_rank(matrix, self.left, right)])
-        _, change = jax.jvp(lambda p: self.slope(points[0], p), (values,), (self.normal,))
-        right = jax.scipy.linalg.block_diag(right, jnp.ones((1, 1)))
-        lost = lost_rank(jnp.column_stack([matrix, change]), self.left, right)
-        return jnp.hstack([slopes[0] + u[-3] * self.left, lost])
-
-    def curvatures(self, u: Array) -> Float[Array, "points curvatures"]:
-        """Return the curvatures of each point, without the one that vanishes along the line."""
-        hessians = jnp.stack([self.hessian(x, u[-2:], i) for i, x in enumerate(self.points(u))])
-        curvatures = jnp.linalg.eigvalsh((hessians + hessians.mT) / 2)
-        if self.kind == COEXISTENCE:
-            return curvatures
-        vanishing = jnp.argmin(jnp.abs(curvatures))
-        return jnp.delete(curvatures, vanishing, axis=1, assume_unique_indices=True)
-
-    def sides(self, u: Array) -> Array:
-        points = self.points(u)
-        if self.kind == COEXISTENCE:
-            return points[0] - points[1]
-        return jax.jacfwd(lambda p: self.left @ self.slope(points[0], p))(u[-2:]) * self.lengths[-2:]
-
-    def normal_form(self, u: Array) -> Float[Array, " orders"]:
-        """Return the second and third derivative of F along the null vector, which others follow.
-
-        The second derivative vanishes at a critical point, and the third one at a tricritical
-        point. It is positive if S is lowest there, and set to one if branches exchange their
-        stability.
-        """
-        if self.kind == COEXISTENCE:
-            return jnp.zeros(2)
-        at, values = self.points(u)[0], u[-2:]
-
-        def along(function):
-            return lambda x: jax.jvp(function, (x,), (self.right,))[1]
-
-        first = along(lambda x: self.slope(x, values))
-        second = along(first)
-        matrix = bordered(self.hessian(at, values), self.left, self.right[None])
-        follows = jnp.linalg.solve(matrix, jnp.append(second(at), 0.0))[:-1]
-        cubic = self.left @ (along(second)(at) - 3 * jax.jvp(first, (at,), (follows,))[1])
-        quadratic, cubic = self.left @ second(at), cubic * (self.left @ self.right)
-        exchange = (jnp.abs(quadratic) > _ASYMMETRIC * (jnp.abs(cubic) + 1)) & (self.kind == CONTINUOUS)
-        return jnp.stack([quadratic, jnp.where(exchange, 1.0, cubic)])
-
-    def reframed(self, u: Array) -> Boundary:
-        """Return the equations with the null vectors at `u`, whose signs are kept."""
-        if self.kind == COEXISTENCE:
-            return self
-        at, values = self.points(u)[0], u[-2:]
-        left, (right,) = null_vectors(self.hessian(at, values))
-        left = jnp.where(left @ self.left < 0, -left, left)
-        right = jnp.where(right @ self.right < 0, -right, right)
-        curvature = jax.jacfwd(lambda p: left @ self.hessian(at, p) @ right)(values)
-        return replace(self, left=left, right=right, normal=curvature * self.lengths[-2:] ** 2)
-
-    def tests(self, u, tangent):
-        here, off = self.reframed(u), jnp.abs(u[-2] - self.middle[0]) / self.lengths[-2]
-        tests = {"outside": 1 - off, "unstable": self.curvatures(u).ravel()}
-        if self.kind == CONTINUOUS:
-            return {**tests, TRICRITICAL: here.normal_form(u)[1], "apart": 1 - jnp.abs(u[-3]) / _SLACK}
-        tests[MERGED] = jnp.sum(self.side * here.sides(u)) / jnp.sum(self.side**2)
-        return tests | ({CRITICAL: here.normal_form(u)[0]} if self.kind == SPINODAL else {})
-
-    def seen(self, u):
-        points, values, here = self.points(u), u[-2:], self.reframed(u)
-        bound, count = self.at(values), max(1, 2 // len(points))
-        # Points before the curve reached an edge are off it.
-        off_edge = jnp.where(jnp.abs(points) < _FIXED, 1.0, 0.0)
-        pairs = [
-            {**replace(bound, free=free).values_on_edges(x), "action": bound.action(x)}
-            for free, x in zip(off_edge, points, strict=True)
-        ]
-        return {
-            **dict(zip(self.parameters, values, strict=False)),
-            **jax.tree.map(lambda *both: jnp.stack(both), *pairs * count),
-            "error": here.error(u),
-            "normal_form": here.normal_form(u),
-            "negative": jnp.sum(self.curvatures(u) < 0, axis=1),
-        }
-
-    def error(self, u: Array) -> Array:
-        """Bound the shift by rounding and quadrature, in units of half a range."""
-        points, bound, residual = self.points(u), self.at(u[-2:]), self.residual(u)
-        sizes = [bound.slopes(x, jnp.zeros_like(x))[1] * self.free[i] for i, x in enumerate(points)]
-        of_points = bound.terms if self.kind == COEXISTENCE else lambda x: self.hessian(x, u[-2:])
-        rest = sum(jnp.sum(jnp.abs(of_points(x))) for x in points)
-        sizes.append(jnp.full(len(residual) - self.free.size, rest))
-        wrong = 4 * jnp.finfo(u.dtype).eps * jnp.hstack(sizes) + jnp.abs(residual)
-        if bound.of.nodes:
-            finer = replace(self, bound=replace(self.bound, of=bound.of.finer))
-            wrong += 2 * jnp.abs(finer.residual(u) - residual)
-        off = jnp.abs(jnp.linalg.pinv(jax.jacfwd(self.residual)(u) * self.lengths)) @ wrong
-        off += jnp.finfo(u.dtype).eps * jnp.maximum(1.0, jnp.abs(u / self.lengths))
-        return jnp.max(off[-2:][: len(self.parameters)])
-
-    def units(self, u):
-        return self.lengths
-
-    def framed(self, u):
-        return _framed(self, u)
-
-    def ends(self, kind, u):
-        return _ENDS.get(kind, "")
-
-
-@partial(jit, of_numbers=lambda system, *others: system.of_numbers)
-def _framed(system: Boundary, u: Array) -> Boundary:
-    # Fix order parameters that have reached an edge.
-    at_edge = jnp.stack([system.bound.edges(x, _FIXED) for x in system.points(u)])
-    system = replace(system, free=jnp.where(at_edge, 0.0, system.free)).reframed(u)
-    return replace(system, side=system.sides(u))
-
-
-def boundary_at(
-    action: Action,
-    ranges: Mapping[str, tuple[float, float]],
-    kind: str,
-    values: Values,
-    points: Sequence[Mapping[str, Any]],
-    sizes: Sequence[Mapping[str, Any]] = (),
-) -> tuple[Boundary, np.ndarray]:
-    """Return the equations of a kind, and the unknowns at `points` and `values`.
-
-    Units of unconstrained numbers are their largest values at `points` and `sizes`.
-    """
-    bound = bind(action, values, points[0])
-    bound = replace(bound, units=jnp.asarray(np.ones(len(bound.units))))
-    coordinates = np.stack([np.asarray(place_of(bound, each)[0]) for each in (*points, *sizes)])
-    largest = np.max(np.abs(coordinates), axis=0)
-    units = np.where(bound.is_real & (largest > 0), largest, 1.0)
-    at = coordinates[: len(points)]
-    free = np.where(np.isfinite(at), 1.0, 0.0)
-    at = np.where(free > 0, at, BEYOND * np.sign(at))
-    low, high = np.array([*ranges.values(), (0.0, 1.0)][:2]).T
-    start = [*(float(bound.parameters[name]) for name in ranges), 0.0][:2]
-    slack = [0.0] * (kind == CONTINUOUS)
-    unknowns = np.concatenate([at.ravel(), slack, start])
-    lengths = np.concatenate([*[units] * len(points), np.ones(len(slack)), (high - low) / 2])
-    none, side = np.zeros(len(units)), np.zeros(len(units) if kind == COEXISTENCE else 2)
-    arrays = (free, lengths, (low + high) / 2, none, none, np.zeros(2), side)
-    return _framed(Boundary(bound, *map(jnp.asarray, arrays), kind, tuple(ranges)), unknowns), unknowns

@@ -82,7 +82,7 @@ class Solution(DisplayMixin, AbstractOutcome):
     def edges(self) -> tuple[str, ...]:
         """Order parameters on an edge of their domain, as equations such as `m = 0`."""
         refuse_traced("edges", self.stats["at_edge"], reason="shows values", anywhere=False)
-        names = [name for name, at in zip(self.owners, self.stats["at_edge"], strict=True) if at]
+        names = np.asarray(self.owners)[np.asarray(self.stats["at_edge"])]
         return tuple(f"{name} = {float(self.order_parameters[name]):g}" for name in names)
 
     @property
@@ -93,11 +93,11 @@ class Solution(DisplayMixin, AbstractOutcome):
 
     def _view(self) -> Iterator[Block]:
         named = {verbatim(name): value for name, value in {**self.order_parameters, **self.parameters}.items()}
-        fields = {"S": self.action, "gradient norm": self.gradient_norm, "error": self.error}
-        smallest = {"smallest curvature": np.min(self.hessian_eigenvalues, axis=-1)}
+        rows = {**named, "S": self.action, "gradient norm": self.gradient_norm, "error": self.error}
+        rows["smallest curvature"] = np.min(self.hessian_eigenvalues, axis=-1)
         kind = f"{np.size(self.action)} solves" if np.ndim(self.action) else self._kind
         yield Heading(kind[0].upper() + kind[1:])
-        yield Table(tuple((name, _in_words(value)) for name, value in {**named, **fields, **smallest}.items()))
+        yield Table(tuple((name, _in_words(value)) for name, value in rows.items()))
         yield Text(verbatim(self.diagnosis))
 
     @property
