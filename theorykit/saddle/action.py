@@ -246,14 +246,6 @@ class Action(DisplayMixin):
         Raises:
             ValueError: If a symbol is not an order parameter, if none would be left, or
                 if an equation has no solution or several.
-
-        Example:
-            >>> from sympy import log, symbols
-            >>> from theorykit.saddle import Action, Positive
-            >>> q, q_hat = symbols("q q_hat", positive=True)
-            >>> action = Action(q * q_hat - log(1 + q_hat) + q**2, {q: Positive(), q_hat: Positive()})
-            >>> action.eliminate(q_hat).expression
-            q**2 - q - log(1 + (1 - q)/q) + 1
         """
         names = {symbol.name: symbol for symbol in self.order_parameters}
         asked = [names.get(each) if isinstance(each, str) else each for each in symbols]
@@ -265,13 +257,11 @@ class Action(DisplayMixin):
         while pending:
             slopes = {symbol: gradient(expression, symbol) for symbol in pending}
             symbol = max(pending, key=lambda each: not slopes[each].has(each))
-            eliminate, choices = solving.eliminate, [(symbol,)]
+            eliminate, choices, reasons = solving.eliminate, [(symbol,)], []
             if not slopes[symbol].has(symbol):
                 # A multiplier is eliminated with an order parameter of its equation.
-                others = [*(s for s in pending if s != symbol), *(s for s in left if s not in pending)]
+                eliminate, others = solving.eliminate_constrained, [*pending, *(s for s in left if s not in pending)]
                 choices = [(symbol, other) for other in others if slopes[symbol].has(other)]
-                eliminate = solving.eliminate_constrained
-            reasons = []
             for which in choices:
                 try:
                     steps.append(eliminate(expression, *which, ranges, section="elimination of order parameters"))

@@ -144,18 +144,6 @@ def follow(
 
     Raises:
         ValueError: If `solution` did not converge or belongs to another action.
-
-    Example:
-        >>> import theorykit
-        >>> from sympy import symbols
-        >>> from theorykit import saddle
-        >>> theorykit.enable_float64()
-        >>> m, h = symbols("m h", real=True)
-        >>> action = saddle.Action(m**4 / 4 - m**2 / 2 - h * m, {m: saddle.Real()}, [h])
-        >>> up = saddle.minimise(action, {h: 0.1}, initial={m: 1.0})
-        >>> branch = saddle.follow(action, {h: 0.1}, up, h, (-0.5, 0.5), direction=-1)
-        >>> print(branch["h"][branch["event"] == "fold"].values.round(4))  # 2 / 27**0.5 = 0.3849
-        [-0.3849  0.3849]
     """
     reason = "loops in Python (`curve.refine` finds one event again in JAX)"
     refuse_traced("follow", list(values.values()), solution, reason=reason)

@@ -151,20 +151,7 @@ class Positive(AbstractDomain):
 
 
 class Between(AbstractDomain):
-    """Number x with low < x < high and the coordinate log((x - low) / (high - x)).
-
-    Example:
-        >>> from sympy import log, symbols
-        >>> from theorykit import saddle
-        >>> p, h = symbols("p h", real=True)
-        >>> saddle.Action(p * log(p) + (1 - p) * log(1 - p) - h * p, {p: saddle.Between(0, 1)}, [h])
-        Action
-        S = -h*p + p*log(p) + (1 - p)*log(1 - p)
-        - order parameter 0 < p < 1
-        Parameters: h.
-        Saddle-point equations
-        dS/dp = -h + log(p) - log(1 - p) = 0
-    """
+    """Number x with low < x < high and the coordinate log((x - low) / (high - x))."""
 
     low: float = eqx.field(static=True)
     high: float = eqx.field(static=True)

@@ -297,18 +297,6 @@ def transition(solution: Solution, other: Solution, parameter: Expr | str, bound
 
     Raises:
         ValueError: If the actions do not cross, or both solutions are on the same branch.
-
-    Example:
-        >>> import theorykit
-        >>> from sympy import symbols
-        >>> from theorykit import saddle
-        >>> theorykit.enable_float64()
-        >>> m, h = symbols("m h", real=True)
-        >>> action = saddle.Action(m**4 / 4 - m**2 / 2 - h * m, {m: saddle.Real()}, [h])
-        >>> up, down = (saddle.minimise(action, {h: 0.1}, initial={m: start}) for start in (1.0, -1.0))
-        >>> found = saddle.transition(up, down, h, (-1, 1))
-        >>> found["kind"].item(), bool(abs(found["h"]) <= found["error"])
-        ('first-order', True)
     """
     reason = "loops in Python (`curve.refine` finds a fold again in JAX)"
     refuse_traced("transition", solution, other, reason=reason)
@@ -464,17 +452,6 @@ def phase_diagram(
         - `stability` of a coexistence line: "stable", or "metastable" if a third minimum is lower.
 
         The attribute `open` says what was not settled.
-
-    Example:
-        >>> import theorykit
-        >>> from sympy import symbols
-        >>> from theorykit import saddle
-        >>> theorykit.enable_float64()
-        >>> m, h, a = symbols("m h a", real=True)
-        >>> landau = saddle.Action(m**4 / 4 + a * m**2 / 2 - h * m, {m: saddle.Real()}, [h, a])
-        >>> diagram = saddle.phase_diagram(landau, {h: (-1, 1), a: (-2, 1)})
-        >>> print(*dict.fromkeys(diagram["kind"].values), sep=", ")
-        spinodal, coexistence, critical point
     """
     given = {checked_parameter(action, key): pair for key, pair in by_name("ranges", ranges).items()}
     values = by_name("values", values)
