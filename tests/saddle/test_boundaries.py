@@ -216,25 +216,6 @@ def test_the_defaults_find_all_transitions_of_the_three_state_potts_model():
 
 
 @pytest.mark.slow
-def test_four_phases_of_the_potts_model_coexist_where_they_are_known_to():
-    """At beta = 3 log 3, with two curvatures that vanish together at beta = 4."""
-    x, y, z = symbols("x y z", positive=True)
-    states = (x, y, z, 1 - x - y - z)
-    energy = -sum(each**2 for each in states) / 2 + sum(each * log(each) for each in states) / beta - h * x
-    action = Action(energy, dict.fromkeys((x, y, z), Between(0, 1)), [beta, h])
-    diagram = phase_diagram(action, {h: (-0.04, 0.04), beta: (3, 4.3)}, scans=2, starts=64, progress=False)
-    lines = parts(diagram, "coexistence")
-    (ordered,) = (line for line in lines if np.ptp(line["h"].values) < 1e-9)
-    stable = ordered["stability"] == "stable"
-    assert np.array_equal(stable, ordered["beta"] > 3 * np.log(3)) and not np.all(stable)
-    for line in lines:
-        turn = np.flatnonzero(np.diff((line["stability"] == "stable").values))
-        assert len(turn) == 1
-        inverse = line["beta"].values[turn[0] : turn[0] + 2]
-        assert inverse.min() < 3 * np.log(3) < inverse.max()
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize("coupling", (0.5, 2.0))
 def test_lines_end_where_the_transitions_of_two_order_parameters_cross(coupling):
     """Two order parameters are ordered together if coupling < 1, and otherwise one of them is."""
@@ -255,17 +236,6 @@ def test_lines_end_where_the_transitions_of_two_order_parameters_cross(coupling)
     kind = "continuous transition" if coupling < 1 else "spinodal"
     assert kinds_of(inner) == [kind] * 2 and len(outer) == 2
     assert len(lines_of(diagram)) == 4 + (coupling > 1)
-
-
-@pytest.mark.slow
-def test_a_continuous_transition_is_no_spinodal_as_well():
-    energy = m**2 / 2 - T * log(1 + 2 * exp((0.3 * q - delta) / T) * cosh(m / T)) + 0.15 * q**2
-    action = Action(energy, {m: Real(), q: Between(0, 1)}, [delta, T])
-    diagram = phase_diagram(action, {delta: (0.1, 0.9), T: (0.15, 0.7)}, progress=False)
-    kinds = ["coexistence", "continuous transition", "spinodal", "spinodal"]
-    assert kinds_of(lines_of(diagram)) == kinds
-    (end,) = parts(diagram, "tricritical point")
-    assert all(ends_at(line, end) for line in lines_of(diagram))
 
 
 def crossing(below, above):

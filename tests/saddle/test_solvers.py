@@ -52,16 +52,6 @@ def test_sweeps_and_newton_agree(problem):
 
 
 @pytest.mark.slow
-def test_plain_sweeps_converge_linearly_and_acceleration_pays():
-    problem = random_problem(TWO_LAYERS, 0)
-    plain = solved(problem, solver=bpkr.AcceleratedSweeps(memory=0), max_steps=5000)
-    accelerated = solved(problem, solver=bpkr.AcceleratedSweeps(), max_steps=5000)
-    newton = solved(problem)
-    assert plain.converged and accelerated.converged
-    assert newton.stats["evaluations"] < accelerated.stats["evaluations"] < plain.stats["evaluations"]
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize("solver", (bpkr.Newton(), bpkr.AcceleratedSweeps()))
 def test_no_step_raises_the_action(solver):
     problem = random_problem(THREE_LAYERS, 1)
