@@ -292,19 +292,20 @@ class Action(DisplayMixin):
         return max((LEVELS[-1] if each.is_adaptive else each.nodes for each in averages), default=0)
 
     @cached_property
-    def _is_nested(self) -> bool:
+    def is_nested(self) -> bool:
+        """Whether an average contains another."""
         return any(each.integrand.has(GaussianAverage) for each in self.expression.atoms(GaussianAverage))
 
     @cached_property
     def finer(self) -> Action:
         """The same action with more nodes. The changes are the errors of averages."""
-        return self.with_nodes(min((2 if self._is_nested else 4) * self.nodes, MOST_NODES))
+        return self.with_nodes(min((2 if self.is_nested else 4) * self.nodes, MOST_NODES))
 
     @cached_property
     def levels(self) -> tuple[Action, ...]:
         """The same action with more nodes, for solves that are repeated until averages are accurate."""
         # Averages of averages would have millions of nodes.
-        levels = () if self._is_nested or not self.nodes else LEVELS
+        levels = () if self.is_nested or not self.nodes else LEVELS
         return tuple(self.with_nodes(nodes) for nodes in levels if nodes > self.nodes)
 
     # Functions of all symbols by name, in JAX.

@@ -29,8 +29,9 @@ MEANINGS = {
 }
 """Verdicts about an end point that is no solution. `evidence` gives the first of its list that applies."""
 
-# A point is known if its error is at most this fraction of its largest coordinate.
-NEAR = 1e-6
+# A point is known if its error is at most this fraction of its largest coordinate, or the
+# second one due to averages of averages, whose nodes are not raised.
+NEAR, _COARSE = 1e-6, 1e-3
 # Newton's map contracts if it moves no face of the box by more than this fraction of its
 # half-length, which is the largest of these multiples of the remaining Newton step, of the
 # effect of rounding, and of the rounding error of the coordinates.
@@ -209,7 +210,8 @@ def _at_edges(
 def with_quadrature(bound: BoundAction, known: Evidence, coordinates: Coordinates) -> Evidence:
     """Add the errors of averages: twice the changes with more nodes."""
     moved, off = quadrature_errors(bound, known.local, coordinates)
-    is_coarse = known.is_solved & ~(moved <= NEAR * reach_of(coordinates))
+    most = (_COARSE if bound.of.is_nested else NEAR) * reach_of(coordinates)
+    is_coarse = known.is_solved & ~(moved <= most)
     return replace(
         known,
         verdict=jnp.where(is_coarse, UNRESOLVED, known.verdict),
