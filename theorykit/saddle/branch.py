@@ -36,17 +36,24 @@ _EDGE_REACHED = "edge"
 _NAMES = {"action", "event", "hessian_eigenvalues", "index", "point", "quadrature_error", "unknowns"}
 
 
-class StationaryPoints(System):
-    """Equations of the stationary points of an action, for `theorykit.curve`.
+class SystemOfAction(System):
+    """Equations of an action with its values, with units (unknowns,) of the unknowns."""
 
-    - `bound`: the action with its values.
-    - `lengths` (unknowns,): units of the coordinates and of the parameter.
-    - `name`: the parameter that changes.
-    """
-
-    axes: ClassVar = {"hessian_eigenvalues": ("eigenvalue",)}
     bound: BoundAction
     lengths: Float[Array, " unknowns"]
+
+    @property
+    def of_numbers(self):
+        return self.bound.of.is_of_numbers
+
+    def units(self, u):
+        return self.lengths
+
+
+class StationaryPoints(SystemOfAction):
+    """Equations of the stationary points of an action as a parameter changes, for `theorykit.curve`."""
+
+    axes: ClassVar = {"hessian_eigenvalues": ("eigenvalue",)}
     name: str = eqx.field(static=True)
 
     @classmethod
@@ -64,10 +71,6 @@ class StationaryPoints(System):
     @property
     def parameter(self):
         return self.name
-
-    @property
-    def of_numbers(self):
-        return self.bound.of.is_of_numbers
 
     def at(self, value: Float[Array, ""]) -> BoundAction:
         return replace(self.bound, parameters={**self.bound.parameters, self.name: value})
@@ -93,9 +96,6 @@ class StationaryPoints(System):
             "hessian_eigenvalues": eigenvalues,
             "quadrature_error": quadrature_errors(here, known, at)[0],
         }
-
-    def units(self, u):
-        return self.lengths
 
     def framed(self, u):
         many = np.append(self.bound.is_real, False) & (np.abs(u) > _MANY * self.lengths)

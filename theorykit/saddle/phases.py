@@ -35,13 +35,13 @@ from sympy import Expr
 
 from .._jit import jit
 from ..checks import by_name, checked_whole_number, counted, refuse_traced
-from ..curve import BRANCH_POINT, FOLD, System, trace
+from ..curve import BRANCH_POINT, FOLD, trace
 from ..curve.system import Place, bordered, corrected, lost_rank, null_vectors, seen_at
 from ..curve.tracing import checked_bounds, labelled
 from ..runs import bar
 from .action import Action
 from .bound_action import BEYOND, BoundAction, Values, bind, place_of
-from .branch import checked_parameter, follow, held_slope, is_same, near, order_parameters
+from .branch import SystemOfAction, checked_parameter, follow, held_slope, is_same, near, order_parameters
 from .problem import Coordinates
 from .solution import Solution
 from .solve import minimise, search
@@ -78,13 +78,13 @@ _MERGING, _DUPLICATE, _SAME_PHASE = 0.1, 0.01, 0.05
 _ALONG = (0.03, 0.5, 0.97)
 
 
-class Boundary(System):
+class Boundary(SystemOfAction):
     """Equations of a kind of boundary.
 
     Unknowns are coordinates of the points, the slack, and two parameters.
 
     - `free` (points, coordinates): zero for fixed coordinates, on an edge of a domain.
-    - `lengths` (unknowns,): units. Those of parameters are half their ranges.
+    - `lengths` (unknowns,): units of the unknowns. Those of parameters are half their ranges.
     - `middle` (parameters,): centres of the ranges.
     - `left`, `right`, `normal`: null vectors of H, and the direction in the parameters in
       which its curvature changes.
@@ -93,9 +93,7 @@ class Boundary(System):
     - `parameters`: their names. If there is one, the last unknown has no effect.
     """
 
-    bound: BoundAction
     free: Float[Array, "points coordinates"]
-    lengths: Float[Array, " unknowns"]
     middle: Float[Array, " parameters"]
     left: Coordinates
     right: Coordinates
@@ -111,10 +109,6 @@ class Boundary(System):
     @property
     def axes(self):
         return {"normal_form": ("order",), **dict.fromkeys((*self.bound.domains, "action"), ("solution",))}
-
-    @property
-    def of_numbers(self):
-        return self.bound.of.is_of_numbers
 
     def points(self, u: Array) -> Float[Array, "points coordinates"]:
         return u[: self.free.size].reshape(self.free.shape)
@@ -232,9 +226,6 @@ class Boundary(System):
         off += jnp.finfo(u.dtype).eps * jnp.maximum(1.0, jnp.abs(u / self.lengths))
         return jnp.max(off[-2:][: len(self.parameters)])
 
-    def units(self, u):
-        return self.lengths
-
     def framed(self, u):
         return _framed(self, u)
 
@@ -276,7 +267,7 @@ def boundary_at(
     unknowns = np.concatenate([at.ravel(), slack, start])
     lengths = np.concatenate([*[units] * len(points), np.ones(len(slack)), (high - low) / 2])
     none, side = np.zeros(len(units)), np.zeros(len(units) if kind == COEXISTENCE else 2)
-    arrays = (free, lengths, (low + high) / 2, none, none, np.zeros(2), side)
+    arrays = (lengths, free, (low + high) / 2, none, none, np.zeros(2), side)
     return _framed(Boundary(bound, *map(jnp.asarray, arrays), kind, tuple(ranges)), unknowns), unknowns
 
 
@@ -616,7 +607,9 @@ class _Diagram:
     def add_triple_point(self, line: xr.Dataset, at: int, beside: int, third: Mapping[str, Any]) -> None:
         """Find the point at which three minima have equal action, and the lines from there."""
         system, start = self.boundary(COEXISTENCE, self.parameters(line, at), [*self.solutions(line, at), third])
-        point = labelled(system, [(_met(system, start), TRIPLE)]).reset_coords()
+        residual, solver = lambda u, system: system.residual(u), optx.Newton(1e-13, 1e-13)
+        met = optx.root_find(residual, solver, start, system, throw=False, max_steps=20).value
+        point = labelled(system, [(met, TRIPLE)]).reset_coords()
         step = self.places(line)[[at, beside]]
         off = np.linalg.norm(self.places(point)[0] - step.mean(axis=0))
         if not (point["error"] < _KNOWN and off <= np.linalg.norm(step[1] - step[0])):
@@ -651,10 +644,3 @@ class _Diagram:
         across, up = self.ranges
         attrs = {"across": across, "up": up, "ranges": self.limits.ravel().tolist()}
         return whole.assign_attrs(attrs, open="; ".join(notes))
-
-
-@partial(jit, of_numbers=lambda system, start: system.of_numbers)
-def _met(system: Boundary, start: np.ndarray) -> Array:
-    """Solve for three solutions of equal action."""
-    options = {"solver": optx.Newton(1e-13, 1e-13), "throw": False, "max_steps": 20}
-    return optx.root_find(lambda u, system: system.residual(u), y0=start, args=system, **options).value
