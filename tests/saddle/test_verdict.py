@@ -62,15 +62,6 @@ def test_a_kink_that_hides_a_descent_is_not_certified(expression):
 
 @pytest.mark.quick(1)
 @pytest.mark.parametrize(
-    "expression", [m**4 + x**2 - Heaviside(x + 7 * m) / 9, m**6 + 50 * x**2 - sign(m + x) / 5], ids=str
-)
-def test_a_jump_next_to_a_minimum_of_no_curvature_is_told(expression):
-    """The point is known to a tenth along m, and there S jumps, though not between neighbouring numbers."""
-    failed(Action(expression, {m: Real(), x: Real()}), initial={m: -0.4, x: 0.1})
-
-
-@pytest.mark.quick(1)
-@pytest.mark.parametrize(
     ("domain", "expression", "edge"),
     [
         (Positive(), 3 * s + s**2, "s = 0"),
