@@ -244,12 +244,12 @@ def check_value(
         difference = abs(value - value.mT).max()
         if difference > _ASYMMETRY * abs(value).max():
             raise ValueError(f"{name} must be symmetric, but differs from its transpose by up to {difference:.3g}")
-    if isinstance(symbol, PositiveSemidefiniteSymbol):
-        lowest, strictly = np.linalg.eigvalsh(value).min(), isinstance(symbol, PositiveDefiniteSymbol)
-        rounding = len(value) * np.finfo(float).eps * abs(value).max()
-        if lowest <= rounding if strictly else lowest < -rounding:
-            kind = "definite" if strictly else "semidefinite"
-            raise ValueError(f"{name} must be positive {kind}, but has the eigenvalue {lowest:.3g}")
+        if isinstance(symbol, PositiveSemidefiniteSymbol):
+            lowest, strictly = np.linalg.eigvalsh(value).min(), isinstance(symbol, PositiveDefiniteSymbol)
+            rounding = len(value) * np.finfo(float).eps * abs(value).max()
+            if lowest <= rounding if strictly else lowest < -rounding:
+                kind = "definite" if strictly else "semidefinite"
+                raise ValueError(f"{name} must be positive {kind}, but has the eigenvalue {lowest:.3g}")
     if domain is not None and domain.has_edges:
         low, high = domain.low, domain.high
         inside = (low <= value) & (value <= high) if closed else (low < value) & (value < high)

@@ -548,6 +548,7 @@ class _Diagram:
                 line = self.extended(line, at)
         # On one side of a tricritical point, the symmetric solution becomes unstable without
         # a stable one next to it. This is a spinodal.
+        special = np.flatnonzero(np.isin(line["event"].values, (CRITICAL, TRICRITICAL))).tolist()
         inner = special if system.kind == CONTINUOUS else []
         for first, last in itertools.pairwise([0, *inner, line.sizes["point"] - 1]):
             if last > first:
