@@ -227,11 +227,6 @@ class Action(DisplayMixin):
         updates = {symbols[column]: choices[row][column][1] for row, column in zip(rows, columns, strict=True)}
         return {symbol: updates[symbol] for symbol in symbols}
 
-    @property
-    def has_averages(self) -> bool:
-        """Whether S has Gaussian averages that need quadrature."""
-        return self.expression.has(GaussianAverage)
-
     def eliminate(self, *symbols: Symbol | MatrixSymbol | str) -> Action:
         r"""Return the action without some order parameters: S is stationary in each of them.
 

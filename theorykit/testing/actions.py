@@ -88,7 +88,7 @@ def _check_alone(action: Action, groups: Sequence[Sequence[Point]], seed: int) -
         failures = action.derivation.verify(seed).failures
         wrong = "; ".join(f"{each.step.rule} does not follow" for each in failures)
         yield Finding("every step of the derivation holds", "", wrong)
-    if action.has_averages:
+    if action.nodes:
         given = {symbol.name: points[0][symbol.name] for symbol in action.symbols}
         error = float(quadrature_error(action.expression, given)) / max(np.max(np.abs(values[0])), 1.0)
         wrong = "an average is steep: use more nodes" if error > _AVERAGES else ""
