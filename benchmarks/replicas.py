@@ -381,7 +381,7 @@ def measure(name: str) -> dict:
         "NumPy": partial(by_numpy, problem),
         "JAX": by_jax(problem),
     }
-    if problem.action.has_averages:
+    if problem.action.nodes:
         methods[f"NumPy, {MANY} nodes"] = partial(by_numpy, problem, MANY)
     if problem.iterate_split:
         split = problem._replace(iterate=problem.iterate_split)

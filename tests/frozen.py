@@ -555,9 +555,7 @@ def branch(spec: dict, given: dict[str, np.ndarray]) -> Results:
     """Follow a branch: its turns, the indices along it, and the solutions at one value of the parameter."""
     action, name, values = _action(spec), spec["parameter"], spec["values"]
     start = _solution(action, values, spec["start"])
-    found = saddle.follow(
-        action, values, start, name, spec["bounds"], direction=spec["direction"], progress=False, **spec["options"]
-    )
+    found = saddle.follow(action, values, start, name, spec["bounds"], direction=spec["direction"], **spec["options"])
     solved = [
         _solution(action, {**values, name: spec["at"]}, {"index": index, "initial": initial})
         for index, initial in zip(spec["indices"], saddle.near(found, spec["at"]), strict=True)

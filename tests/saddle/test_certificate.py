@@ -63,21 +63,6 @@ def test_the_estimate_agrees_with_the_exact_curvature(case):
     assert exact * (1 - 1e-9) <= estimate <= exact * 1.3
 
 
-def test_as_many_products_as_rows_find_the_smallest_eigenvalue_exactly():
-    rng = np.random.default_rng(0)
-    matrix = rng.normal(size=(12, 12))
-    matrix = jnp.array(matrix + matrix.T)
-    found = smallest_eigenvalue(
-        lambda vector: matrix @ vector,
-        lambda vector: vector,
-        jnp.array(rng.normal(size=12)),
-        products=12,
-        tolerance=0.0,
-    )
-    assert_close(found.value, np.linalg.eigvalsh(matrix)[0], 1e-10)
-    assert found.residual < 1e-10
-
-
 @given(seed=SEEDS, model_error=st.sampled_from((0.0, 0.3)))
 def test_a_model_finds_soft_directions_in_few_products(seed, model_error):
     """Fifty curvatures between 1 and 10, one of 0.01: the stated residual holds an eigenvalue, here the smallest."""

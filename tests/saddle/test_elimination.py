@@ -5,16 +5,14 @@ from dataclasses import replace
 import jax
 import numpy as np
 import pytest
-from sympy import Identity, Symbol, Trace, exp, sqrt, symbols
+from sympy import Identity, Symbol, Trace, exp, symbols
 
-from benchmarks.replicas import V, V_hat, m, m_hat, q, q_hat, ridge_regression, sherrington_kirkpatrick
+from benchmarks.replicas import V, V_hat, m, m_hat, q_hat, ridge_regression
 from theorykit import saddle
 from theorykit.derivation import Derivation
 from theorykit.saddle import Action, Between, Positive, PositiveDefinite, Real, Symmetric
 from theorykit.symbolic import (
     assume_positive_definite,
-    gaussian_average,
-    gradient,
     inverse,
     log_cosh,
     log_det,
@@ -73,23 +71,6 @@ def test_the_multiplier_q_hat_fixes_V_hat():
     ridge = Symbol("lambda_", positive=True)
     assert step.definitions == ((V_hat, 1 / V - ridge),)
     assert RIDGE.action.eliminate("V_hat", "q_hat") == RIDGE.action.eliminate(q_hat, V_hat)
-
-
-@pytest.mark.slow
-def test_the_spin_glass_with_its_conjugate():
-    """q = r / beta^2 turns the action of q and its conjugate r into the action of Sherrington and Kirkpatrick."""
-    average = gaussian_average(log_cosh(sqrt(r) * z), z)
-    both = Action(-(beta**2) * (1 - q**2) / 4 + r * (1 - q) / 2 - average, {q: Between(0, 1), r: Positive()}, [beta])
-    reduced = both.eliminate(q)
-    assert reduced.derivation.verify().holds
-    whole = saddle.stationary(both, {beta: 1.5}, index=1, initial={q: 0.5, r: 1.0})
-    found = saddle.stationary(reduced, {beta: 1.5}, index=1, initial={r: 1.0})
-    known = saddle.stationary(sherrington_kirkpatrick().action, {"beta": 1.5, "h": 0.0}, index=1, initial={"q": 0.5})
-    assert whole.converged and found.converged
-    assert abs(found[r] - 1.5**2 * known["q"]) < 1e-9 and abs(whole[q] - known["q"]) < 1e-9
-    assert abs(found.action - known.action) < 1e-12 and abs(whole.action - known.action) < 1e-12
-    with pytest.raises(ValueError, match="r cannot be eliminated: r occurs in a trace, a log-determinant, an average"):
-        both.eliminate(r)
 
 
 @pytest.mark.slow
@@ -163,10 +144,3 @@ def test_wrong_eliminations_are_found():
         assert not Derivation((replace(step, after=step.after + symbols("a")),), sizes).verify().holds
         wrong = replace(step, claim=replace(step.claim, **{field: -value}))
         assert not Derivation((wrong,), sizes).verify().holds
-
-
-def test_steps_follow_those_of_the_action():
-    first = RIDGE.action.eliminate(q_hat, V_hat)
-    second = first.eliminate(m_hat)
-    assert second.derivation.steps[0] == first.derivation.steps[0] and len(second.derivation.steps) == 2
-    assert gradient(second.expression, m).has(m) and second == RIDGE.action.eliminate(q_hat, V_hat, m_hat)

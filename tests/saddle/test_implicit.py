@@ -11,7 +11,6 @@ from jax.interpreters import partial_eval
 from theorykit import bpkr
 
 from ..bpkr.cases import DENSE_BETWEEN, SKIP_FIRST, TWO_LAYERS, TWO_OUTPUTS, assert_close, random_problem
-from ..bpkr.problems import random_inputs
 
 STEP = 1e-4
 CASES = {"attention": TWO_LAYERS, "dense": DENSE_BETWEEN, "skip": SKIP_FIRST, "two outputs": TWO_OUTPUTS}
@@ -43,9 +42,7 @@ def observables(case, problem, logarithms):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=[] if name == "attention" else pytest.mark.slow) for name in CASES]
-)
+@pytest.mark.parametrize("name", CASES)
 def test_derivatives_in_every_number_are_those_of_differences(name):
     case = CASES[name]
     problem, numbers = random_problem(case, 0), numbers_of(case)
@@ -71,28 +68,6 @@ def test_reverse_mode_vmap_and_jit_agree_with_forward_mode():
     forward = jax.jit(jax.jacfwd(score))
     for row, at in zip(together, several, strict=True):
         assert_close(row, forward(at), 1e-7)
-
-
-@pytest.mark.slow
-def test_derivatives_in_attention_weights():
-    """Through path features and attention, to the key-query products."""
-    rng = np.random.default_rng(0)
-    inputs, labels = random_inputs(rng, 8), rng.normal(size=8)
-    heads = [jnp.array(rng.normal(size=(2, 6, 6)) / 6), jnp.array(rng.normal(size=(2, 6, 6)) / 6)]
-    architecture = bpkr.Architecture((2, 2), 12.0, temperature=0.2)
-    direction = jnp.array(rng.normal(size=(2, 6, 6)))
-
-    @jax.jit
-    def evidence(strength):
-        moved = [heads[0] + strength * direction, heads[1]]
-        features = bpkr.path_features(inputs, bpkr.attention(inputs, key_query=moved), architecture, "last")
-        saddle = bpkr.solve(architecture, bpkr.Data(features, labels), tolerance=1e-11)
-        return saddle.log_evidence, saddle.order_parameters.matrices[0][0, 1]
-
-    by_jax = jax.jacrev(evidence)(0.0)
-    ahead, behind = evidence(STEP), evidence(-STEP)
-    for slope, right, left in zip(by_jax, ahead, behind, strict=True):
-        assert_close(slope, (right - left) / (2 * STEP), 1e-4)
 
 
 @pytest.mark.slow

@@ -32,7 +32,7 @@ def test_a_branch_ends_at_the_recovery_threshold(rho, tokens):
     assert learned_attention.recovery_threshold(rho, tokens) == pytest.approx(exact, rel=1e-14)
     start = learned_attention.solve(exact / 2, rho, tokens)
     values = {"alpha": exact / 2, "rho": rho, "L": tokens}
-    branch = follow(learned_attention.action(), values, start, "alpha", (exact / 4, 2 * exact), progress=False)
+    branch = follow(learned_attention.action(), values, start, "alpha", (exact / 4, 2 * exact))
     assert branch["alpha"][-1] == pytest.approx(exact, abs=1e-6)
     assert branch["Delta"][-1] < 1e-6
 

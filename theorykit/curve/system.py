@@ -32,8 +32,6 @@ class System(eqx.Module):
 
     # Names of the first axes of arrays in `seen`.
     axes: ClassVar[Mapping[str, tuple[str, ...]]] = {}
-    # Tests that end the curve where its equations are singular, and may jump.
-    poles: ClassVar[tuple[str, ...]] = ()
     # Name of the parameter.
     parameter: ClassVar[str] = "parameter"
     # Equations of few operations on numbers compile faster with few optimisations.
@@ -82,6 +80,15 @@ class Place(NamedTuple):
     def is_near(self, length: float = np.inf) -> bool:
         """Return whether corrections converged, and stayed short compared to a step."""
         return bool(self.last <= 1e-6 and self.led <= 0.3 * length)
+
+    @property
+    def kinds(self) -> list[str]:
+        """Name of the test of each entry of `values`."""
+        return [name for name, test in self.tests.items() for _ in range(np.size(test))]
+
+    @property
+    def values(self) -> np.ndarray:
+        return np.concatenate([np.ravel(np.nan_to_num(test)) for test in self.tests.values()] or [[]])
 
 
 @partial(jit, of_numbers=lambda system, *others: system.of_numbers)

@@ -12,11 +12,9 @@ import jax
 import numpy as np
 import xarray as xr
 from scipy.optimize import brentq
-from tqdm.auto import tqdm
 
 from .._compat import require_float64
 from ..checks import checked_number, refuse_traced
-from ..runs import bar
 from .system import BRANCH_POINT, FOLD, SINGULAR, Place, System, Unknowns, corrected, refined, seen_at, slope_at
 
 # Cosine between tangents below which a step is refused, and above which the next one is longer.
@@ -49,7 +47,6 @@ def trace(
     *,
     direction: int = 1,
     largest_step: float | None = None,
-    progress: bool = False,
 ) -> xr.Dataset:
     """Follow the solutions of a system from a start, including around folds.
 
@@ -60,7 +57,6 @@ def trace(
         direction: 1 towards larger values of the parameter, -1 towards smaller ones, 0 for both.
         largest_step: Largest step in units of the system, by default a 20th of the bounds. Two
             events within a step that undo each other are missed.
-        progress: Report progress if the trace takes longer than a second.
 
     Returns:
         The points in order along the axis `point`: records of `System.seen`, `unknowns`, and
@@ -85,13 +81,12 @@ def trace(
     if not low <= start[-1] <= high:
         raise ValueError(f"the start {start[-1]:g} is not within the bounds {low:g} and {high:g}")
     parts = []
-    with bar("curve", None, "point", shown=progress) as report:
-        for each in (direction,) if direction else (-1, 1):
-            tracer = _Tracer(system, (low, high), largest)
-            ended = tracer.run(start, each, report)
-            parts.append(labelled(tracer.system, tracer.points).assign_attrs(ended=ended))
-            if ended == _CLOSED:
-                break
+    for each in (direction,) if direction else (-1, 1):
+        tracer = _Tracer(system, (low, high), largest)
+        ended = tracer.run(start, each)
+        parts.append(labelled(tracer.system, tracer.points).assign_attrs(ended=ended))
+        if ended == _CLOSED:
+            break
     if len(parts) == 1:
         return parts[0]
     back, onwards = parts
@@ -121,7 +116,7 @@ class _Tracer:
         self.system, self.bounds, self.largest = system, bounds, largest
         self.points: list[tuple[Unknowns, str]] = []
 
-    def run(self, start: Unknowns, direction: int, report: tqdm) -> str:
+    def run(self, start: Unknowns, direction: int) -> str:
         """Find the points of the curve, and return why it ends."""
         place = first = self.begin(start, direction)
         count, length = 1, _FIRST * self.largest
@@ -133,15 +128,10 @@ class _Tracer:
             if events is None:
                 length /= 2
                 continue
-            for at, kind, u, jumps in events:
-                ended = self.system.ends(kind, place.u if jumps else u)
-                if ended and not jumps and at > _SHORT * self.largest:
-                    # The equations may be singular at the end. Add a regular point next to it.
-                    beside = self.ahead(place, at - _SHORT * self.largest)
-                    self.points += [(beside.u, "")] * beside.is_near(at)
+            for _, kind, u, jumps in events:
                 if not jumps:
                     self.points.append((u, kind))
-                if ended:
+                if ended := self.system.ends(kind, place.u if jumps else u):
                     return ended
             self.points.append((ahead.u, ""))
             if ahead is first:
@@ -149,8 +139,6 @@ class _Tracer:
             if place.tangent @ ahead.tangent > _VERY_STRAIGHT:
                 length = min(self.largest, _LONGER * length)
             place, count = self.framed(ahead), count + 1
-            report.set_postfix_str(self.text(place), refresh=False)
-            report.update()
         return ended
 
     def begin(self, start: Unknowns, direction: int) -> Place:
@@ -167,7 +155,7 @@ class _Tracer:
         place = self.solve(start, axis)
         if not place.is_near():
             raise ValueError(f"no solution is near the start: the last correction is {place.last:.3g}")
-        on = [name for name, values in place.tests.items() if np.min(np.abs(values), initial=np.inf) < _ON]
+        on = {kind for kind, value in zip(place.kinds, place.values, strict=True) if abs(value) < _ON}
         kinds = [each.kind for each in _merged([_Event(0.0, name, place.u) for name in on], 1.0)]
         kinds = [kind for kind in kinds if not self.system.ends(kind, place.u)]
         self.points += [(place.u, kind) for kind in kinds or [""]]
@@ -211,32 +199,24 @@ class _Tracer:
     def events(self, place: Place, ahead: Place, length: float, is_first: bool) -> list[_Event] | None:
         """Return the events between two points, or None if these are on different branches."""
         span = float(place.tangent @ ((ahead.u - place.u) / place.units))
-        found = []
-
-        @cache
-        def at(length: float) -> Place:
-            known = {0.0: place, span: ahead}
-            return known[length] if length in known else self.ahead(place, length)
-
-        for name, values in place.tests.items():
-            for entry in range(np.size(values)):
-
-                def value(length: float, name=name, entry=entry) -> float:
-                    return float(np.nan_to_num(np.ravel(at(length).tests[name])[entry]))
-
-                begin, end = value(0.0), value(span)
-                if is_first and abs(begin) < _ON:
-                    continue
-                if (begin < 0) != (end < 0):
-                    root = brentq(value, 0.0, span, xtol=1e-13 * abs(span), disp=False)
-                    is_small = abs(value(root)) <= _CONTINUOUS * max(abs(begin), abs(end))
-                    found.append(_Event(root, name, at(root).u, not (is_small and at(root).is_near(abs(span)))))
-                elif abs(end) < _ON <= abs(begin) and self.bound_ahead(ahead) is not None:
-                    found.append(_Event(span, name, ahead.u))
+        found, known = [], {0.0: place, span: ahead}
+        at = cache(lambda length: known[length] if length in known else self.ahead(place, length))
+        begin, end = place.values, ahead.values
+        crosses = (begin < 0) != (end < 0)
+        if is_first:
+            crosses &= np.abs(begin) >= _ON
+        for entry in np.flatnonzero(crosses):
+            root = brentq(lambda x, i=entry: at(x).values[i], 0.0, span, xtol=1e-13 * abs(span), disp=False)
+            largest = max(abs(begin[entry]), abs(end[entry]))
+            is_small = abs(at(root).values[entry]) <= _CONTINUOUS * largest
+            is_jump = not (is_small and at(root).is_near(abs(span)))
+            found.append(_Event(root, place.kinds[entry], at(root).u, is_jump))
+        if self.bound_ahead(ahead) is not None:
+            reached = ~crosses & (np.abs(end) < _ON) & (np.abs(begin) >= _ON)
+            found += [_Event(span, place.kinds[entry], ahead.u) for entry in np.flatnonzero(reached)]
         events = []
         for event in _merged(found, span):
-            unclear = event.jumps and event.kind not in self.system.poles
-            unclear = unclear and (event.kind in (FOLD, BRANCH_POINT) or self.system.ends(event.kind, place.u))
+            unclear = event.jumps and (event.kind in (FOLD, BRANCH_POINT) or self.system.ends(event.kind, place.u))
             if event.kind == BRANCH_POINT:
                 # The corrections are nearly singular there.
                 near = np.asarray(refined(self.system, BRANCH_POINT, event.u))

@@ -17,7 +17,6 @@ from .style import ABOVE, LIMITS, THEORY, _new_axes, _shades
 _LINES = {
     "coexistence": {"color": THEORY, "linestyle": "-"},
     "coexistence, metastable": {"color": THEORY, "linestyle": ":"},
-    "coexistence, unknown": {"color": THEORY, "linestyle": "-."},
     "continuous transition": {"color": LIMITS[2], "linestyle": "-"},
     "spinodal": {"color": LIMITS[0], "linestyle": "--"},
     "critical point": {"color": "black", "marker": "o", "linestyle": ""},

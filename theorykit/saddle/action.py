@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -25,7 +24,6 @@ from ..checks import (
     checked_whole_number,
     is_traced,
     numeric_array,
-    require,
     shown,
 )
 from ..codegen import CompiledFunction, compile_expressions
@@ -33,18 +31,16 @@ from ..codegen.compiled import bound_sizes, check_covered
 from ..codegen.errors import rounding_effects
 from ..derivation import Derivation, solving
 from ..symbolic import Block, Equation, GaussianAverage, Heading, Text, as_markdown, gradient, latex, with_nodes
-from ..symbolic.averages import ADAPTIVE, MOST_NODES, bounded
+from ..symbolic.averages import MOST_NODES
 from ..symbolic.by_parts import in_standard_form
 from ..symbolic.documents.display import DisplayMixin
 from ..symbolic.documents.document import Items, as_latex, verbatim
 from ..symbolic.matrix_functions import AssumedPositiveDefinite
 from ..symbolic.numeric import NumericFunction
-from .domains import AbstractDomain, as_declared, between, check_fits
+from .domains import AbstractDomain, check_fits, check_value
 
-# Nodes of the rule that shows errors of the default rule of 64 nodes.
-_MANY_NODES = 1000
-# Number of error bounds that are added to the averages of `Action.bounds`.
-SIDE = Symbol("stated_errors_of_averages", real=True)
+# Numbers of nodes of averages with which a solve is repeated.
+LEVELS = (256, 1024, 4096)
 # Costs of assigning an equation to an order parameter x: the equation is solved for x;
 # x also occurs elsewhere in it; the coefficient of x varies; no term is proportional to
 # x, which exceeds any sum of other costs.
@@ -93,7 +89,7 @@ class Action(DisplayMixin):
         domains = dict(checked_instance("order_parameters", self.order_parameters, Mapping))
         fields = {
             "expression": _scalar("expression", self.expression),
-            "order_parameters": MappingProxyType(domains),
+            "order_parameters": domains,
             "parameters": checked_sequence("parameters", self.parameters, "symbols"),
             "scale": _scalar("scale", self.scale),
         }
@@ -133,17 +129,16 @@ class Action(DisplayMixin):
         return hash(self._content)
 
     def __reduce__(self):
-        # A view of a mapping cannot be pickled.
-        return Action, (self.expression, dict(self.order_parameters), self.parameters, self.scale, self.derivation)
+        # Compiled functions cannot be pickled.
+        return Action, (self.expression, self.order_parameters, self.parameters, self.scale, self.derivation)
 
     def __call__(
         self, values: Mapping[Expr | str, Any] = MappingProxyType({}), /, **by_name: Any
     ) -> Float[Array, "..."]:
         """Evaluate S at values of all symbols, as keywords or as a dictionary by symbol.
 
-        Numbers may be arrays, and matrices may have leading axes. All are broadcast.
-        Order parameters may lie on an edge of their domain. If S is NaN because a matrix
-        is not positive definite as assumed, a `RuntimeWarning` names the matrix.
+        Numbers may be arrays, which are broadcast. Order parameters may lie on an edge of
+        their domain.
 
         Raises:
             ValueError: If a value is missing, unknown, not finite, outside its domain, or
@@ -152,16 +147,9 @@ class Action(DisplayMixin):
         require_float64()
         values = named("values", {**checked_instance("values", values, Mapping), **by_name}, self.symbols, every=True)
         arrays, sizes = checked_values(self, self.symbols, values, "{}", closed=True)
-        shapes = shapes_of(self, arrays | sizes, arrays)
-        core = {name: array.shape[array.ndim - len(shapes[name]) :] for name, array in arrays.items()}
-        check_shapes(core, shapes, "{}")
-        found = _evaluated(self, arrays, sizes)
-        if not is_traced(found) and np.any(undefined := np.isnan(found)):
-            at = tuple(np.argwhere(undefined)[0])
-            one = {n: np.broadcast_to(array, found.shape + core[n])[at] for n, array in arrays.items()}
-            if reason := indefinite(self, one | sizes):
-                warnings.warn(f"S is NaN at {np.sum(undefined)} of {found.size} points: {reason}", RuntimeWarning, 2)
-        return found
+        matrices = {name: array.shape for name, array in arrays.items() if name in self._matrices}
+        check_shapes(matrices, shapes_of(self, arrays | sizes, arrays), "{}")
+        return _evaluated(self, arrays, sizes)
 
     def _view(self) -> Iterator[Block]:
         yield Heading("Action", 1)
@@ -191,9 +179,13 @@ class Action(DisplayMixin):
         return tuple(symbol for symbol in self.parameters if symbol in sides)
 
     @cached_property
+    def _matrices(self) -> frozenset[str]:
+        return frozenset(symbol.name for symbol in self.symbols if isinstance(symbol, MatrixSymbol))
+
+    @cached_property
     def is_of_numbers(self) -> bool:
         """Whether all symbols are numbers, and no function is the user's own."""
-        return all(isinstance(symbol, Symbol) for symbol in self.symbols) and not self.expression.has(NumericFunction)
+        return not self._matrices and not self.expression.has(NumericFunction)
 
     @property
     def terms(self) -> tuple[Expr, ...]:
@@ -235,16 +227,6 @@ class Action(DisplayMixin):
         updates = {symbols[column]: choices[row][column][1] for row, column in zip(rows, columns, strict=True)}
         return {symbol: updates[symbol] for symbol in symbols}
 
-    @property
-    def has_averages(self) -> bool:
-        """Whether S has Gaussian averages that need quadrature."""
-        return self.expression.has(GaussianAverage)
-
-    @cached_property
-    def fixed_averages(self) -> frozenset[Expr]:
-        """Gaussian averages with a fixed number of nodes."""
-        return frozenset(each for each in self.expression.atoms(GaussianAverage) if not each.is_adaptive)
-
     def eliminate(self, *symbols: Symbol | MatrixSymbol | str) -> Action:
         r"""Return the action without some order parameters: S is stationary in each of them.
 
@@ -254,20 +236,11 @@ class Action(DisplayMixin):
 
         Both actions have the same stationary points, values and derivatives. The index
         falls by the number of negative eigenvalues of the eliminated block of the
-        Hessian. Values are in `definitions` of the steps of the new `derivation`. They
-        may leave the domains of the eliminated order parameters.
+        Hessian. Values are in `definitions` of the steps of the new `derivation`.
 
         Raises:
             ValueError: If a symbol is not an order parameter, if none would be left, or
                 if an equation has no solution or several.
-
-        Example:
-            >>> from sympy import log, symbols
-            >>> from theorykit.saddle import Action, Positive
-            >>> q, q_hat = symbols("q q_hat", positive=True)
-            >>> action = Action(q * q_hat - log(1 + q_hat) + q**2, {q: Positive(), q_hat: Positive()})
-            >>> action.eliminate(q_hat).expression
-            q**2 - q - log(1 + (1 - q)/q) + 1
         """
         names = {symbol.name: symbol for symbol in self.order_parameters}
         asked = [names.get(each) if isinstance(each, str) else each for each in symbols]
@@ -279,13 +252,11 @@ class Action(DisplayMixin):
         while pending:
             slopes = {symbol: gradient(expression, symbol) for symbol in pending}
             symbol = max(pending, key=lambda each: not slopes[each].has(each))
-            eliminate, choices = solving.eliminate, [(symbol,)]
+            eliminate, choices, reasons = solving.eliminate, [(symbol,)], []
             if not slopes[symbol].has(symbol):
                 # A multiplier is eliminated with an order parameter of its equation.
-                others = [*(s for s in pending if s != symbol), *(s for s in left if s not in pending)]
+                eliminate, others = solving.eliminate_constrained, [*pending, *(s for s in left if s not in pending)]
                 choices = [(symbol, other) for other in others if slopes[symbol].has(other)]
-                eliminate = solving.eliminate_constrained
-            reasons = []
             for which in choices:
                 try:
                     steps.append(eliminate(expression, *which, ranges, section="elimination of order parameters"))
@@ -310,29 +281,27 @@ class Action(DisplayMixin):
         return replace(self, expression=with_nodes(self.expression, checked_whole_number("nodes", nodes, least=2)))
 
     @cached_property
-    def refined(self) -> Action:
-        """The same action with the composite rule, unless it has averages of averages.
-
-        The composite rule within itself would have millions of nodes.
-        """
-        is_nested = any(average.integrand.has(GaussianAverage) for average in self.fixed_averages)
-        return self if is_nested else replace(self, expression=with_nodes(self.expression, ADAPTIVE))
+    def nodes(self) -> int:
+        """Largest number of nodes in the averages, zero without averages."""
+        averages = self.expression.atoms(GaussianAverage)
+        return max((LEVELS[-1] if each.is_adaptive else each.nodes for each in averages), default=0)
 
     @cached_property
-    def can_refine(self) -> bool:
-        """Whether the composite rule applies to all averages, and some have fixed nodes."""
-        return bool(self.fixed_averages) and not self.refined.fixed_averages
+    def is_nested(self) -> bool:
+        """Whether an average contains another."""
+        return any(each.integrand.has(GaussianAverage) for each in self.expression.atoms(GaussianAverage))
 
     @cached_property
-    def checking(self) -> Action:
-        """The same action with at least twice as many nodes in its fixed averages."""
-        twice = 2 * max((average.nodes for average in self.fixed_averages), default=0)
-        return self.with_nodes(min(max(twice, _MANY_NODES) if self.can_refine else twice, MOST_NODES))
+    def finer(self) -> Action:
+        """The same action with more nodes. The changes are the errors of averages."""
+        return self.with_nodes(min((2 if self.is_nested else 4) * self.nodes, MOST_NODES))
 
     @cached_property
-    def bounds(self) -> Action:
-        """The same action with `SIDE` error bounds added to every average, for `SIDE` 1 and -1."""
-        return replace(self, expression=bounded(self.expression, SIDE), parameters=(*self.parameters, SIDE))
+    def levels(self) -> tuple[Action, ...]:
+        """The same action with more nodes, for solves that are repeated until averages are accurate."""
+        # Averages of averages would have millions of nodes.
+        levels = () if self.is_nested or not self.nodes else LEVELS
+        return tuple(self.with_nodes(nodes) for nodes in levels if nodes > self.nodes)
 
     # Functions of all symbols by name, in JAX.
 
@@ -404,9 +373,8 @@ def _update(equation: Expr, symbol: Symbol, symbols: tuple[Symbol, ...]) -> tupl
 
 def shapes_of(action: Action, given: Mapping[str, Any], guesses: Mapping[str, Any]) -> dict[str, tuple[int, ...]]:
     """Return the shape of every symbol of the action, () for numbers."""
-    given = {s.name: given[s.name] for s in action.parameters if isinstance(s, MatrixSymbol) or s in action.sizes}
-    given |= {name: v if is_traced(v) else np.asarray(v) for name, v in guesses.items() if np.ndim(v) >= 2}
-    given = {name: v[(0,) * (v.ndim - 2)] if np.ndim(v) > 2 else v for name, v in given.items()}
+    given = {s.name: given[s.name] for s in action.parameters if s.name in action._matrices or s in action.sizes}
+    given |= {name: guess for name, guess in guesses.items() if np.ndim(guess) == 2}
     arrays = [symbol for symbol in action.symbols if symbol.name in given]
     shapes, known, sides = {symbol.name: () for symbol in action.symbols}, bound_sizes(arrays), {}
     for symbol in action.symbols:
@@ -415,6 +383,7 @@ def shapes_of(action: Action, given: Mapping[str, Any], guesses: Mapping[str, An
                 raise ValueError(f"no value determines the size {unknown[0]} of {symbol}; give one in `initial`")
             sides[f"{symbol.name}_{axis}"] = side
             shapes[symbol.name] += (f"{symbol.name}_{axis}",)
+    given = {name: value if is_traced(value) else np.asarray(value) for name, value in given.items()}
     found = compile_expressions("shapes", sides, arrays)(**given) if sides else {}
     return {name: tuple(int(found[side]) for side in shape) for name, shape in shapes.items()}
 
@@ -438,19 +407,18 @@ def checked_values(
 
     `label` makes names in error messages. `closed`: edges belong to domains.
     """
-    arrays, sizes, conditions = {}, {}, []
+    arrays, sizes = {}, {}
     for symbol in symbols:
         name, value = label.format(symbol.name), given[symbol.name]
         if symbol in action.sizes:
             sizes[symbol.name] = checked_whole_number(name, value, least=1)
             continue
-        array = arrays[symbol.name] = numeric_array(name, value)
-        if isinstance(symbol, MatrixSymbol) and array.ndim < 2:
+        array = numeric_array(name, value)
+        if symbol.name in action._matrices and array.ndim != 2:
             raise ValueError(f"{name} must be a matrix, got shape {array.shape}")
-        domain = action.order_parameters.get(symbol)
-        has_edges = domain is not None and domain.has_edges
-        conditions += between(name, array, domain, closed=closed) if has_edges else as_declared(name, symbol, array)
-    return require({name: jnp.asarray(array) for name, array in arrays.items()}, conditions), sizes
+        check_value(name, symbol, array, action.order_parameters.get(symbol), closed=closed)
+        arrays[symbol.name] = jnp.asarray(array)
+    return arrays, sizes
 
 
 def check_shapes(found: Mapping[str, tuple], shapes: Mapping[str, tuple], label: str) -> None:
@@ -475,15 +443,14 @@ def indefinite(action: Action, values: Mapping[str, Any]) -> str:
 
 @jit
 def _evaluated(action: Action, arrays: Mapping[str, Array], sizes: Mapping[str, int]) -> Float[Array, "..."]:
-    """Evaluate S at numbers and matrices with leading axes that broadcast."""
-    matrices = {symbol.name for symbol in action.symbols if isinstance(symbol, MatrixSymbol)}
-    axes = ",".join(f"(row{i},column{i})" if name in matrices else "()" for i, name in enumerate(arrays))
+    """Evaluate S at matrices, and at numbers that broadcast."""
+    numbers = [name for name in arrays if name not in action._matrices]
 
     def evaluate(*values):
-        results = action.compiled(**dict(zip(arrays, values, strict=True)), **sizes)
+        results = action.compiled(**{**arrays, **dict(zip(numbers, values, strict=True))}, **sizes)
         return sum(jnp.asarray(value, dtype=float) for value in results.values())
 
-    return jnp.vectorize(evaluate, signature=f"{axes}->()")(*arrays.values())
+    return jnp.vectorize(evaluate)(*map(arrays.get, numbers)) if numbers else evaluate()
 
 
 def render_latex(action: Action) -> str:

@@ -13,7 +13,7 @@ from sympy import Expr
 
 from .._compat import require_float64
 from .._jit import jit
-from ..checks import Requirement, array_module, is_traced, require, shown
+from ..checks import array_module, is_traced, shown
 from .action import Action, check_shapes, checked_values, indefinite, named, shapes_of
 from .domains import AbstractDomain, PositiveDefinite, Real
 from .problem import AbstractSaddleProblem, Coordinates, Expansion, Point
@@ -288,11 +288,11 @@ def bind(action: Action, values: Values, initial: Values | None = None) -> Bound
         unit = np.ones(domain.size(shapes[symbol.name]))
         if symbol.name in guesses and isinstance(domain, Real):
             # A small start sets the unit, so that an overlap of 1e-7 is as well resolved
-            # as one of order one. With JAX, each of these operations would be compiled.
-            guess = guesses[symbol.name]
-            guess = jax.lax.stop_gradient(jnp.asarray(guess, dtype=float)) if is_traced(guess) else np.asarray(guess)
-            size = array_module(guess).linalg.norm(guess.reshape(-1))
-            unit = array_module(guess).where((size > 0) & (size < 1), size, 1.0) * unit
+            # as one of order one.
+            guess, xp = guesses[symbol.name], array_module(guesses[symbol.name])
+            guess = jax.lax.stop_gradient(guess) if is_traced(guess) else guess
+            size = xp.linalg.norm(xp.asarray(guess, dtype=float).reshape(-1))
+            unit = xp.where((size > 0) & (size < 1), size, 1.0) * unit
         units.append(unit)
     units = jnp.array(array_module(*units).concatenate(units))
     own, free = tuple(shapes[symbol.name] for symbol in action.order_parameters), jnp.array(np.ones(len(units)))
@@ -310,14 +310,11 @@ def initial_coordinates(bound: BoundAction, initial: Values) -> Coordinates:
     shapes = dict(zip(bound.domains, bound.shapes, strict=True))
     check_shapes({name: value.shape for name, value in values.items()}, shapes, "initial[{}]")
     coordinates, terms = place_of(bound, values)
-    finite = array_module(terms).isfinite(terms)
-
-    def message() -> str:
+    if not is_traced(terms) and not np.all(finite := np.isfinite(terms)):
         term = bound.of.terms[int(np.argmin(finite))]
         reason = indefinite(bound.of, {**values, **bound.values_of_parameters})
-        return f"the term {shown(term)} of the action is not finite at initial{reason and f': {reason}'}"
-
-    return require(coordinates, [Requirement("the action must be finite at initial", finite, message)])
+        raise ValueError(f"the term {shown(term)} of the action is not finite at initial{reason and f': {reason}'}")
+    return coordinates
 
 
 @partial(jit, of_numbers=lambda bound, values: bound.of.is_of_numbers)

@@ -15,7 +15,6 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float, Int
 
-from .action import SIDE
 from .bound_action import BoundAction
 from .problem import Coordinates, Expansion, QuadraticModel, reach_of
 
@@ -30,8 +29,9 @@ MEANINGS = {
 }
 """Verdicts about an end point that is no solution. `evidence` gives the first of its list that applies."""
 
-# A point is known if its error is at most this fraction of its largest coordinate.
-NEAR = 1e-6
+# A point is known if its error is at most this fraction of its largest coordinate, or the
+# second one due to averages of averages, whose nodes are not raised.
+NEAR, _COARSE = 1e-6, 1e-3
 # Newton's map contracts if it moves no face of the box by more than this fraction of its
 # half-length, which is the largest of these multiples of the remaining Newton step, of the
 # effect of rounding, and of the rounding error of the coordinates.
@@ -41,10 +41,6 @@ _FARTHEST = 0.1
 # Probe the faces of this many of the softest directions, the face of the stiffest, and
 # this many random corners.
 _FACES, _CORNERS = 8, 2
-# The slope halfway to a face is at most this fraction of the slope at the face, unless S
-# has a kink, and slopes beside the softest direction are small if they lower S by at most
-# the second fraction of its change.
-_CONTINUOUS, _ALONE = 0.8, 0.1
 # A curvature below this fraction of the largest is rounding.
 _FLAT = 1e-12
 # Coordinates next to an edge at which one-sided derivatives are taken. Their signs must
@@ -75,9 +71,8 @@ def local_model(bound: BoundAction, coordinates: Coordinates) -> LocalModel:
     if bound.has_edges:
         held = bound.free == 0
         nothing = jnp.zeros_like(coordinates), unclear
-        curvature, unclear = jax.lax.cond(
-            jnp.any(held), lambda: _at_edges(bound, coordinates, hessian, held), lambda: nothing
-        )
+        at_edges = lambda: _at_edges(bound, coordinates, hessian, held)  # noqa: E731
+        curvature, unclear = jax.lax.cond(jnp.any(held), at_edges, lambda: nothing)
         hessian = hessian + jnp.diag(jnp.where(held, curvature - bound.scale, 0.0))
     model = QuadraticModel.of(Expansion(here.gradient, hessian, here.metric))
     return LocalModel(model, here.gradient, here.magnitude, hessian, unclear)
@@ -87,9 +82,9 @@ class Evidence(eqx.Module):
     """Verdict about an end point, its numbers, and the model of S about it.
 
     - `terms` (terms,): the terms of S.
-    - `action_error`: rounding error of the terms and of their sum.
-    - `error`: bound on the shift of the point by rounding and by the remaining Newton
-      step, in the metric of the domains.
+    - `action_error`: rounding error of the terms and of their sum, and error of averages.
+    - `error`: bound on the shift of the point by rounding, by the remaining Newton step
+      and by averages, in the metric of the domains. `quadrature` is the last of these.
     """
 
     verdict: Int[Array, ""]
@@ -97,11 +92,16 @@ class Evidence(eqx.Module):
     action_error: Float[Array, ""]
     gradient_norm: Float[Array, ""]
     error: Float[Array, ""]
+    quadrature: Float[Array, ""]
     local: LocalModel
+
+    @property
+    def is_solved(self) -> Bool[Array, ""]:
+        return self.verdict == SOLVED
 
 
 def evidence(bound: BoundAction, coordinates: Coordinates, index: int, tolerance: Array) -> Evidence:
-    """Judge whether `coordinates` are a stationary point of this index."""
+    """Judge whether `coordinates` are a stationary point of this index, apart from errors of averages."""
     local, reach, eps = local_model(bound, coordinates), reach_of(coordinates), jnp.finfo(coordinates.dtype).eps
     model, curvatures, directions = local.model, local.model.curvatures, local.model.directions
     sizes, left = jnp.abs(curvatures), model.newton_length()
@@ -123,8 +123,8 @@ def evidence(bound: BoundAction, coordinates: Coordinates, index: int, tolerance
     softest = jnp.argsort(jnp.where(held, jnp.inf, sizes))[:_FACES]
     faces = jnp.eye(len(sizes))[jnp.append(softest, len(sizes) - 1)]
     corners = jnp.sign(jax.random.normal(jax.random.key(0), (_CORNERS, len(sizes)), dtype=coordinates.dtype))
-    inside = jnp.concatenate([faces, faces[:1] / 2, corners]) * jnp.where(held, 0.0, box)
-    count, inside = len(inside), jnp.concatenate([inside, -inside])
+    inside = jnp.concatenate([faces, corners]) * jnp.where(held, 0.0, box)
+    inside = jnp.concatenate([inside, -inside])
     steps = inside @ directions.T
 
     def probe(step):
@@ -136,21 +136,6 @@ def evidence(bound: BoundAction, coordinates: Coordinates, index: int, tolerance
     off = jnp.where(held, 0.0, jnp.max(jnp.maximum(off, 0.0), axis=0) / (sizes * box))
     contracts = off <= _CONTRACTS
 
-    # Along the softest direction, a curvature of zero may still be an extremum: the slope
-    # changes its sign without a jump, and those in other directions are too small to matter.
-    soft, is_soft = softest[0], jnp.arange(len(sizes)) == softest[0]
-    ends = (changes + local.slope)[jnp.array([0, count, len(faces), count + len(faces)])] @ directions
-    (ahead, behind), halfway = ends[:2, soft], ends[2:, soft]
-    beside = jnp.sum(jnp.where(is_soft, 0.0, ends**2 / sizes), axis=1)
-    is_alone = jnp.all(beside <= _ALONE * jnp.abs(ends[:, soft]) * box[soft])
-    is_continuous = jnp.all(jnp.abs(halfway) <= _CONTINUOUS * jnp.abs(ends[:2, soft]))
-    floor = 4 * along[soft]
-    falls, rises = (ahead < -floor) & (behind > floor), (ahead > floor) & (behind < -floor)
-    is_bracketed = is_soft & ~contracts & is_alone & is_continuous & (falls | rises)
-    negative = jnp.sum(jnp.where(is_bracketed, falls, curvatures < 0))
-    moved = jnp.linalg.norm(jnp.where(is_bracketed, box, shift))
-    contracts = contracts | is_bracketed
-
     # A smooth action changes by the mean of the slopes at both ends of a step.
     action_error = 4 * eps * jnp.sum(jnp.abs(terms)) + eps * within_terms + jnp.finfo(terms.dtype).tiny
     work = changes * steps
@@ -159,7 +144,7 @@ def evidence(bound: BoundAction, coordinates: Coordinates, index: int, tolerance
     # In the smallest box, only a kink or noise can change the slope by as much as the
     # curvature does.
     is_rough = jnp.any(~contracts & (box <= smallest) & jnp.isfinite(off)) | leaps
-    is_unknown = ~(jnp.linalg.norm(jnp.where(is_bracketed, 0.0, shift)) <= NEAR * reach)
+    is_unknown = ~(jnp.linalg.norm(shift) <= NEAR * reach)
     is_flat = jnp.any(jnp.where(held, jnp.inf, sizes) <= _FLAT * jnp.max(sizes))
 
     finite = jnp.all(jnp.isfinite(terms)) & jnp.isfinite(gradient_norm) & jnp.all(jnp.isfinite(curvatures))
@@ -172,17 +157,17 @@ def evidence(bound: BoundAction, coordinates: Coordinates, index: int, tolerance
         (DEGENERATE, ~(left <= NEAR * reach) | ~jnp.all(contracts)),
         (UNRESOLVED, is_unknown),
         (AT_EDGE, jnp.any(local.unclear)),
-        (OTHER_INDEX, negative != index),
+        (OTHER_INDEX, jnp.sum(curvatures < 0) != index),
     ]
     verdict = jnp.array(SOLVED)
     for name, holds in reversed(wrong):
         verdict = jnp.where(holds, name, verdict)
-    error = moved + left / (1 - _CONTRACTS) + 4 * eps * reach
-    return Evidence(verdict, terms, action_error, gradient_norm, error, local)
+    error = jnp.linalg.norm(shift) + left / (1 - _CONTRACTS) + 4 * eps * reach
+    return Evidence(verdict, terms, action_error, gradient_norm, error, jnp.array(0.0), local)
 
 
 def _at_edges(
-    bound: BoundAction, coordinates: Coordinates, local_hessian: Float[Array, "n n"], held: Array
+    bound: BoundAction, coordinates: Coordinates, hessian: Float[Array, "n n"], held: Array
 ) -> tuple[Array, Array]:
     """Return the one-sided second derivative on edges, or the slope if that is not zero, and unclear cases.
 
@@ -190,63 +175,60 @@ def _at_edges(
     two could hide the change of S along one of them. Free order parameters follow the
     valley (Schur complement of their Hessian).
     """
-    side, number = -jnp.sign(coordinates), len(coordinates)
+    count, one, side = len(coordinates), jnp.eye(len(coordinates), dtype=bool), -jnp.sign(coordinates)
 
-    def of_edges(found: dict[str, Array]) -> Array:
-        """Return the entries of domains with edges, which are numbers, and zero for others."""
-        pairs = zip(bound.domains.items(), bound.lengths, strict=True)
-        return jnp.concatenate([found[n].reshape(1) if d.has_edges else jnp.zeros(size) for (n, d), size in pairs])
+    def flat(found: dict[str, Array]) -> Array:
+        # Order parameters with edges are numbers.
+        return jnp.concatenate(
+            [jnp.resize(found[n], size) for n, size in zip(bound.domains, bound.lengths, strict=True)]
+        )
 
-    def inwards(at: Coordinates) -> tuple[Array, Array, Array, Array]:
-        _, by_coordinates = jax.jvp(bound.values, (at,), (jnp.ones(number),))
-        _, pull = jax.vjp(lambda step: bound.values(bound.moved(at, step)), jnp.zeros(number))
-        slopes, magnitudes = bound.slopes(at)
-        return side * of_edges(slopes), of_edges(magnitudes), pull(slopes)[0], jnp.abs(of_edges(by_coordinates))
+    def near(at: Coordinates) -> tuple[Array, Array, Array, Array]:
+        slopes, sizes = bound.slopes(at)
+        _, pull = jax.vjp(lambda step: bound.values(bound.moved(at, step)), jnp.zeros(count))
+        return flat(bound.values(at)), side * flat(slopes), flat(sizes), pull(slopes)[0]
 
-    beside = [jnp.where(jnp.eye(number, dtype=bool) & held, -side * distance, coordinates) for distance in _BESIDE]
-    inward, magnitudes, along_free, moved_by = bound.over(inwards)(jnp.concatenate([coordinates[None], *beside]))
-    # Lengths are in units of the width of each domain.
-    width = jnp.where(held, jnp.diagonal(moved_by[1 : number + 1]) / jnp.exp(-_BESIDE[0]), 1.0)
-    here, free = inward[0] * width, jnp.where(held[:, None] | held, jnp.eye(number), local_hessian)
-
-    def hessian(rows: slice, distance: float) -> Array:
-        change = (inward[rows] * width - here) / jnp.exp(-distance)
-        beside_free = (along_free[rows] - along_free[0]) / jnp.exp(-distance)
-        return jnp.where(held[:, None] & held, change - beside_free @ jnp.linalg.solve(free, beside_free.T), 0.0)
-
-    near = hessian(slice(1, number + 1), _BESIDE[0])
-    far = jnp.diagonal(hessian(slice(number + 1, None), _BESIDE[1]))
-    curvature, signs = jnp.diagonal(near), jnp.sign(jnp.diagonal(near))
-    rounding = 100 * jnp.finfo(here.dtype).eps * magnitudes[0] * width
-    first = jnp.abs(jnp.diagonal(inward[1 : number + 1])) * width
-    is_stationary = jnp.abs(here) <= jnp.maximum(rounding, 1e-3 * first)
+    beside = [jnp.where(one & held, -side * distance, coordinates) for distance in _BESIDE]
+    values, inward, sizes, free = bound.over(near)(jnp.concatenate([coordinates[None], *beside]))
+    rest, blocks = jnp.where(held[:, None] | held, one, hessian), []
+    for rows in (slice(1, count + 1), slice(count + 1, None)):
+        distances = jnp.where(held, jnp.abs(jnp.diagonal(values[rows] - values[0])), 1.0)[:, None]
+        change, along = (inward[rows] - inward[0]) / distances, (free[rows] - free[0]) / distances
+        blocks.append(jnp.where(held[:, None] & held, change - along @ jnp.linalg.solve(rest, along.T), 0.0))
+    curvature, signs, far = jnp.diagonal(blocks[0]), jnp.sign(jnp.diagonal(blocks[0])), jnp.diagonal(blocks[1])
+    rounding = 100 * jnp.finfo(sizes.dtype).eps * sizes[0]
+    first = jnp.abs(jnp.diagonal(inward[1 : count + 1]))
+    is_stationary = jnp.abs(inward[0]) <= jnp.maximum(rounding, 1e-3 * first)
     # S may rise when each order parameter is moved off its edge alone, and still fall when
     # two are moved together, or the other way round. Such corners are unclear.
-    others = jnp.where((signs[:, None] == signs) & ~jnp.eye(number, dtype=bool), signs[:, None] * near, 0.0)
+    others = jnp.where((signs[:, None] == signs) & ~one, signs[:, None] * blocks[0], 0.0)
     outweighed = jnp.any(others + others.T < 0)
     unclear = held & (~is_stationary | (signs != jnp.sign(far)) | (signs == 0) | outweighed)
-    return jnp.where(held, jnp.where(is_stationary, curvature, here), 0.0), unclear
+    return jnp.where(held, jnp.where(is_stationary, curvature, inward[0]), 0.0), unclear
+
+
+def with_quadrature(bound: BoundAction, known: Evidence, coordinates: Coordinates) -> Evidence:
+    """Add the errors of averages: twice the changes with more nodes."""
+    moved, off = quadrature_errors(bound, known.local, coordinates)
+    most = (_COARSE if bound.of.is_nested else NEAR) * reach_of(coordinates)
+    is_coarse = known.is_solved & ~(moved <= most)
+    return replace(
+        known,
+        verdict=jnp.where(is_coarse, UNRESOLVED, known.verdict),
+        action_error=known.action_error + off,
+        error=known.error + moved,
+        quadrature=moved,
+    )
 
 
 def quadrature_errors(
-    bound: BoundAction, known: LocalModel, coordinates: Coordinates
+    bound: BoundAction, local: LocalModel, coordinates: Coordinates
 ) -> tuple[Float[Array, ""], Float[Array, ""]]:
-    """Return how far errors of averages move the point, from the `known` model, and the error of S.
-
-    Adaptive averages have error bounds. Errors of others are twice the change with many nodes.
-    """
-    action, model = bound.of, known.model
-    if not action.has_averages:
+    """Return how far errors of averages move the point, and the error of S."""
+    if not bound.of.nodes:
         return jnp.array(0.0), jnp.array(0.0)
-    here = bound.action(coordinates)
-
-    def changes(finer: BoundAction) -> Float[Array, " two"]:
-        change = finer.slopes(coordinates, jnp.zeros_like(coordinates))[0] - known.slope
-        moved = jnp.where(change == 0, 0.0, model.directions.T @ change / model.curvatures)
-        found = jnp.stack([jnp.linalg.norm(moved), jnp.abs(finer.action(coordinates) - here)])
-        return jnp.where(jnp.isnan(found), jnp.inf, found)
-
-    if action.fixed_averages:
-        return tuple(2 * changes(replace(bound, of=action.checking)))
-    with_side = lambda side: replace(bound, of=action.bounds, parameters={**bound.parameters, SIDE.name: side})  # noqa: E731
-    return tuple(jnp.max(jax.lax.map(lambda side: changes(with_side(side)), jnp.array([1.0, -1.0])), axis=0))
+    finer, model = replace(bound, of=bound.of.finer), local.model
+    change = finer.slopes(coordinates, jnp.zeros_like(coordinates))[0] - local.slope
+    moved = jnp.where(change == 0, 0.0, model.directions.T @ change / model.curvatures)
+    off = jnp.abs(finer.action(coordinates) - bound.action(coordinates))
+    return tuple(jnp.where(jnp.isnan(each), jnp.inf, 2 * each) for each in (jnp.linalg.norm(moved), off))

@@ -12,7 +12,6 @@ so that curvatures of an action do not depend on units of positive order paramet
 """
 
 import abc
-from collections.abc import Iterator
 from typing import Any, ClassVar
 
 import equinox as eqx
@@ -20,9 +19,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
-from sympy import Expr, MatrixSymbol
+from sympy import Expr, MatrixSymbol, Symbol
 
-from ..checks import Requirement, array_module, checked_number, finite_entries, shown
+from ..checks import checked_number, is_traced, shown
 from ..symbolic.atoms import PositiveDefiniteSymbol, PositiveSemidefiniteSymbol, SymmetricSymbol
 from .problem import Coordinates
 
@@ -31,9 +30,9 @@ Value = Float[Array, "..."]
 
 # Assumptions of SymPy that are checked. Others, such as nonnegative, follow from these.
 _ASSUMPTIONS = {
-    "zero": (lambda x: x == 0, "zero"),
     "positive": (lambda x: x > 0, "above zero"),
     "negative": (lambda x: x < 0, "below zero"),
+    "zero": (lambda x: x == 0, "zero"),
     "integer": (lambda x: x % 1 == 0, "a whole number"),
 }
 # Largest difference between a matrix and its transpose, relative to its entries.
@@ -152,20 +151,7 @@ class Positive(AbstractDomain):
 
 
 class Between(AbstractDomain):
-    """Number x with low < x < high and the coordinate log((x - low) / (high - x)).
-
-    Example:
-        >>> from sympy import log, symbols
-        >>> from theorykit import saddle
-        >>> p, h = symbols("p h", real=True)
-        >>> saddle.Action(p * log(p) + (1 - p) * log(1 - p) - h * p, {p: saddle.Between(0, 1)}, [h])
-        Action
-        S = -h*p + p*log(p) + (1 - p)*log(1 - p)
-        - order parameter 0 < p < 1
-        Parameters: h.
-        Saddle-point equations
-        dS/dp = -h + log(p) - log(1 - p) = 0
-    """
+    """Number x with low < x < high and the coordinate log((x - low) / (high - x))."""
 
     low: float = eqx.field(static=True)
     high: float = eqx.field(static=True)
@@ -241,65 +227,43 @@ def check_fits(symbol: Expr, domain: AbstractDomain) -> None:
         raise ValueError(f"the domain {domain!r} does not fit {symbol}, which is {needed}")
 
 
-def between(name: str, value: Value, domain: AbstractDomain, *, closed: bool) -> Iterator[Requirement]:
-    """Yield the conditions for numbers to be finite and in a domain with edges, or on them if `closed`."""
-    yield finite_entries(name, value)
-    holds, words = (domain.low < value) & (value < domain.high), f"above {domain.low} and below {domain.high}"
-    if closed:
-        holds, words = (domain.low <= value) & (value <= domain.high), f"from {domain.low} to {domain.high}"
-    yield _of_numbers(f"{name} must be {words}", value, holds)
+def check_value(
+    name: str, symbol: Expr, value: Value, domain: AbstractDomain | None = None, *, closed: bool = False
+) -> None:
+    """Check that a value is finite, in its domain, and as its symbol is declared.
 
-
-def as_declared(
-    name: str, symbol: Expr, value: Any, why: str = ", as its symbol is declared to be"
-) -> Iterator[Requirement]:
-    """Yield the conditions for `value` to be finite and to satisfy the assumptions of `symbol`.
-
-    `why` follows a broken assumption in the error message.
+    With `closed`, edges belong to the domain. Traced values are not checked.
 
     Raises:
-        ValueError: If the assumptions exclude all finite real numbers.
+        ValueError: If a value is not as required.
     """
-    yield finite_entries(name, value)
-    if isinstance(symbol, MatrixSymbol):
-        if isinstance(symbol, SymmetricSymbol) and value.shape[-2] == value.shape[-1]:
-            difference = abs(value - value.mT).max()
-            message = f"{name} must be symmetric"
-            yield Requirement(
-                message,
-                difference <= _ASYMMETRY * abs(value).max(),
-                lambda: f"{message}, but differs from its transpose by up to {difference:.3g}",
-            )
-            if isinstance(symbol, PositiveSemidefiniteSymbol):
-                yield _is_definite(name, value, strictly=isinstance(symbol, PositiveDefiniteSymbol))
+    if is_traced(value):
         return
-    declared = symbol.assumptions0
-    if declared.get("real") is False or declared.get("finite") is False:
-        raise ValueError(f"{name}: {symbol} is declared not to be a finite real number, as all values are")
-    # A zero that must be positive is reported as that, not as having to be non-zero.
-    known = [(assumption, declared[assumption]) for assumption in _ASSUMPTIONS if declared.get(assumption) is not None]
-    for assumption, truth in sorted(known, key=lambda each: not each[1]):
-        is_so, words = _ASSUMPTIONS[assumption]
-        yield _of_numbers(f"{name} must {'' if truth else 'not '}be {words}{why}", value, is_so(value) == truth)
+    _require(f"{name} must be finite", value, np.isfinite(value))
+    if isinstance(symbol, SymmetricSymbol) and value.shape[-2] == value.shape[-1]:
+        difference = abs(value - value.mT).max()
+        if difference > _ASYMMETRY * abs(value).max():
+            raise ValueError(f"{name} must be symmetric, but differs from its transpose by up to {difference:.3g}")
+        if isinstance(symbol, PositiveSemidefiniteSymbol):
+            lowest, strictly = np.linalg.eigvalsh(value).min(), isinstance(symbol, PositiveDefiniteSymbol)
+            rounding = len(value) * np.finfo(float).eps * abs(value).max()
+            if lowest <= rounding if strictly else lowest < -rounding:
+                kind = "definite" if strictly else "semidefinite"
+                raise ValueError(f"{name} must be positive {kind}, but has the eigenvalue {lowest:.3g}")
+    if domain is not None and domain.has_edges:
+        low, high = domain.low, domain.high
+        inside = (low <= value) & (value <= high) if closed else (low < value) & (value < high)
+        words = f"from {low} to {high}" if closed else f"above {low} and below {high}"
+        _require(f"{name} must be {words}", value, inside)
+    elif isinstance(symbol, Symbol):
+        # A zero that must be positive is reported as that, not as having to be non-zero.
+        for assumption, (is_so, words) in _ASSUMPTIONS.items():
+            if (truth := symbol.assumptions0.get(assumption)) is not None:
+                message = f"{name} must {'' if truth else 'not '}be {words}, as its symbol is declared to be"
+                _require(message, value, is_so(value) == truth)
 
 
-def _of_numbers(message: str, value: Value, holds: Any) -> Requirement:
-    """Require a condition on every number of an array. The message shows the first that breaks it."""
-
-    def known() -> str:
-        if np.ndim(value) == 0:
-            return f"{message}, got {shown(float(value))}"
-        index = tuple(map(int, np.argwhere(~np.asarray(holds))[0]))
-        return f"{message}, got {np.asarray(value)[index]} at index {index}"
-
-    return Requirement(message, holds, known)
-
-
-def _is_definite(name: str, value: Value, *, strictly: bool) -> Requirement:
-    """Require positive eigenvalues, or non-negative ones if not `strictly`, beyond rounding."""
-    eigenvalues = array_module(value).linalg.eigvalsh(value)
-    smallest, largest = eigenvalues[..., 0].min(), eigenvalues[..., -1].max()
-    rounding = value.shape[-1] * np.finfo(np.float64).eps * abs(eigenvalues).max()
-    message = f"{name} must be positive {'definite' if strictly else 'semidefinite'}"
-    holds = smallest > rounding if strictly else smallest >= -rounding
-    return Requirement(message, holds, lambda: f"{message}, but has eigenvalues from {smallest:.3g} to {largest:.3g}")
+def _require(message: str, value: Value, holds: Any) -> None:
+    if not np.all(holds):
+        wrong = np.asarray(value)[np.broadcast_to(~np.asarray(holds), np.shape(value))][0]
+        raise ValueError(f"{message}, got {shown(float(wrong))}")

@@ -1,4 +1,17 @@
-"""Transitions and phase diagrams: crossings of branches, followed through the plane."""
+"""Transitions, and phase boundaries in two parameters.
+
+Two minima that coexist at a first-order transition lie on one branch, which turns back at two
+folds (spinodals). With F the gradient of S in coordinates and H its Jacobian, boundaries are
+the systems
+
+    spinodal       F(x) = 0, H is singular                   a fold: a minimum merges with a saddle
+    continuous     F(x) + e w = 0, (H F_d) loses a rank      a pitchfork or another crossing of branches, if e = 0
+    coexistence    F(x) = 0, F(y) = 0, S(x) = S(y)           a first-order transition
+
+F_d is the derivative of F along a direction in the parameters, and w the left null vector of
+H. With two free parameters, solutions form a curve. The first system stays regular at a cusp,
+the critical point at which two spinodals meet.
+"""
 
 from __future__ import annotations
 
@@ -6,46 +19,47 @@ import itertools
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from types import MappingProxyType
 from typing import Any
 
+import equinox as eqx
 import jax
+import jax.numpy as jnp
 import numpy as np
 import optimistix as optx
 import xarray as xr
-from jaxtyping import Array
+from jaxtyping import Array, Float
 from sympy import Expr
 
 from .._jit import jit
 from ..checks import by_name, checked_whole_number, counted, refuse_traced
 from ..curve import BRANCH_POINT, FOLD, trace
-from ..curve.system import Place, corrected, seen_at
+from ..curve.system import Place, bordered, corrected, lost_rank, null_vectors, seen_at
 from ..curve.tracing import checked_bounds, labelled
 from ..runs import bar
 from .action import Action
-from .bound_action import Values
-from .branch import (
-    COEXISTENCE,
-    CONTINUOUS,
-    CRITICAL,
-    MERGE,
-    MERGED,
-    SPINODAL,
-    TRICRITICAL,
-    Boundary,
-    boundary_at,
-    checked_parameter,
-    follow,
-    near,
-    order_parameters,
-)
+from .bound_action import BEYOND, BoundAction, Values, bind, place_of
+from .branch import SystemOfAction, checked_parameter, follow, held_slope, is_same, near, order_parameters
+from .problem import Coordinates
 from .solution import Solution
 from .solve import minimise, search
 
-Seed = tuple[Boundary, np.ndarray]
+SPINODAL, CONTINUOUS, COEXISTENCE = "spinodal", "continuous transition", "coexistence"
+CRITICAL, TRICRITICAL = "critical point", "tricritical point"
+# Tests that end a line.
+MERGED = "merged"
+_ENDS = (MERGED, "unstable", "outside", "apart")
+# Slacks below this count as zero.
+_SLACK = 1e-8
+# A boundary fixes coordinates that are 1e-14 from an edge.
+_FIXED = 32.0
+# Crossings without a mirror symmetry have a second derivative of F above this fraction of
+# the third.
+_ASYMMETRIC = 1e-6
 TRIPLE = "triple point"
-STABLE, METASTABLE, UNKNOWN = "stable", "metastable", "unknown"
+STABLE, METASTABLE = "stable", "metastable"
 # Largest step of a line, in units of half the ranges.
 _LARGEST = 0.1
 # Distances of a point from a line it is on, and of a line from the critical point at its end.
@@ -56,14 +70,205 @@ _PARALLEL = 0.98
 _REGULAR = 1e6
 # Largest error of a boundary, in units of half the range of a parameter.
 _KNOWN = 0.01
-# A fold has a larger ratio of the changes of F and of its curvature with the parameters.
-_NO_FOLD = 1e-4
 # Actions with a smaller relative difference are equal.
 _ROUNDED = 1e-11
 # Differences of order parameters about to merge, of one branch, and of one minimum.
 _MERGING, _DUPLICATE, _SAME_PHASE = 0.1, 0.01, 0.05
 # Positions of searches along a scan or a line, as fractions of its length.
 _ALONG = (0.03, 0.5, 0.97)
+
+
+class Boundary(SystemOfAction):
+    """Equations of a kind of boundary.
+
+    Unknowns are coordinates of the points, the slack, and two parameters.
+
+    - `free` (points, coordinates): zero for fixed coordinates, on an edge of a domain.
+    - `lengths` (unknowns,): units of the unknowns. Those of parameters are half their ranges.
+    - `middle` (parameters,): centres of the ranges.
+    - `left`, `right`, `normal`: null vectors of H, and the direction in the parameters in
+      which its curvature changes.
+    - `side`: difference of two solutions, or change of F with the parameters along `left`. It
+      is reversed where solutions merge.
+    - `parameters`: their names. If there is one, the last unknown has no effect.
+    """
+
+    free: Float[Array, "points coordinates"]
+    middle: Float[Array, " parameters"]
+    left: Coordinates
+    right: Coordinates
+    normal: Array
+    side: Array
+    kind: str = eqx.field(static=True)
+    parameters: tuple[str, ...] = eqx.field(static=True)
+
+    @property
+    def parameter(self):
+        return self.parameters[-1]
+
+    @property
+    def axes(self):
+        return {"normal_form": ("order",), **dict.fromkeys((*self.bound.domains, "action"), ("solution",))}
+
+    def points(self, u: Array) -> Float[Array, "points coordinates"]:
+        return u[: self.free.size].reshape(self.free.shape)
+
+    def at(self, values: Array) -> BoundAction:
+        given = dict(zip(self.parameters, values, strict=False))
+        return replace(self.bound, parameters={**self.bound.parameters, **given})
+
+    def slope(self, at: Coordinates, values: Array, which: int = 0) -> Coordinates:
+        return held_slope(replace(self.at(values), free=self.free[which]), at)
+
+    def hessian(self, at: Coordinates, values: Array, which: int = 0) -> Array:
+        return jax.jacfwd(lambda x: self.slope(x, values, which))(at)
+
+    def residual(self, u):
+        points, values = self.points(u), u[-2:]
+        slopes = [self.slope(x, values, i) for i, x in enumerate(points)]
+        if self.kind == COEXISTENCE:
+            actions = jnp.stack([self.at(values).action(x) for x in points])
+            return jnp.hstack([*slopes, actions[1:] - actions[0]])
+        matrix, right = self.hessian(points[0], values), self.right[None]
+        if self.kind == SPINODAL:
+            return jnp.hstack([slopes[0], lost_rank(matrix, self.left, right)])
+        _, change = jax.jvp(lambda p: self.slope(points[0], p), (values,), (self.normal,))
+        right = jax.scipy.linalg.block_diag(right, jnp.ones((1, 1)))
+        lost = lost_rank(jnp.column_stack([matrix, change]), self.left, right)
+        return jnp.hstack([slopes[0] + u[-3] * self.left, lost])
+
+    def curvatures(self, u: Array) -> Float[Array, "points curvatures"]:
+        """Return the curvatures of each point, without the one that vanishes along the line."""
+        hessians = jnp.stack([self.hessian(x, u[-2:], i) for i, x in enumerate(self.points(u))])
+        curvatures = jnp.linalg.eigvalsh((hessians + hessians.mT) / 2)
+        if self.kind == COEXISTENCE:
+            return curvatures
+        vanishing = jnp.argmin(jnp.abs(curvatures))
+        return jnp.delete(curvatures, vanishing, axis=1, assume_unique_indices=True)
+
+    def sides(self, u: Array) -> Array:
+        points = self.points(u)
+        if self.kind == COEXISTENCE:
+            return points[0] - points[1]
+        return jax.jacfwd(lambda p: self.left @ self.slope(points[0], p))(u[-2:]) * self.lengths[-2:]
+
+    def normal_form(self, u: Array) -> Float[Array, " orders"]:
+        """Return the second and third derivative of F along the null vector, which others follow.
+
+        The second derivative vanishes at a critical point, and the third one at a tricritical
+        point. It is positive if S is lowest there, and set to one if branches exchange their
+        stability.
+        """
+        if self.kind == COEXISTENCE:
+            return jnp.zeros(2)
+        at, values = self.points(u)[0], u[-2:]
+
+        def along(function):
+            return lambda x: jax.jvp(function, (x,), (self.right,))[1]
+
+        first = along(lambda x: self.slope(x, values))
+        second = along(first)
+        matrix = bordered(self.hessian(at, values), self.left, self.right[None])
+        follows = jnp.linalg.solve(matrix, jnp.append(second(at), 0.0))[:-1]
+        cubic = self.left @ (along(second)(at) - 3 * jax.jvp(first, (at,), (follows,))[1])
+        quadratic, cubic = self.left @ second(at), cubic * (self.left @ self.right)
+        exchange = (jnp.abs(quadratic) > _ASYMMETRIC * (jnp.abs(cubic) + 1)) & (self.kind == CONTINUOUS)
+        return jnp.stack([quadratic, jnp.where(exchange, 1.0, cubic)])
+
+    def reframed(self, u: Array) -> Boundary:
+        """Return the equations with the null vectors at `u`, whose signs are kept."""
+        if self.kind == COEXISTENCE:
+            return self
+        at, values = self.points(u)[0], u[-2:]
+        left, (right,) = null_vectors(self.hessian(at, values))
+        left = jnp.where(left @ self.left < 0, -left, left)
+        right = jnp.where(right @ self.right < 0, -right, right)
+        curvature = jax.jacfwd(lambda p: left @ self.hessian(at, p) @ right)(values)
+        return replace(self, left=left, right=right, normal=curvature * self.lengths[-2:] ** 2)
+
+    def tests(self, u, tangent):
+        here, off = self.reframed(u), jnp.abs(u[-2] - self.middle[0]) / self.lengths[-2]
+        tests = {"outside": 1 - off, "unstable": self.curvatures(u).ravel()}
+        if self.kind == CONTINUOUS:
+            return {**tests, TRICRITICAL: here.normal_form(u)[1], "apart": 1 - jnp.abs(u[-3]) / _SLACK}
+        tests[MERGED] = jnp.sum(self.side * here.sides(u)) / jnp.sum(self.side**2)
+        return tests | ({CRITICAL: here.normal_form(u)[0]} if self.kind == SPINODAL else {})
+
+    def seen(self, u):
+        points, values, here = self.points(u), u[-2:], self.reframed(u)
+        bound, count = self.at(values), max(1, 2 // len(points))
+        # Points before the curve reached an edge are off it.
+        off_edge = jnp.where(jnp.abs(points) < _FIXED, 1.0, 0.0)
+        pairs = [
+            {**replace(bound, free=free).values_on_edges(x), "action": bound.action(x)}
+            for free, x in zip(off_edge, points, strict=True)
+        ]
+        return {
+            **dict(zip(self.parameters, values, strict=False)),
+            **jax.tree.map(lambda *both: jnp.stack(both), *pairs * count),
+            "error": here.error(u),
+            "normal_form": here.normal_form(u),
+            "negative": jnp.sum(self.curvatures(u) < 0, axis=1),
+        }
+
+    def error(self, u: Array) -> Array:
+        """Bound the shift by rounding and quadrature, in units of half a range."""
+        points, bound, residual = self.points(u), self.at(u[-2:]), self.residual(u)
+        sizes = [bound.slopes(x, jnp.zeros_like(x))[1] * self.free[i] for i, x in enumerate(points)]
+        of_points = bound.terms if self.kind == COEXISTENCE else lambda x: self.hessian(x, u[-2:])
+        rest = sum(jnp.sum(jnp.abs(of_points(x))) for x in points)
+        sizes.append(jnp.full(len(residual) - self.free.size, rest))
+        wrong = 4 * jnp.finfo(u.dtype).eps * jnp.hstack(sizes) + jnp.abs(residual)
+        if bound.of.nodes:
+            finer = replace(self, bound=replace(self.bound, of=bound.of.finer))
+            wrong += 2 * jnp.abs(finer.residual(u) - residual)
+        off = jnp.abs(jnp.linalg.pinv(jax.jacfwd(self.residual)(u) * self.lengths)) @ wrong
+        off += jnp.finfo(u.dtype).eps * jnp.maximum(1.0, jnp.abs(u / self.lengths))
+        return jnp.max(off[-2:][: len(self.parameters)])
+
+    def framed(self, u):
+        return _framed(self, u)
+
+    def ends(self, kind, u):
+        return kind if kind in _ENDS else ""
+
+
+@partial(jit, of_numbers=lambda system, *others: system.of_numbers)
+def _framed(system: Boundary, u: Array) -> Boundary:
+    # Fix order parameters that have reached an edge.
+    at_edge = jnp.stack([system.bound.edges(x, _FIXED) for x in system.points(u)])
+    system = replace(system, free=jnp.where(at_edge, 0.0, system.free)).reframed(u)
+    return replace(system, side=system.sides(u))
+
+
+def boundary_at(
+    action: Action,
+    ranges: Mapping[str, tuple[float, float]],
+    kind: str,
+    values: Values,
+    points: Sequence[Mapping[str, Any]],
+    sizes: Sequence[Mapping[str, Any]] = (),
+) -> tuple[Boundary, np.ndarray]:
+    """Return the equations of a kind, and the unknowns at `points` and `values`.
+
+    Units of unconstrained numbers are their largest values at `points` and `sizes`.
+    """
+    bound = bind(action, values, points[0])
+    bound = replace(bound, units=jnp.asarray(np.ones(len(bound.units))))
+    coordinates = np.stack([np.asarray(place_of(bound, each)[0]) for each in (*points, *sizes)])
+    largest = np.max(np.abs(coordinates), axis=0)
+    units = np.where(bound.is_real & (largest > 0), largest, 1.0)
+    at = coordinates[: len(points)]
+    free = np.where(np.isfinite(at), 1.0, 0.0)
+    at = np.where(free > 0, at, BEYOND * np.sign(at))
+    low, high = np.array([*ranges.values(), (0.0, 1.0)][:2]).T
+    start = [*(float(bound.parameters[name]) for name in ranges), 0.0][:2]
+    slack = [0.0] * (kind == CONTINUOUS)
+    unknowns = np.concatenate([at.ravel(), slack, start])
+    lengths = np.concatenate([*[units] * len(points), np.ones(len(slack)), (high - low) / 2])
+    none, side = np.zeros(len(units)), np.zeros(len(units) if kind == COEXISTENCE else 2)
+    arrays = (lengths, free, (low + high) / 2, none, none, np.zeros(2), side)
+    return _framed(Boundary(bound, *map(jnp.asarray, arrays), kind, tuple(ranges)), unknowns), unknowns
 
 
 def transition(solution: Solution, other: Solution, parameter: Expr | str, bounds: Sequence[float | int]) -> xr.Dataset:
@@ -83,30 +288,18 @@ def transition(solution: Solution, other: Solution, parameter: Expr | str, bound
 
     Raises:
         ValueError: If the actions do not cross, or both solutions are on the same branch.
-
-    Example:
-        >>> import theorykit
-        >>> from sympy import symbols
-        >>> from theorykit import saddle
-        >>> theorykit.enable_float64()
-        >>> m, h = symbols("m h", real=True)
-        >>> action = saddle.Action(m**4 / 4 - m**2 / 2 - h * m, {m: saddle.Real()}, [h])
-        >>> up, down = (saddle.minimise(action, {h: 0.1}, initial={m: start}) for start in (1.0, -1.0))
-        >>> found = saddle.transition(up, down, h, (-1, 1))
-        >>> found["kind"].item(), bool(abs(found["h"]) <= found["error"])
-        ('first-order', True)
     """
     reason = "loops in Python (`curve.refine` finds a fold again in JAX)"
     refuse_traced("transition", solution, other, reason=reason)
     action, name = solution.of, checked_parameter(solution.of, parameter)
     low, high = checked_bounds("bounds", bounds)
-    if other.of.refined != action.refined:
+    if not is_same(other.of, action):
         raise ValueError("other is a solution of another action")
     for key, value in solution.parameters.items():
         if key != name and not np.array_equal(value, other.parameters[key]):
             raise ValueError(f"solution and other differ in {key}, and not in {name} alone")
     step, branches, pieces = (high - low) / 100, [], []
-    options = {"direction": 0, "largest_step": step, "progress": False}
+    options = {"direction": 0, "largest_step": step}
     for each in (solution, other):
         branches.append(follow(action, each.parameters, each, name, (low, high), **options))
         passes = [
@@ -121,22 +314,20 @@ def transition(solution: Solution, other: Solution, parameter: Expr | str, bound
     apart = [_apart(*(_at(each, value) for each in pieces)) for value in np.linspace(low, high, 5)]
     if max(apart) < _DUPLICATE:
         raise ValueError(f"solution at {solution.place} and other at {other.place} are on the same branch")
+    events = [event for branch in branches for event in _events(branch)]
+    merging = [
+        (SPINODAL if kind == FOLD else CONTINUOUS, value, [at])
+        for kind, value, at in events
+        if low - step <= value <= high + step and all(_apart(at, _at(each, value)) < _MERGING for each in pieces)
+    ]
     if crossings := _crossings(*pieces):
         value = min(crossings, key=lambda value: abs(value - float(solution.parameters[name])))
-        label, kind, points = "first-order", COEXISTENCE, [_at(piece, value) for piece in pieces]
-    else:
-        events = [event for branch in branches for event in _events(branch)]
-        merging = [
-            (kind, value, at)
-            for kind, value, at in events
-            if low - step <= value <= high + step and all(_apart(at, _at(each, value)) < _MERGING for each in pieces)
-        ]
-        if not merging:
-            folds = {f"{value:.6g}" for kind, value, _ in events if kind == FOLD}
-            folds = f"; folds (spinodals) are at {' and '.join(sorted(folds))}" if folds else ""
-            raise ValueError(f"the actions do not cross for {name} from {low:.6g} to {high:.6g}{folds}")
-        event, value, at = merging[0]
-        label, kind, points = "continuous", SPINODAL if event == FOLD else CONTINUOUS, [at]
+        merging = [(COEXISTENCE, value, [_at(piece, value) for piece in pieces])]
+    if not merging:
+        folds = sorted({f"{value:.6g}" for kind, value, _ in events if kind == FOLD})
+        folds = f"; folds (spinodals) are at {' and '.join(folds)}" if folds else ""
+        raise ValueError(f"the actions do not cross for {name} from {low:.6g} to {high:.6g}{folds}")
+    kind, value, points = merging[0]
     given = {**solution.parameters, name: value}
     system, unknowns = boundary_at(action, {name: bounds}, kind, given, points, _largest(branches))
     place = jax.device_get(corrected(system, unknowns, np.append(np.zeros(len(unknowns) - 1), 1.0)))
@@ -144,7 +335,7 @@ def transition(solution: Solution, other: Solution, parameter: Expr | str, bound
         raise ValueError(f"Newton's method failed at the transition next to {name} = {value:.6g}")
     found = labelled(system, [(place.u, "")]).isel(point=0)[[name, "error", *system.bound.domains, "action"]]
     found["error"] *= float(system.lengths[-2])
-    return found.assign(kind=label).assign_attrs(transition=name)
+    return found.assign(kind="first-order" if kind == COEXISTENCE else "continuous").assign_attrs(transition=name)
 
 
 def _events(branch: xr.Dataset) -> Iterator[tuple[str, float, dict[str, np.ndarray]]]:
@@ -227,9 +418,9 @@ def phase_diagram(
 
     Stationary points are followed along lines in each parameter. From every fold, crossing of
     branches and crossing of actions on these scans, the boundary is followed through the plane.
-    Minima that coexist are compared with those of searches along their line and of all other
-    lines. A third minimum that becomes lower starts lines at the triple point. Boundaries at
-    which solutions reach an edge of their domain are not found.
+    Minima that coexist are compared with those of three searches along their line. A third
+    minimum that becomes lower starts lines at the triple point. Boundaries at which solutions
+    reach an edge of their domain are not found.
 
     Args:
         action: The action.
@@ -249,22 +440,9 @@ def phase_diagram(
           at a "continuous transition". Two have equal action at "coexistence". Two spinodals
           meet at a "critical point". A continuous transition becomes first-order at a
           "tricritical point". Three minima have equal action at a "triple point".
-        - `stability` of a coexistence line: "stable", "metastable" (a third minimum is lower),
-          or "unknown" (a comparison failed).
+        - `stability` of a coexistence line: "stable", or "metastable" if a third minimum is lower.
 
-        `begins` and `ends` have the reasons along the axis `boundary`. The attribute `open`
-        says what was not settled.
-
-    Example:
-        >>> import theorykit
-        >>> from sympy import symbols
-        >>> from theorykit import saddle
-        >>> theorykit.enable_float64()
-        >>> m, h, a = symbols("m h a", real=True)
-        >>> landau = saddle.Action(m**4 / 4 + a * m**2 / 2 - h * m, {m: saddle.Real()}, [h, a])
-        >>> diagram = saddle.phase_diagram(landau, {h: (-1, 1), a: (-2, 1)})
-        >>> print(*dict.fromkeys(diagram["kind"].values), sep=", ")
-        spinodal, coexistence, critical point
+        The attribute `open` says what was not settled.
     """
     given = {checked_parameter(action, key): pair for key, pair in by_name("ranges", ranges).items()}
     values = by_name("values", values)
@@ -284,28 +462,26 @@ def phase_diagram(
             for system, unknowns in seeds:
                 if system.kind == kind:
                     diagram.add(system, unknowns)
-    # Minima on a new line may be lower than those of the lines before.
-    count = 0
-    while index == 0 and count < len(diagram.lines):
-        count = len(diagram.lines)
-        for number, line in enumerate(diagram.lines):
-            if line.attrs["kind"] == COEXISTENCE:
-                diagram.lines[number] = diagram.compared(line)
     return diagram.dataset()
 
 
 class _Diagram:
-    """Lines and isolated points of a diagram, datasets with `kind`, `begins` and `ends`."""
+    """Lines and isolated points of a diagram, datasets with the attribute `kind`."""
 
     def __init__(self, action: Action, values: Mapping, ranges: Mapping[str, tuple], index: int, starts: int):
         self.action, self.values, self.ranges, self.index = action, values, ranges, index
-        self.search = partial(search, action, index=index, starts=starts, progress=False)
+        self.starts = starts
         self.boundary = partial(boundary_at, action, ranges)
         self.limits = np.array(list(ranges.values()))
         self.names = [symbol.name for symbol in action.order_parameters]
         self.lines: list[xr.Dataset] = []
         self.points: list[xr.Dataset] = []
         self.notes: list[str] = []
+
+    def search(self, values: Mapping) -> list[Solution]:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return search(self.action, values, index=self.index, starts=self.starts, progress=False)
 
     def places(self, line: xr.Dataset) -> np.ndarray:
         """Return the parameters (point, 2) in units of half their ranges."""
@@ -317,7 +493,7 @@ class _Diagram:
     def solutions(self, line: xr.Dataset, point: int) -> list[dict[str, np.ndarray]]:
         return [{name: line[name].values[point, which] for name in self.names} for which in (0, 1)]
 
-    def seeds_on(self, name: str, other: Mapping[str, float]) -> Iterator[Seed]:
+    def seeds_on(self, name: str, other: Mapping[str, float]) -> Iterator[tuple[Boundary, np.ndarray]]:
         """Yield the boundaries that one parameter crosses, with approximate unknowns."""
         found: list[xr.Dataset] = []
         for share in _ALONG:
@@ -329,14 +505,11 @@ class _Diagram:
                 line = self.action, values, solution, name, self.ranges[name]
                 # Two curvatures may vanish at the start.
                 with suppress(ValueError):
-                    found.append(follow(*line, direction=0, progress=False))
+                    found.append(follow(*line, direction=0))
         sizes = _largest(found)
-        for _, value, at in (event for branch in found for event in _events(branch)):
-            values = {**self.values, **other, name: value}
-            system, unknowns = self.boundary(SPINODAL, values, [at], sizes)
-            change = np.linalg.norm(system.normal / system.lengths[-2:])
-            is_fold = np.linalg.norm(system.side) > _NO_FOLD * change
-            yield (system, unknowns) if is_fold else self.boundary(CONTINUOUS, values, [at], sizes)
+        for kind, value, at in (event for branch in found for event in _events(branch)):
+            kind = SPINODAL if kind == FOLD else CONTINUOUS
+            yield self.boundary(kind, {**self.values, **other, name: value}, [at], sizes)
         pieces = [piece for branch in found for piece in _pieces(branch, self.index)]
         for pair in itertools.combinations(pieces[::-1], 2):
             for value in _crossings(*pair):
@@ -360,32 +533,38 @@ class _Diagram:
         line = trace(system, place.u, self.limits[1], direction=0, largest_step=_LARGEST).reset_coords()
         # Equations are singular where solutions merge.
         errors, events = line["error"].values, line["event"].values
-        line = self.selected(line.isel(point=(errors < _REGULAR * np.nanmedian(errors)) & (events != MERGED)))
-        if (count := line.sizes["point"]) < 2:
+        kept = [*self.ranges, *self.names, "action", "error", "normal_form", "event"]
+        line = line.isel(point=(errors < _REGULAR * np.nanmedian(errors)) & (events != MERGED))[kept]
+        if line.sizes["point"] < 2:
             return
         events, (second, cubic) = line["event"].values, line["normal_form"].values.T
         special = np.flatnonzero(np.isin(events, (CRITICAL, TRICRITICAL))).tolist()
         for at in special:
             # Minima merge if the lowest coefficient that does not vanish is positive.
             if events[at] == TRICRITICAL or self.index or (abs(second[at]) < 1e-6 * cubic[at]):
-                self.points.append(line.isel(point=[at]).assign_attrs(kind=str(events[at]), begins="", ends=""))
+                self.points.append(line.isel(point=[at]).assign_attrs(kind=str(events[at])))
+        for at, reason in ((0, line.attrs.get("began", "")), (-1, line.attrs["ended"])):
+            if reason.startswith((MERGED, "no point was found")):
+                line = self.extended(line, at)
         # On one side of a tricritical point, the symmetric solution becomes unstable without
         # a stable one next to it. This is a spinodal.
+        special = np.flatnonzero(np.isin(line["event"].values, (CRITICAL, TRICRITICAL))).tolist()
         inner = special if system.kind == CONTINUOUS else []
-        ended = line.attrs["ended"]
-        reasons = [line.attrs.get("began", ended), *[f"the {TRICRITICAL}"] * len(inner), ended]
-        cuts = itertools.pairwise([0, *inner, count - 1])
-        for (first, last), (begins, ends) in zip(cuts, itertools.pairwise(reasons), strict=True):
+        for first, last in itertools.pairwise([0, *inner, line.sizes["point"] - 1]):
             if last > first:
-                crosses = system.kind == CONTINUOUS and cubic[(first + last) // 2] > 0
+                crosses = system.kind == CONTINUOUS and line["normal_form"].values[(first + last) // 2, 1] > 0
                 kind = system.kind if crosses or system.kind == COEXISTENCE else SPINODAL
-                part = line.isel(point=slice(first, last + 1))
-                self.lines.append(self.completed(part.assign_attrs(kind=kind, begins=begins, ends=ends)))
+                self.lines.append(line.isel(point=slice(first, last + 1)).assign_attrs(kind=kind))
+        if system.kind == COEXISTENCE and self.index == 0:
+            self.compare(self.lines[-1])
 
-    def selected(self, points: xr.Dataset) -> xr.Dataset:
-        kept = [*self.ranges, *self.names, "action", "error", "normal_form", "event"]
-        stability = np.full(points.sizes["point"], STABLE, dtype=object)
-        return points[kept].assign(stability=("point", stability))
+    def extended(self, line: xr.Dataset, at: int) -> xr.Dataset:
+        """Add the critical point at which solutions merge, at one end of a line."""
+        for end in self.points:
+            off = np.linalg.norm(self.places(end)[0] - self.places(line)[at])
+            if off < _END and _apart(self.solutions(end, 0)[0], self.solutions(line, at)[0]) < 1.0:
+                return xr.concat([line, end] if at else [end, line], "point", combine_attrs="override")
+        return line
 
     def is_known(self, kind: str, place: Place) -> bool:
         """Return whether a line passes through a point in the same direction."""
@@ -402,83 +581,42 @@ class _Diagram:
                 return True
         return False
 
-    def completed(self, line: xr.Dataset) -> xr.Dataset:
-        """Add the critical points at which solutions merge."""
-        attrs = dict(line.attrs)
-        for (at, side), end in itertools.product(((0, "begins"), (-1, "ends")), self.points):
-            off = np.linalg.norm(self.places(end)[0] - self.places(line)[at])
-            apart = _apart(self.solutions(end, 0)[0], self.solutions(line, at)[0])
-            merges = attrs[side].startswith((MERGE, "no point was found"))
-            if off < (_END if merges else _SAME * (attrs["kind"] == COEXISTENCE)) and apart < 1.0:
-                attrs[side] = f"the {end.attrs['kind']}"
-                if merges:
-                    line = xr.concat([line, end] if at else [end, line], "point", combine_attrs="drop")
-        return line.assign_attrs(attrs)
-
-    def compared(self, line: xr.Dataset) -> xr.Dataset:
-        """Return the line with its stability, and add triple points where it changes."""
-        places, count = self.places(line), line.sizes["point"]
-        starts = []
+    def compare(self, line: xr.Dataset) -> None:
+        """Find out where the minima of a line are the lowest, and add triple points where this changes."""
+        count, starts, lower = line.sizes["point"], [], {}
         for share in _ALONG:
-            found = self.search(self.parameters(line, round(share * (count - 1))))
-            starts += [each.order_parameters for each in found]
-        others = [each for each in self.lines if each.attrs["kind"] == COEXISTENCE and each is not line]
-        nearby = [(each, self.places(each)) for each in others]
-        stability = np.full(count, STABLE, dtype=object)
-        lower: dict[int, Mapping] = {}
+            starts += self.search(self.parameters(line, round(share * (count - 1))))
         for point in range(count):
-            pairs = []
-            for each, at in nearby:
-                closest = np.argmin(np.linalg.norm(at - places[point], axis=1))
-                pairs += self.solutions(each, closest)
-            third, failed = self.third(line, point, [*starts, *pairs])
-            if third is not None:
-                stability[point], lower[point] = METASTABLE, third
-            elif failed:
-                stability[point] = UNKNOWN
-        # Minima merge at a critical point, where no solve converges.
-        for side, end, beside in (("begins", 0, 1), ("ends", -1, -2)):
-            if line.attrs[side] in (f"the {CRITICAL}", f"the {TRICRITICAL}"):
-                stability[end] = stability[beside]
+            lowest, pair = float(line["action"][point, 0]), self.solutions(line, point)
+            for start in (each.order_parameters for each in starts):
+                if min(_apart(start, each) for each in pair) < _SAME_PHASE:
+                    continue
+                # A start on an edge or at a saddle point would stay there.
+                begin = {name: 0.9 * each + 0.1 * pair[0][name] for name, each in start.items()}
+                with warnings.catch_warnings():
+                    warnings.simplefilter("ignore")
+                    found = minimise(self.action, self.parameters(line, point), initial=begin)
+                if found.converged and float(found.action) < lowest - _ROUNDED * (1 + abs(lowest)):
+                    lower[point], lowest = found.order_parameters, float(found.action)
+        states = [METASTABLE if point in lower else STABLE for point in range(count)]
+        line["stability"] = "point", np.array(states, dtype=object)
         for point, third in lower.items():
             for beside in (point - 1, point + 1):
                 if 0 <= beside < count and beside not in lower:
                     self.add_triple_point(line, point, beside, third)
-        return line.assign(stability=("point", stability))
-
-    def third(self, line: xr.Dataset, point: int, starts: Sequence[Mapping]) -> tuple[Any, bool]:
-        """Return the lowest minimum if it is lower than those of a line, and if a solve failed."""
-        own, values = float(line["action"][point, 0]), self.parameters(line, point)
-        pair, lowest, failed = self.solutions(line, point), None, False
-        tried = list(pair)
-        for start in starts:
-            if min(_apart(start, each) for each in tried) < _SAME_PHASE:
-                continue
-            tried.append(start)
-            # A start on an edge or at a saddle point would stay there.
-            begin = {name: 0.9 * each + 0.1 * pair[0][name] for name, each in start.items()}
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")
-                found = minimise(self.action, values, initial=begin)
-            if not found.converged:
-                # Next to a critical point, minima of the line are too flat to be certified.
-                off = min(_apart(found.order_parameters, at) for at in pair)
-                failed = failed or not off < _SAME_PHASE
-            elif float(found.action) < own - _ROUNDED * (1 + abs(own)):
-                lowest, own = found.order_parameters, float(found.action)
-        return lowest, failed
 
     def add_triple_point(self, line: xr.Dataset, at: int, beside: int, third: Mapping[str, Any]) -> None:
         """Find the point at which three minima have equal action, and the lines from there."""
         system, start = self.boundary(COEXISTENCE, self.parameters(line, at), [*self.solutions(line, at), third])
-        point = self.selected(labelled(system, [(_met(system, start), TRIPLE)]).reset_coords())
+        residual, solver = lambda u, system: system.residual(u), optx.Newton(1e-13, 1e-13)
+        met = optx.root_find(residual, solver, start, system, throw=False, max_steps=20).value
+        point = labelled(system, [(met, TRIPLE)]).reset_coords()
         step = self.places(line)[[at, beside]]
         off = np.linalg.norm(self.places(point)[0] - step.mean(axis=0))
         if not (point["error"] < _KNOWN and off <= np.linalg.norm(step[1] - step[0])):
-            self.notes.append("a third minimum becomes lower between two points of a coexistence line")
             return
         if not any(each.attrs["kind"] == TRIPLE and self.is_at(each, point, _SAME) for each in self.points):
-            self.points.append(point.isel(solution=slice(2)).assign_attrs(kind=TRIPLE, begins="", ends=""))
+            self.points.append(point.isel(solution=slice(2)).assign_attrs(kind=TRIPLE))
         third = {name: point[name].values[0, 2] for name in self.names}
         for one in self.solutions(point, 0):
             self.add(*self.boundary(COEXISTENCE, self.parameters(point, 0), [one, third]))
@@ -489,32 +627,21 @@ class _Diagram:
     def dataset(self) -> xr.Dataset:
         """Label all lines and points."""
         known = [line for line in self.lines if np.median(line["error"]) < _KNOWN]
+        notes = ["boundaries that no scan or search reached are missing"]
         if lost := len(self.lines) - len(known):
-            self.notes.append(f"{counted(lost, 'line')} with singular equations left out")
+            notes.append(f"{counted(lost, 'line')} with singular equations left out")
         coexisting = [line for line in known if line.attrs["kind"] == COEXISTENCE]
         for point in self.points if self.index == 0 else ():
             if not any(self.is_at(line, point) for line in coexisting):
                 where = ", ".join(f"{name} = {float(point[name][0]):.5g}" for name in self.ranges)
-                self.notes.append(f"no coexistence line was found at the {point.attrs['kind']}, {where}")
-        kept = [*self.ranges, *self.names, "error", "kind", "line", "stability"]
-        boundaries, parts = [*known, *self.points], []
-        for number, each in enumerate(boundaries):
-            labels = {"kind": each.attrs["kind"], "line": number}
+                notes.append(f"no coexistence line was found at the {point.attrs['kind']}, {where}")
+        kept, parts = [*self.ranges, *self.names, "error", "kind", "line", "stability"], []
+        for number, each in enumerate([*known, *self.points]):
+            labels = {"kind": each.attrs["kind"], "line": number, "stability": STABLE}
             labels = {name: ("point", [value] * each.sizes["point"]) for name, value in labels.items()}
-            labels["stability"] = "point", each["stability"].values.astype(str)
-            parts.append(each.assign(labels)[kept])
+            parts.append(each.assign({name: each.get(name, label) for name, label in labels.items()})[kept])
         none = xr.Dataset({name: ("point", np.zeros(0)) for name in kept})
         whole = xr.concat(parts or [none], "point", combine_attrs="drop")
-        for side in ("begins", "ends"):
-            whole[side] = "boundary", np.array([each.attrs[side] for each in boundaries], str)
-        notes = [*self.notes, "boundaries that no scan or search reached are missing"]
         across, up = self.ranges
         attrs = {"across": across, "up": up, "ranges": self.limits.ravel().tolist()}
-        return whole.assign_attrs(attrs, open="; ".join(dict.fromkeys(notes)))
-
-
-@partial(jit, of_numbers=lambda system, start: system.of_numbers)
-def _met(system: Boundary, start: np.ndarray) -> Array:
-    """Solve for three solutions of equal action."""
-    options = {"solver": optx.Newton(1e-13, 1e-13), "throw": False, "max_steps": 20}
-    return optx.root_find(lambda u, system: system.residual(u), y0=start, args=system, **options).value
+        return whole.assign_attrs(attrs, open="; ".join(notes))

@@ -1,14 +1,12 @@
 """Problem for a solver: an action over unconstrained coordinates, its curvature, and derivatives of its solutions."""
 
 import abc
-import warnings
 from collections.abc import Callable
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import lineax as lx
-import numpy as np
 import optimistix as optx
 from jax.scipy.linalg import cho_factor, cho_solve, solve_triangular
 from jax.tree_util import Partial
@@ -172,10 +170,6 @@ _LINEAR_SOLVERS = {
 }
 
 
-class NoDerivativeWarning(UserWarning):
-    """The derivative of a stationary point was requested, but it does not exist."""
-
-
 def implicit_point(
     problem: AbstractSaddleProblem, coordinates: Coordinates, form_hessian: bool, exists: Bool[Array, ""] | None
 ) -> Coordinates:
@@ -187,7 +181,7 @@ def implicit_point(
         form_hessian: Whether the Hessian at a minimum is formed as a preconditioner, so
             that one or two products suffice.
         exists: None for a minimum. For other points, whether the derivative exists. If
-            not, it is NaN, and its computation issues a `NoDerivativeWarning`.
+            not, it is NaN.
     """
     at = jax.lax.stop_gradient(coordinates)
     which = "any" if exists is not None else "preconditioned" if form_hessian else "minimum"
@@ -195,9 +189,14 @@ def implicit_point(
     inputs = problem, at, which, exists
     step, _ = optx.ImplicitAdjoint(_LINEAR_SOLVERS[which]).apply(_no_step, _slope, inputs, symmetric)
     if exists is not None:
+        # NaN comes from the inputs. In reverse mode, the linear solver would refuse NaN from the step.
         leaves = jax.tree.leaves(eqx.filter(problem, eqx.is_inexact_array))
-        step = _if_it_exists(step, sum(map(jnp.sum, leaves)), exists)
+        step = with_derivative_of(step, _or_nan, (step, sum(map(jnp.sum, leaves)), exists))
     return problem.moved(at, step)
+
+
+def _or_nan(step: Coordinates, inputs: Float[Array, ""], exists: Bool[Array, ""]) -> Coordinates:
+    return jnp.where(exists, step, 0.0) + inputs * jnp.where(exists, 0.0, jnp.nan)
 
 
 def _no_step(inputs):
@@ -213,25 +212,6 @@ def _slope(step, _, inputs):
         fixed = jax.lax.stop_gradient(problem)
         return cho_solve(cho_factor(fixed.expansion(fixed.at(at)).hessian), slope)
     return slope if exists is None else jnp.where(exists, slope, step)
-
-
-@jax.custom_jvp
-def _if_it_exists(step: Coordinates, inputs: Float[Array, ""], exists: Bool[Array, ""]) -> Coordinates:
-    return step
-
-
-@_if_it_exists.defjvp
-def _if_it_exists_jvp(primals, tangents):
-    step, _, exists = primals
-    jax.debug.callback(_warn_of_no_derivative, exists)
-    # NaN comes from the inputs. In reverse mode, the linear solver would refuse NaN from the step.
-    return step, tangents[0] * jnp.where(exists, 1.0, 0.0) + tangents[1] * jnp.where(exists, 0.0, jnp.nan)
-
-
-def _warn_of_no_derivative(exists) -> None:
-    if not np.all(exists):
-        reason = "the solve did not converge, or an order parameter is on an edge of its domain"
-        warnings.warn(f"the derivative of a stationary point is NaN: {reason}", NoDerivativeWarning, stacklevel=2)
 
 
 @eqx.filter_custom_jvp

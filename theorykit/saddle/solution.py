@@ -1,6 +1,6 @@
 """Solution of a stationary-point problem: its numbers, its certificate, and the outcome in words."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import equinox as eqx
@@ -82,7 +82,7 @@ class Solution(DisplayMixin, AbstractOutcome):
     def edges(self) -> tuple[str, ...]:
         """Order parameters on an edge of their domain, as equations such as `m = 0`."""
         refuse_traced("edges", self.stats["at_edge"], reason="shows values", anywhere=False)
-        names = [name for name, at in zip(self.owners, self.stats["at_edge"], strict=True) if at]
+        names = np.asarray(self.owners)[np.asarray(self.stats["at_edge"])]
         return tuple(f"{name} = {float(self.order_parameters[name]):g}" for name in names)
 
     @property
@@ -93,11 +93,11 @@ class Solution(DisplayMixin, AbstractOutcome):
 
     def _view(self) -> Iterator[Block]:
         named = {verbatim(name): value for name, value in {**self.order_parameters, **self.parameters}.items()}
-        fields = {"S": self.action, "gradient norm": self.gradient_norm, "error": self.error}
-        smallest = {"smallest curvature": np.min(self.hessian_eigenvalues, axis=-1)}
+        rows = {**named, "S": self.action, "gradient norm": self.gradient_norm, "error": self.error}
+        rows["smallest curvature"] = np.min(self.hessian_eigenvalues, axis=-1)
         kind = f"{np.size(self.action)} solves" if np.ndim(self.action) else self._kind
         yield Heading(kind[0].upper() + kind[1:])
-        yield Table(tuple((name, _in_words(value)) for name, value in {**named, **fields, **smallest}.items()))
+        yield Table(tuple((name, _in_words(value)) for name, value in rows.items()))
         yield Text(verbatim(self.diagnosis))
 
     @property
@@ -128,20 +128,3 @@ class Solution(DisplayMixin, AbstractOutcome):
             f"{lowest}, the softest {np.min(np.abs(curvatures)):.3g} mostly along {softest}. Start from elsewhere "
             "(initial=...), or use stationary(..., index=...)"
         )
-
-
-class Solutions(DisplayMixin, tuple):
-    """Stationary points that `search` found, in order of increasing action. `reason` explains an empty result."""
-
-    def __new__(cls, solutions: Iterable[Solution] = (), reason: str = ""):
-        found = super().__new__(cls, solutions)
-        found.reason = reason
-        return found
-
-    def _view(self) -> Iterator[Block]:
-        if not self:
-            yield Text(f"No stationary point was found. {verbatim(self.reason)}")
-            return
-        yield Heading(f"{len(self)} stationary points of index {int(self[0].stats['asked'])}")
-        rows = ((_in_words(each.action), verbatim(each.place), str(each.stats["reached"])) for each in self)
-        yield Table(tuple(rows), ("S", "at", "starts that reached it"))

@@ -20,11 +20,11 @@ from ..checks import checked_instance, checked_number, checked_whole_number, is_
 from ..runs import stage
 from .action import Action
 from .bound_action import BEYOND, BoundAction, Values, bind, initial_coordinates
-from .certificate import NOT_FINITE, SOLVED, UNRESOLVED, Evidence, evidence, quadrature_errors
-from .diagnosis import report
+from .certificate import NOT_FINITE, Evidence, evidence, with_quadrature
+from .diagnosis import ConvergenceWarning, report
 from .newton import MAX_STEPS, Newton, chosen
 from .problem import Coordinates, QuadraticModel, implicit_point, reach_of, stationary_value
-from .solution import Solution, Solutions
+from .solution import Solution
 
 # Default number of random starts.
 _STARTS = 8
@@ -33,25 +33,15 @@ _SAME = 1e-5
 # Tolerance of Newton's method on the gradient, relative to the requested tolerance, and
 # on the remaining step, relative to the largest coordinate.
 _FINER, _NEAR = 1e-4, 1e-9
-# Relative to the largest coordinate: length of a Newton step from the start that needs no
-# fixed-point map, and effect of averages that leaves a point unresolved.
-_NEARBY, _UNRESOLVED = 0.1, 1e-3
+# A Newton step from the start needs no fixed-point map if it is at most this long,
+# relative to the largest coordinate.
+_NEARBY = 0.1
 # A failed solve may be on its way to an edge if a coordinate is larger than this.
 _NEXT_TO_EDGE = 10.0
-# Do not warn of a quadrature error below this fraction of a point's total error.
-_KNOWN = 0.1
 # Attempts of a solve: from the start, from the end of the fixed-point map, on an edge.
 _FROM_START, _FROM_MAP, _FROM_EDGE = range(3)
 # Most Newton steps that polish the result of another solver.
 _POLISHING_STEPS = 30
-
-
-class QuadratureWarning(UserWarning):
-    """A Gaussian average of the action is not accurate enough for the requested tolerance."""
-
-
-class SeveralSolutionsWarning(UserWarning):
-    """Random starts led to several stationary points of the requested kind."""
 
 
 def minimise(
@@ -114,17 +104,10 @@ def stationary(
     """Find a stationary point whose Hessian has `index` negative eigenvalues.
 
     Examples are the min-max points of replica theories and of Lagrange multipliers. All
-    other arguments, and errors, are those of `minimise`. If no `initial` is given and
-    random starts lead to several points, a `SeveralSolutionsWarning` counts them.
+    other arguments, and errors, are those of `minimise`. Without `initial`, random starts
+    may lead to several points: `search` returns all.
     """
     run, ends = _solve(action, values, initial, index, tolerance, max_steps)
-    if initial is None and not is_traced(ends) and len(kept := _distinct(ends)) > 1:
-        warnings.warn(
-            f"{len(kept)} stationary points of index {index} were found; that of lowest action is returned: "
-            "choose another with initial=..., or get all with search",
-            SeveralSolutionsWarning,
-            stacklevel=2,
-        )
     return _reported(run, _solution(run, ends), throw)
 
 
@@ -138,7 +121,7 @@ def search(
     tolerance: float = 1e-9,
     max_steps: int = 1000,
     progress: bool = True,
-) -> Solutions:
+) -> list[Solution]:
     """Find all different stationary points of an index that are reached from random starts.
 
     Args:
@@ -149,19 +132,21 @@ def search(
         progress: Report progress if the search takes longer than a second.
 
     Returns:
-        A tuple of solutions, in order of increasing action. Points count as one if no
-        coordinate differs by more than 1e-5. If it is empty, its `reason` describes the
-        end of the best start.
+        The solutions in order of increasing action. Points count as one if no coordinate
+        differs by more than 1e-5. `stats["reached"]` counts the starts that ended there.
+        If none did, a `ConvergenceWarning` describes the end of the best start.
     """
     with stage(f"search from {starts} starts", shown=progress):
         run, ends = _solve(action, values, None, index, tolerance, max_steps, starts, seed)
-        solution = partial(_solution, run, ends)
-        found = [(solution(group[0]), len(group)) for group in _distinct(ends)]
-        best = solution()
-    reason = "" if found else f"The best of {starts} starts, by its gradient, ended as follows: {best.diagnosis}"
+        (solved,) = np.nonzero(np.asarray(ends.evidence.is_solved))
+        actions = np.sum(np.asarray(ends.evidence.terms), axis=1)[solved]
+        groups = distinct(actions, np.asarray(ends.coordinates)[solved], _SAME)
+        found = [(_solution(run, ends, solved[group[0]]), len(group)) for group in groups]
+    if not found:
+        best = f"no start ended in one; the best: {_solution(run, ends).diagnosis}"
+        warnings.warn(best, ConvergenceWarning, stacklevel=2)
     parameters = run.bound.values_of_parameters
-    marked = (replace(at, stats={**at.stats, "reached": count}, parameters=parameters) for at, count in found)
-    return Solutions(marked, reason)
+    return [replace(at, stats={**at.stats, "reached": count}, parameters=parameters) for at, count in found]
 
 
 class _Run(NamedTuple):
@@ -178,9 +163,7 @@ class _Run(NamedTuple):
 class _End(eqx.Module):
     """End point of a solve, the coordinates that are not fixed at edges, how it ended, and its cost.
 
-    - `quadrature`: how far errors of averages move the point.
-    - `solved`: whether the point is a solution, known to within `quadrature`.
-    - `settled`: whether it is solved, and averages are accurate to the tolerance.
+    `is_settled`: whether it is a solution, and averages are accurate to the tolerance.
     """
 
     coordinates: Coordinates
@@ -188,9 +171,7 @@ class _End(eqx.Module):
     result: optx.RESULTS
     evidence: Evidence
     evaluations: Int[Array, ""]
-    quadrature: Float[Array, ""]
-    solved: Bool[Array, ""]
-    settled: Bool[Array, ""]
+    is_settled: Bool[Array, ""]
 
 
 def _solve(
@@ -220,11 +201,10 @@ def _solve(
     else:
         begin = initial_coordinates(bound, initial)[None]
     ends = _searched(run, begin)
-    # The composite rule of averages takes long to compile. Code that the user compiles
-    # takes many nodes instead.
-    if action.can_refine and (is_traced(ends) or not np.all(ends.settled)):
-        finer = action.checking if is_traced(ends) else action.refined
-        ends = _searched(run._replace(bound=replace(bound, of=finer)), begin, ends)
+    # Code that the user compiles takes many nodes at once.
+    for finer in action.levels[1:2] if is_traced(ends) else action.levels:
+        if is_traced(ends) or not np.all(ends.is_settled):
+            ends = _searched(run._replace(bound=replace(bound, of=finer)), begin, ends)
     return run, ends
 
 
@@ -240,13 +220,15 @@ def _searched(run: _Run, starts: Float[Array, "starts coordinates"], ends: _End 
         run, (start, end) = eqx.combine(arrays, others), row
         if end is None:
             return _end_from(run, start)
-        start = jnp.where(end.solved, end.coordinates, start)
-        return jax.lax.cond(end.settled, lambda: end, lambda: _end_from(run, start))
+        start = jnp.where(end.evidence.is_solved, end.coordinates, start)
+        return jax.lax.cond(end.is_settled, lambda: end, lambda: _end_from(run, start))
 
     arrays, others = eqx.partition(run, eqx.is_array)
+    arrays, rows = jax.lax.stop_gradient((arrays, (starts, ends)))
     if jax.default_backend() == "cpu":
         end_from = jax.custom_batching.sequential_vmap(end_from)
-    return jax.vmap(end_from, in_axes=(None, 0))(*jax.lax.stop_gradient((arrays, (starts, ends))))
+        return jax.lax.map(lambda row: end_from(arrays, row), rows)
+    return jax.vmap(end_from, in_axes=(None, 0))(arrays, rows)
 
 
 def _end_from(run: _Run, start: Coordinates) -> _End:
@@ -263,6 +245,8 @@ def _end_from(run: _Run, start: Coordinates) -> _End:
         by_map = jax.lax.cond(length <= _NEARBY * reach_of(start), lambda: start, lambda: bound.fixed_point(start))
     if bound.has_edges:
         kinds = [each for kind in kinds for each in (kind, _FROM_EDGE)]
+    # The attempt is traced once.
+    attempt = eqx.filter_closure_convert(partial(_attempt, run), start, bound.free)
 
     def next_attempt(state):
         number, first, last = state
@@ -271,24 +255,21 @@ def _end_from(run: _Run, start: Coordinates) -> _End:
         on_edge = jnp.where(beside, BEYOND * jnp.sign(last.coordinates), last.coordinates)
         begin = jnp.stack([start, by_map, on_edge])[kind]
         useful = (kind != _FROM_EDGE) | jnp.any(beside)
-        ended = jax.lax.cond(useful, lambda: _attempt(run, begin, jnp.where(beside, 0.0, bound.free)), lambda: last)
+        ended = jax.lax.cond(useful, lambda: attempt(begin, jnp.where(beside, 0.0, bound.free)), lambda: last)
         return number + 1, chosen(number == 0, ended, first), ended
 
     def unfinished(state):
         number, _, last = state
-        return (number < len(kinds)) & ((number == 0) | (last.evidence.verdict != SOLVED))
+        return (number < len(kinds)) & ((number == 0) | ~last.evidence.is_solved)
 
-    shapes = eqx.filter_eval_shape(_attempt, run, start, bound.free)
-    nothing = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
+    shapes = eqx.filter_eval_shape(attempt, start, bound.free)
+    nothing = jax.tree.map(lambda leaf: jnp.zeros(np.shape(leaf), jnp.result_type(leaf)), shapes)
     _, first, last = jax.lax.while_loop(unfinished, next_attempt, (jnp.array(0), nothing, nothing))
-    end = chosen(last.evidence.verdict == SOLVED, last, first)
-    known, at = end.evidence, end.coordinates
-    moved, off = quadrature_errors(replace(bound, free=end.free), known.local, at)
-    known = replace(known, action_error=known.action_error + off)
-    solved = (known.verdict == SOLVED) & (moved <= _UNRESOLVED * reach_of(at))
+    end = chosen(last.evidence.is_solved, last, first)
+    known = with_quadrature(replace(bound, free=end.free), end.evidence, end.coordinates)
     size = jnp.maximum(jnp.sum(jnp.abs(known.terms)), 1.0)
-    settled = solved & (moved <= run.tolerance) & (known.action_error <= run.tolerance * size)
-    return replace(end, evidence=known, quadrature=moved, solved=solved, settled=settled)
+    is_accurate = (known.quadrature <= run.tolerance) & (known.action_error <= run.tolerance * size)
+    return replace(end, evidence=known, is_settled=known.is_solved & is_accurate)
 
 
 def _attempt(run: _Run, begin: Coordinates, free: Coordinates) -> _End:
@@ -299,9 +280,8 @@ def _attempt(run: _Run, begin: Coordinates, free: Coordinates) -> _End:
         found = minimised(run.solver, begin, bound, max_steps=run.max_steps)
         begin, taken = found.value, found.stats["num_steps"]
     found = minimised(run.newton, begin, bound, max_steps=None, options={MAX_STEPS: run.newton_steps})
-    at, evaluations, no = found.value, found.stats["evaluations"] + taken, jnp.array(False)
-    known = evidence(bound, at, run.newton.index, run.tolerance)
-    return _End(at, free, found.result, known, evaluations, jnp.array(jnp.inf), no, no)
+    known = evidence(bound, found.value, run.newton.index, run.tolerance)
+    return _End(found.value, free, found.result, known, found.stats["evaluations"] + taken, jnp.array(False))
 
 
 @partial(jit, of_numbers=lambda run, *_: run.bound.of.is_of_numbers)
@@ -311,30 +291,30 @@ def _solution(run: _Run, ends: _End, at: Int[Array, ""] | None = None) -> Soluti
     That is the solution of lowest action, or the point of smallest gradient if there is none.
     """
     if at is None:
-        actions = jnp.where(ends.solved, jnp.sum(ends.evidence.terms, axis=1), jnp.inf)
+        solved = ends.evidence.is_solved
+        actions = jnp.where(solved, jnp.sum(ends.evidence.terms, axis=1), jnp.inf)
         norms = jnp.nan_to_num(ends.evidence.gradient_norm, nan=jnp.inf)
-        at = jnp.where(jnp.any(ends.solved), jnp.argmin(actions), jnp.argmin(norms))
+        at = jnp.where(jnp.any(solved), jnp.argmin(actions), jnp.argmin(norms))
     end = jax.tree.map(lambda leaf: jax.lax.stop_gradient(leaf)[at], ends)
     bound, known, codes = replace(run.bound, free=end.free), end.evidence, optx.RESULTS
     model, scale = known.local.model, jax.lax.stop_gradient(bound.scale)
-    verdict = jnp.where((known.verdict == SOLVED) & ~end.solved, UNRESOLVED, known.verdict)
     stopped = codes.where(end.result == codes.successful, codes.nonlinear_divergence, end.result)
-    failure = codes.where(verdict == NOT_FINITE, codes.nonfinite, stopped)
-    point = implicit_point(bound, end.coordinates, True, end.solved & jnp.all(end.free > 0))
+    failure = codes.where(known.verdict == NOT_FINITE, codes.nonfinite, stopped)
+    point = implicit_point(bound, end.coordinates, True, known.is_solved & jnp.all(end.free > 0))
     return Solution(
         order_parameters=bound.values_on_edges(point),
         action=stationary_value(jnp.sum(known.terms), BoundAction.action, bound, point),
         action_error=known.action_error,
-        error=known.error + end.quadrature,
+        error=known.error,
         gradient_norm=known.gradient_norm,
         hessian_eigenvalues=model.curvatures / scale,
-        quadrature_error=end.quadrature,
-        result=codes.where(end.solved, codes.successful, failure),
+        quadrature_error=known.quadrature,
+        result=codes.where(known.is_solved, codes.successful, failure),
         stats={
             "evaluations": end.evaluations,
             "tolerance": run.tolerance,
             "asked": jnp.asarray(run.newton.index),
-            "verdict": verdict,
+            "verdict": known.verdict,
             "at_edge": end.free == 0,
             "coordinates": end.coordinates,
             "softest": model.directions[:, jnp.argmin(jnp.abs(model.curvatures))],
@@ -357,23 +337,8 @@ def distinct(actions: Any, points: Any, apart: float) -> list[list[int]]:
     return groups
 
 
-def _distinct(ends: _End) -> list[np.ndarray]:
-    """Return which starts reached each solution, by increasing action."""
-    (solved,) = np.nonzero(np.asarray(ends.solved))
-    actions, points = np.sum(np.asarray(ends.evidence.terms), axis=1)[solved], np.asarray(ends.coordinates)[solved]
-    return [solved[group] for group in distinct(actions, points, _SAME)]
-
-
 def _reported(run: _Run, solution: Solution, throw: bool) -> Solution:
     """Return `solution`, with an error or a warning if it is not as requested."""
-    if is_traced(solution):
-        return report(solution, throw, stacklevel=3)
-    off, tolerance = float(solution.quadrature_error), float(run.tolerance)
-    if solution.converged and not off <= max(tolerance, _KNOWN * float(solution.error)):
-        warnings.warn(
-            f"Gaussian averages may move the solution by {off:.2g}, which exceeds the tolerance {tolerance:.2g}. "
-            "`codegen.average_errors` states the error of each",
-            QuadratureWarning,
-            stacklevel=3,
-        )
-    return report(replace(solution, parameters=run.bound.values_of_parameters), throw, stacklevel=3)
+    if not is_traced(solution):
+        solution = replace(solution, parameters=run.bound.values_of_parameters)
+    return report(solution, throw, stacklevel=3)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import permutations
 from typing import Any
@@ -55,9 +56,11 @@ def check_action(
         checks.append(_check_reference(action, groups, reference))
     if index is not None:
         given = {symbol.name: groups[0][0][symbol.name] for symbol in action.parameters}
-        found = search(action, given, index=index, progress=False)
-        said = "; ".join(each.place for each in found)
-        checks.append(Finding(f"a stationary point has index {index}", said, found.reason))
+        with warnings.catch_warnings(record=True) as failures:
+            warnings.simplefilter("always")
+            found = search(action, given, index=index, progress=False)
+        said, wrong = ("; ".join(each.place for each in found), "") if found else ("", str(failures[-1].message))
+        checks.append(Finding(f"a stationary point has index {index}", said, wrong))
     return Report("The action", tuple(checks))
 
 
@@ -76,7 +79,7 @@ def _check_alone(action: Action, groups: Sequence[Sequence[Point]], seed: int) -
         failures = action.derivation.verify(seed).failures
         wrong = "; ".join(f"{each.step.rule} does not follow" for each in failures)
         yield Finding("every step of the derivation holds", "", wrong)
-    if action.has_averages:
+    if action.nodes:
         given = {symbol.name: points[0][symbol.name] for symbol in action.symbols}
         error = float(quadrature_error(action.expression, given)) / max(np.max(np.abs(values[0])), 1.0)
         wrong = "an average is steep: use more nodes" if error > _AVERAGES else ""

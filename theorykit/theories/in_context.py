@@ -32,9 +32,9 @@ from sympy import Symbol, log, symbols
 
 from .._compat import require_float64
 from .._jit import jit
-from ..checks import numeric_array, refuse_traced, require
+from ..checks import numeric_array, refuse_traced
 from ..saddle import Action, ConvergenceWarning, Positive, minimise
-from ..saddle.domains import as_declared
+from ..saddle.domains import check_value
 from .spectral_laws import marchenko_pastur
 
 EPSILON, ALPHA, TAU, KAPPA, RIDGE = symbols("epsilon alpha tau kappa lambda_", positive=True)
@@ -138,7 +138,7 @@ def errors(alpha: Any, tau: Any, kappa: Any, rho: Any, ridge: Any) -> Errors:
     names = dict(zip(given, (ALPHA, TAU, KAPPA, RHO, RIDGE), strict=True))
     refuse_traced("errors", arrays, reason="returns NumPy arrays")
     for name, symbol in names.items():
-        require(arrays, as_declared(name, symbol, arrays[name]))
+        check_value(name, symbol, arrays[name])
     broadcast = np.broadcast_arrays(*arrays.values())
     shape = broadcast[0].shape
     flat = {names[name].name: each.ravel() for name, each in zip(given, broadcast, strict=True)}
