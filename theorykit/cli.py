@@ -217,7 +217,7 @@ def solve(settings: tyro.conf.Positional[Path], output: Path | None = None, over
         overwrite: Replace the output.
     """
     result = obtain(settings, output or settings.with_suffix(".nc"), overwrite, False, None, 1)
-    print(theorykit.summary(result.isel(width=0, temperature=0)).to_string())
+    print(table(result))
 
 
 def sweep(
@@ -240,7 +240,7 @@ def sweep(
 
     output = output or settings.with_name(f"{settings.stem}-sweep.nc")
     result = obtain(settings, output, overwrite, True, folder, n_jobs)
-    print(theorykit.summary(result).to_string())
+    print(table(result))
     with plots.style.use_style():
         print(f"drew {plots.style.save(plots.sweep.figure(result), output.with_suffix('.png'))}")
 
@@ -284,6 +284,14 @@ def obtain(path: Path, output: Path, overwrite: bool, is_sweep: bool, folder: Pa
     write(content, output, overwrite=overwrite)
     print(f"wrote {output}")
     return result
+
+
+def table(result: Any) -> str:
+    """Write whether points are solutions, and their scores, one row per point."""
+    points = result["converged"].dims
+    shown = ("converged", "log_evidence", "test_")
+    names = [name for name in result if name.startswith(shown) and result[name].dims == points]
+    return result[names].to_dataframe().to_string()
 
 
 def main() -> None:

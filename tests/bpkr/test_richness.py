@@ -14,7 +14,6 @@ import xarray as xr
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import theorykit
 from theorykit import bpkr, plots
 from theorykit.bpkr import sampling, sweeps
 from theorykit.bpkr.order_parameters import gp_coordinates
@@ -327,8 +326,7 @@ def test_a_sweep_over_the_richness_is_that_of_single_solves():
             assert np.isnan(at["log_evidence" if is_wide else "log_evidence_per_width"].item())
 
 
-def test_a_sweep_over_the_richness_shows_itself_and_is_drawn(tmp_path):
-    assert {0.5, 1.0} <= set(theorykit.summary(swept()).index.get_level_values("richness"))
+def test_a_sweep_over_the_richness_is_drawn(tmp_path):
     axes = plots.draw_over_richness(swept())
     assert axes.get_xlabel() == r"richness $\gamma_0$"
     _, (line, *_) = axes.get_legend_handles_labels(), axes.get_lines()
@@ -353,7 +351,7 @@ def test_models_choose_the_richness():
     # It falls with the richness at any data, so its maximum means nothing.
     wide = model.sweep(inputs, labels, width=[math.inf], **options)
     assert set(sweeps.best(wide, "test_accuracy")) == {"widths", "temperature", "richness"}
-    with pytest.raises(ValueError, match="the sweep has no log_evidence"):
+    with pytest.raises(ValueError, match="score must be one of"):
         sweeps.best(wide)
 
 
