@@ -299,7 +299,7 @@ class _Diagram:
 
     def __init__(self, action: Action, values: Mapping, ranges: Mapping[str, tuple], index: int, starts: int):
         self.action, self.values, self.ranges, self.index = action, values, ranges, index
-        self.search = partial(search, action, index=index, starts=starts, progress=False)
+        self.search = partial(search, action, index=index, starts=starts)
         self.boundary = partial(boundary_at, action, ranges)
         self.limits = np.array(list(ranges.values()))
         self.names = [symbol.name for symbol in action.order_parameters]

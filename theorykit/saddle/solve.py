@@ -17,7 +17,6 @@ from jaxtyping import Array, Bool, Float, Int
 
 from .._jit import jit
 from ..checks import checked_instance, checked_number, checked_whole_number, is_traced, on_host
-from ..runs import stage
 from .action import Action
 from .bound_action import BEYOND, BoundAction, Values, bind, initial_coordinates
 from .certificate import NOT_FINITE, SOLVED, UNRESOLVED, Evidence, evidence, quadrature_errors
@@ -137,7 +136,6 @@ def search(
     seed: int = 0,
     tolerance: float = 1e-9,
     max_steps: int = 1000,
-    progress: bool = True,
 ) -> Solutions:
     """Find all different stationary points of an index that are reached from random starts.
 
@@ -146,18 +144,16 @@ def search(
         index: Number of negative eigenvalues of the Hessian: 0 for minima.
         starts: Number of random starts.
         seed: Seed of the random starts.
-        progress: Report progress if the search takes longer than a second.
 
     Returns:
         A tuple of solutions, in order of increasing action. Points count as one if no
         coordinate differs by more than 1e-5. If it is empty, its `reason` describes the
         end of the best start.
     """
-    with stage(f"search from {starts} starts", shown=progress):
-        run, ends = _solve(action, values, None, index, tolerance, max_steps, starts, seed)
-        solution = partial(_solution, run, ends)
-        found = [(solution(group[0]), len(group)) for group in _distinct(ends)]
-        best = solution()
+    run, ends = _solve(action, values, None, index, tolerance, max_steps, starts, seed)
+    solution = partial(_solution, run, ends)
+    found = [(solution(group[0]), len(group)) for group in _distinct(ends)]
+    best = solution()
     reason = "" if found else f"The best of {starts} starts, by its gradient, ended as follows: {best.diagnosis}"
     parameters = run.bound.values_of_parameters
     marked = (replace(at, stats={**at.stats, "reached": count}, parameters=parameters) for at, count in found)

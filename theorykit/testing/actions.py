@@ -58,7 +58,7 @@ def check_action(
         checks.append(_check_reference(action, groups, reference))
     if index is not None:
         given = {symbol.name: groups[0][0][symbol.name] for symbol in action.parameters}
-        found = search(action, given, index=index, progress=False)
+        found = search(action, given, index=index)
         said = "; ".join(each.place for each in found)
         checks.append(Finding(f"a stationary point has index {index}", said, found.reason))
         samples = by_name("sampled", sampled or {}).items()
