@@ -10,7 +10,7 @@ import xarray as xr
 from theorykit import bpkr, cli
 from theorykit.bpkr import Dense, Skip, sweeps
 from theorykit.bpkr.action import document
-from theorykit.symbolic import as_latex, as_markdown
+from theorykit.symbolic.documents.document import as_latex, as_markdown
 
 SETTINGS = """
 [architecture]

@@ -186,7 +186,8 @@ def derive(
     from . import bpkr
     from .bpkr.action import document
     from .runs import write
-    from .symbolic import as_html, as_latex, as_markdown
+    from .symbolic.documents.document import as_latex, as_markdown
+    from .symbolic.documents.page import as_html
 
     theorykit.enable_float64()
     kinds = [parse_layer(word) for word in layers if word != "none"]
@@ -236,13 +237,14 @@ def sweep(
         n_jobs: Solve this many widths at a time, in separate processes.
         overwrite: Replace the output.
     """
-    from . import plots
+    from .plots import style
+    from .plots.sweep import figure
 
     output = output or settings.with_name(f"{settings.stem}-sweep.nc")
     result = obtain(settings, output, overwrite, True, folder, n_jobs)
     print(table(result))
-    with plots.style.use_style():
-        print(f"drew {plots.style.save(plots.sweep.figure(result), output.with_suffix('.png'))}")
+    with style.use_style():
+        print(f"drew {style.save(figure(result), output.with_suffix('.png'))}")
 
 
 def obtain(path: Path, output: Path, overwrite: bool, is_sweep: bool, folder: Path | None, n_jobs: int) -> Any:

@@ -331,7 +331,7 @@ def test_a_sweep_over_the_richness_is_drawn(tmp_path):
     assert axes.get_xlabel() == r"richness $\gamma_0$"
     _, (line, *_) = axes.get_legend_handles_labels(), axes.get_lines()
     assert_close(line.get_ydata()[1:], swept()["test_accuracy"].values[0, 0, 1:], 1e-12)
-    assert plots.style.save(plots.sweep.figure(swept()), tmp_path / "sweep.png").stat().st_size > 10_000
+    assert plots.style.save(plots.draw_over_richness(swept()).figure, tmp_path / "sweep.png").stat().st_size > 10_000
     with pytest.raises(ValueError, match="no axis richness"):
         plots.draw_over_richness(swept().sel(richness=1.0))
 

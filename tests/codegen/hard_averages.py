@@ -21,8 +21,8 @@ from sympy import sign
 
 from theorykit import enable_float64
 from theorykit.codegen import compile_expressions
-from theorykit.symbolic import GaussianAverage, log_cosh, with_nodes
-from theorykit.symbolic.averages import bounded
+from theorykit.symbolic import GaussianAverage, log_cosh
+from theorykit.symbolic.averages import bounded, with_nodes
 
 TRUTHS = Path(__file__).parent.parent / "data" / "hard_averages.json"
 z, w, m, b, h = sp.symbols("z w m b h", real=True)

@@ -19,7 +19,6 @@ from theorykit.symbolic import (
     GaussianAverage,
     entrywise,
     gradient,
-    latex,
     log_cosh,
     log_det,
     log_normal_cdf,
@@ -29,6 +28,7 @@ from theorykit.symbolic import (
     trace,
 )
 from theorykit.symbolic.documents.page import mathml
+from theorykit.symbolic.documents.rendering import latex
 
 X, Y = sp.Symbol("x", real=True), sp.Symbol("y", real=True)
 HUBER = sp.Piecewise((X**2 / 2, sp.And(X < 1, X > -1)), (abs(X) - sp.Rational(1, 2), True))

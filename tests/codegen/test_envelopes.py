@@ -29,8 +29,9 @@ from sympy import (
 
 from tests.expressions import assert_close
 from theorykit.codegen import average_errors, compile_expressions, interpret
-from theorykit.symbolic import GaussianAverage, gradient, latex, moreau, proximal
+from theorykit.symbolic import GaussianAverage, gradient, moreau, proximal
 from theorykit.symbolic.documents.page import mathml
+from theorykit.symbolic.documents.rendering import latex
 from theorykit.symbolic.envelopes import MoreauEnvelope, derivative
 
 X, OMEGA, Y = symbols("x omega y", real=True)

@@ -10,16 +10,10 @@ from sympy import Integer, Max, Min, Symbol
 from tests.expressions import assert_close
 from theorykit.codegen import average_errors, compile_expressions, interpret
 from theorykit.codegen.functions import ROWS, TABLE
-from theorykit.symbolic import (
-    gaussian_average,
-    gradient,
-    latex,
-    log_cosh,
-    log_normal_cdf,
-    numeric_function,
-    with_nodes,
-)
+from theorykit.symbolic import gaussian_average, gradient, log_cosh, log_normal_cdf, numeric_function
+from theorykit.symbolic.averages import with_nodes
 from theorykit.symbolic.documents.page import mathml
+from theorykit.symbolic.documents.rendering import latex
 from theorykit.symbolic.functions import (
     JUMPING,
     AngleBetween,

@@ -14,12 +14,12 @@ from theorykit.symbolic import (
     assume_positive_definite,
     gradient,
     inverse,
-    latex,
     log_det,
     normal,
     positive_definite,
     symmetric,
 )
+from theorykit.symbolic.documents.rendering import latex
 from theorykit.symbolic.matrix_functions import AssumedPositiveDefinite, is_positive_definite, is_symmetric
 
 n = Symbol("n", integer=True, positive=True)

@@ -1,4 +1,4 @@
-from .action.action import Action, render_latex, render_markdown
+from .action.action import Action
 from .action.derivation import derive
 from .data.classes import Classes, LabelsWarning, find_classes
 from .data.data import Data
@@ -81,8 +81,6 @@ __all__ = [
     "predict",
     "rank_heads",
     "removable_heads",
-    "render_latex",
-    "render_markdown",
     "sample_network",
     "search",
     "solve",

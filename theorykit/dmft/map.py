@@ -23,7 +23,8 @@ from jaxtyping import Array, Float, Int
 from .. import checks, dynamics
 from .._jit import usual_settings
 from ..checks import checked_array, checked_choice, checked_whole_number, finite_array, is_traced
-from ..codegen import CompiledFunction, compile_expressions
+from ..codegen import compile_expressions
+from ..codegen.compiled import CompiledFunction
 from .derivation import derive
 from .weights import FAMILIES, Weights, distinct_columns, positional_overlaps
 

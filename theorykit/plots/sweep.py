@@ -11,8 +11,6 @@ from matplotlib.figure import Figure
 from ..checks import checked_choice
 from .style import _new_axes, _shades
 
-__all__ = ["figure"]
-
 # Scores over width and their labels. The default is the first one that a result has.
 _SCORES = {
     "test_accuracy": "test accuracy",

@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.expressions import matrices, scalars
-from theorykit.symbolic import Equation, latex
-from theorykit.symbolic.documents.document import align_environment
+from theorykit.symbolic.documents.document import Equation, align_environment
 from theorykit.symbolic.documents.lines import broken, width
+from theorykit.symbolic.documents.rendering import latex
 
 LONG = r"a \left(b + \frac{c}{d} \left(e_{1}^{2} + f\right)^{-1} g h \left(i - j\right)\right) + k l = m - n"
 

@@ -5,9 +5,8 @@ from xml.etree import ElementTree
 
 import pytest
 
-from theorykit.symbolic import Definition, Equation, Heading, Text, as_html
-from theorykit.symbolic.documents.document import Code, Folded, Items, Table
-from theorykit.symbolic.documents.page import mathml
+from theorykit.symbolic.documents.document import Code, Equation, Folded, Heading, Items, Table, Text
+from theorykit.symbolic.documents.page import Definition, as_html, mathml
 
 
 def parsed(blocks, definitions=()):

@@ -15,7 +15,6 @@ from theorykit.symbolic import (
     SquareRoot,
     entrywise,
     gaussian_average,
-    latex,
     log_cosh,
     partial_trace,
     quadratic_form,
@@ -23,7 +22,7 @@ from theorykit.symbolic import (
 )
 from theorykit.symbolic.atoms import LogDet, PartialTrace
 from theorykit.symbolic.documents.lines import broken
-from theorykit.symbolic.documents.rendering import fold
+from theorykit.symbolic.documents.rendering import fold, latex
 
 KRONECKER = KroneckerProduct(A, B)
 PARTIAL = PartialTrace(W, (H, N), 1)
