@@ -10,6 +10,7 @@ import xarray as xr
 from theorykit import bpkr, cli
 from theorykit.bpkr import Dense, Skip, sweeps
 from theorykit.bpkr.action import document
+from theorykit.saddle import ConvergenceWarning
 from theorykit.symbolic.documents.document import as_latex, as_markdown
 
 SETTINGS = """
@@ -209,7 +210,7 @@ def test_classes_that_are_text_equal_signs(folder, run):
 def test_a_sweep_whose_points_all_fail_gives_the_reason(folder, run):
     np.savez("data.npz", **{**np.load("data.npz"), "x": np.ones((14, 4, 5))})
     (folder / "mine.toml").write_text(SETTINGS + SWEEP.replace("[0.2, 1]", "[0]"))
-    with pytest.warns(bpkr.ConvergenceWarning, match="3 of 3 points"):
+    with pytest.warns(ConvergenceWarning, match="3 of 3 points"):
         assert "every point failed: temperature=0.0 needs" in refused(run, "sweep", "mine.toml")
     assert not (folder / "mine-sweep.nc").exists()
 

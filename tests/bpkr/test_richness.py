@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from theorykit import bpkr, plots
 from theorykit.bpkr import sampling, sweeps
 from theorykit.bpkr.order_parameters import gp_coordinates
+from theorykit.saddle import ConvergenceWarning
 from theorykit.testing import strategies
 
 from .cases import SEEDS, assert_close
@@ -304,7 +305,7 @@ def swept() -> xr.Dataset:
     problem = small_problem(10)
     data = replace(problem.data, test_labels=np.array([1.0, -1.0, 1.0, 1.0]))
     grid = {"width": [20, math.inf], "temperature": [0.1], "richness": [0.0, 0.5, 1.0]}
-    with pytest.warns(bpkr.ConvergenceWarning, match="richness must be finite and > 0"):
+    with pytest.warns(ConvergenceWarning, match="richness must be finite and > 0"):
         return sweeps.sweep(problem.architecture, data, progress=False, **grid)
 
 

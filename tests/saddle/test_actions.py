@@ -19,7 +19,6 @@ from theorykit.saddle import (
     Positive,
     PositiveDefinite,
     Real,
-    SeveralSolutionsWarning,
     Symmetric,
     minimise,
     search,
@@ -75,7 +74,7 @@ def test_min_max_points_of_a_stated_signature_are_found_from_a_hundred_starts(in
 
 
 def test_several_points_of_the_signature_are_told():
-    with pytest.warns(SeveralSolutionsWarning, match="2 stationary points of index 1 were found"):
+    with pytest.warns(ConvergenceWarning, match="2 stationary points of index 1 were found"):
         assert stationary(RAYLEIGH, {K: random_matrix(0)}, index=1).converged
 
 

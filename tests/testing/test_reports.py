@@ -11,8 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from theorykit import bpkr, testing
-from theorykit.testing import Finding, Report
-from theorykit.testing.explain import Trial, _factor
+from theorykit.testing.explain import Finding, Report, Trial, _factor
 
 FOUND = Finding("a claim", "3 for 1", "a factor")
 

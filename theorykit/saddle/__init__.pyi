@@ -3,20 +3,16 @@ from .branch import StationaryPoints, follow, near
 from .diagnosis import ConvergenceWarning
 from .domains import Between, Positive, PositiveDefinite, Real, Symmetric
 from .phases import phase_diagram, transition
-from .problem import NoDerivativeWarning
 from .solution import Solution
-from .solve import QuadratureWarning, SeveralSolutionsWarning, minimise, search, stationary
+from .solve import minimise, search, stationary
 
 __all__ = [
     "Action",
     "Between",
     "ConvergenceWarning",
-    "NoDerivativeWarning",
     "Positive",
     "PositiveDefinite",
-    "QuadratureWarning",
     "Real",
-    "SeveralSolutionsWarning",
     "Solution",
     "StationaryPoints",
     "Symmetric",

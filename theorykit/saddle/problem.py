@@ -14,6 +14,8 @@ from jax.scipy.linalg import cho_factor, cho_solve, solve_triangular
 from jax.tree_util import Partial
 from jaxtyping import Array, Bool, Float, PyTree
 
+from .diagnosis import ConvergenceWarning
+
 Coordinates = Float[Array, " coordinates"]
 # Components of a change of the order parameters along directions of unit length.
 Tangent = Float[Array, " tangents"]
@@ -172,10 +174,6 @@ _LINEAR_SOLVERS = {
 }
 
 
-class NoDerivativeWarning(UserWarning):
-    """The derivative of a stationary point was requested, but it does not exist."""
-
-
 def implicit_point(
     problem: AbstractSaddleProblem, coordinates: Coordinates, form_hessian: bool, exists: Bool[Array, ""] | None
 ) -> Coordinates:
@@ -187,7 +185,7 @@ def implicit_point(
         form_hessian: Whether the Hessian at a minimum is formed as a preconditioner, so
             that one or two products suffice.
         exists: None for a minimum. For other points, whether the derivative exists. If
-            not, it is NaN, and its computation issues a `NoDerivativeWarning`.
+            not, it is NaN, and its computation issues a `ConvergenceWarning`.
     """
     at = jax.lax.stop_gradient(coordinates)
     which = "any" if exists is not None else "preconditioned" if form_hessian else "minimum"
@@ -231,7 +229,7 @@ def _if_it_exists_jvp(primals, tangents):
 def _warn_of_no_derivative(exists) -> None:
     if not np.all(exists):
         reason = "the solve did not converge, or an order parameter is on an edge of its domain"
-        warnings.warn(f"the derivative of a stationary point is NaN: {reason}", NoDerivativeWarning, stacklevel=2)
+        warnings.warn(f"the derivative of a stationary point is NaN: {reason}", ConvergenceWarning, stacklevel=2)
 
 
 @eqx.filter_custom_jvp

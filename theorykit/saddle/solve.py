@@ -45,14 +45,6 @@ _FROM_START, _FROM_MAP, _FROM_EDGE = range(3)
 _POLISHING_STEPS = 30
 
 
-class QuadratureWarning(UserWarning):
-    """A Gaussian average of the action is not accurate enough for the requested tolerance."""
-
-
-class SeveralSolutionsWarning(UserWarning):
-    """Random starts led to several stationary points of the requested kind."""
-
-
 def minimise(
     action: Action,
     values: Values = MappingProxyType({}),
@@ -114,14 +106,14 @@ def stationary(
 
     Examples are the min-max points of replica theories and of Lagrange multipliers. All
     other arguments, and errors, are those of `minimise`. If no `initial` is given and
-    random starts lead to several points, a `SeveralSolutionsWarning` counts them.
+    random starts lead to several points, a `ConvergenceWarning` counts them.
     """
     run, ends = _solve(action, values, initial, index, tolerance, max_steps)
     if initial is None and not is_traced(ends) and len(kept := _distinct(ends)) > 1:
         warnings.warn(
             f"{len(kept)} stationary points of index {index} were found; that of lowest action is returned: "
             "choose another with initial=..., or get all with search",
-            SeveralSolutionsWarning,
+            ConvergenceWarning,
             stacklevel=2,
         )
     return _reported(run, _solution(run, ends), throw)
@@ -369,7 +361,7 @@ def _reported(run: _Run, solution: Solution, throw: bool) -> Solution:
         warnings.warn(
             f"Gaussian averages may move the solution by {off:.2g}, which exceeds the tolerance {tolerance:.2g}. "
             "`codegen.average_errors` states the error of each",
-            QuadratureWarning,
+            ConvergenceWarning,
             stacklevel=3,
         )
     return report(replace(solution, parameters=run.bound.values_of_parameters), throw, stacklevel=3)

@@ -109,7 +109,7 @@ def solve(action: Action, values: Mapping, *, throw: bool = False) -> Solution:
     # S is maximal in V, and in one of each other pair of conjugates.
     index = 1 + sum(name in initial for name in ("m_hat", "q_hat"))
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)
+        warnings.filterwarnings("ignore", "the solve did|solves did", ConvergenceWarning)
         found = stationary(action, values, index=index, initial=initial)
     # Weights that the examples do not determine make V diverge, which no diagnosis
     # knows.
