@@ -78,7 +78,7 @@ def networks(count: int) -> tuple:
     weights, model = self_attention.network(4)
     betas = jnp.linspace(*self_attention.BETAS, count)
     at = dmft.Parameters(betas, self_attention.GAMMA, self_attention.EPSILON)
-    return model, at, dmft.start(model, at, dmft.pattern_prompt(weights), "window")
+    return model, at, dmft.start(model, at, weights.prompt(), "window")
 
 
 def advance(model, parameters, start):
@@ -98,7 +98,7 @@ def orbits():
 
 
 def diagram(model, parameters, _):
-    prompt = dmft.pattern_prompt(self_attention.network(4)[0])
+    prompt = self_attention.network(4)[0].prompt()
     return dynamics.orbits(
         model,
         parameters,

@@ -38,7 +38,7 @@ STEPS, ORBITS = 160, 256  # a multiple of the number of blocks of exponents
 
 def network(tokens: int) -> tuple[dmft.Weights, dmft.SelfAttention]:
     """Return the published weights, with positions for `tokens`, and their limit."""
-    weights = dmft.published_weights(position_bits=(tokens - 1).bit_length())
+    weights = dmft.Weights.published(position_bits=(tokens - 1).bit_length())
     return weights, dmft.self_attention_limit(weights, tokens)
 
 
@@ -68,7 +68,7 @@ def rates(seconds: float) -> list[dict]:
         here = published_rates(tokens, seconds)
         weights, model = network(tokens)
         at = dmft.Parameters(jnp.linspace(*BETAS, ORBITS), GAMMA, EPSILON)
-        start = dmft.start(model, at, dmft.pattern_prompt(weights), "window")
+        start = dmft.start(model, at, weights.prompt(), "window")
         settled = dmft.advance(model, at, start, 1000)
 
         def move(steps, model=model, at=at, start=start):
@@ -102,7 +102,7 @@ def zoom(seconds: float) -> list[dict]:
     """Time the published zoom-in diagram from the window at beta = 3, with compilation."""
     weights, model = network(4)
     before = dmft.Parameters(3.0, GAMMA, EPSILON)
-    prompted = dmft.start(model, before, dmft.pattern_prompt(weights), "window")
+    prompted = dmft.start(model, before, weights.prompt(), "window")
     settled = dmft.advance(model, before, prompted, 100_000)
     parameters = dmft.Parameters(jnp.linspace(*BETAS, 4001), GAMMA, EPSILON)
     lengths = {"transient": 100_000, "recorded": 10_000, "exponents": 3}

@@ -34,7 +34,7 @@ CONTEXT = 4
 output = np.ones((1, 10))
 value = np.where(np.arange(10) < 8, output, -output)
 position = np.ones((1, 2))
-one_pattern = dmft.weights_from_arrays(
+one_pattern = dmft.Weights.of_arrays(
     *(np.hstack([signs, position]) for signs in (output, value, output, output)), position_bits=2
 )
 correlation = float(np.mean(output * value))
@@ -68,7 +68,7 @@ for name, branch in (("A = 0", silent), ("A = c tanh(beta A)", speaking)):
 # at which the output is close to zero.
 
 # %%
-weights = dmft.published_weights()
+weights = dmft.Weights.published()
 network = dmft.self_attention_limit(weights, CONTEXT)
 
 
@@ -79,7 +79,7 @@ def parameters(beta: float | np.ndarray) -> dmft.Parameters:
 
 def settled(beta: float | np.ndarray, tokens: int) -> dmft.map.State:
     """Return the states to which runs from the published prompt have settled."""
-    start = dmft.start(network, parameters(beta), dmft.pattern_prompt(weights), "window")
+    start = dmft.start(network, parameters(beta), weights.prompt(), "window")
     return dmft.advance(network, parameters(beta), start, tokens)
 
 

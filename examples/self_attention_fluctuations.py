@@ -46,7 +46,7 @@ print(len(theory.derivation.steps), "steps, all hold:", theory.derivation.verify
 def attractor(weights: dmft.Weights, context: int, parameters: dmft.Parameters) -> dmft.map.State:
     """Run the map from the first pattern as a prompt until it settles."""
     limit = dmft.self_attention_limit(weights, context)
-    start = dmft.start(limit, parameters, dmft.pattern_prompt(weights), "window")
+    start = dmft.start(limit, parameters, weights.prompt(), "window")
     return dmft.advance(limit, parameters, start, 60_000)
 
 
@@ -58,15 +58,15 @@ def distances(predicted: dmft.network.Fluctuations, sampled: dmft.map.Trajectory
     return rms, np.std(squares, axis=-1, ddof=1) / np.sqrt(samples) / (2 * rms)
 
 
-published = dmft.published_weights()
+published = dmft.Weights.published()
 random_keys = jax.random.split(jax.random.key(0), 3)
 CASES = (
     (published, 4, dmft.Parameters(0.5, 127.0, 0.02), 102),
     (published, 4, dmft.Parameters(1.0, 127.0, 0.02), 1010),
     (published, 4, dmft.Parameters(1.2, 127.0, 0.02), 10_101),
-    (dmft.iid_weights(1, 10, 2, segments=10, key=random_keys[0]), 4, dmft.Parameters(1.0, 3.0, 0.1), 1000),
-    (dmft.iid_weights(2, 60, 2, segments=12, key=random_keys[1]), 4, dmft.Parameters(2.0, 20.0, 0.1), 500),
-    (dmft.iid_weights(4, 40, 3, segments=10, key=random_keys[2]), 8, dmft.Parameters(1.0, 10.0, 0.1), 500),
+    (dmft.Weights.iid(1, 10, 2, segments=10, key=random_keys[0]), 4, dmft.Parameters(1.0, 3.0, 0.1), 1000),
+    (dmft.Weights.iid(2, 60, 2, segments=12, key=random_keys[1]), 4, dmft.Parameters(2.0, 20.0, 0.1), 500),
+    (dmft.Weights.iid(4, 40, 3, segments=10, key=random_keys[2]), 8, dmft.Parameters(1.0, 10.0, 0.1), 500),
 )
 for weights, context, parameters, repeats in CASES:
     finite = dmft.network.class_sum_network(weights, context, repeats)

@@ -749,7 +749,7 @@ def start_of(spec: dict, arrays: dict, weights: dmft.Weights, model: dmft.SelfAt
     if "window" in arrays:
         window = np.moveaxis(arrays["window"], (0, 1), (-2, -1))
         return dmft.state_from_window(model, parameters, window, spec["position"])
-    return dmft.start(model, parameters, dmft.prompt(weights, arrays["prompt"]), spec["convention"])
+    return dmft.start(model, parameters, weights.prompt(arrays["prompt"]), spec["convention"])
 
 
 def batch_last(array, axes: int) -> np.ndarray:
@@ -786,14 +786,14 @@ def column_law(spec, arrays):
         "directions": model.directions[order],
         "moments": model.moments[:, order],
         "positional": model.positional,
-        "prompt": dmft.prompt(weights, arrays["prompt"]),
+        "prompt": weights.prompt(arrays["prompt"]),
         "semantic_overlaps": semantic(parameters, jnp.asarray(arrays["attention"])),
     }
 
 
 @kind
 def published_weights(spec, arrays):
-    weights = dmft.published_weights(**spec)
+    weights = dmft.Weights.published(**spec)
     return {"semantic": weights.semantic, "positional": weights.positional}
 
 

@@ -266,8 +266,8 @@ OBJECTS: dict[str, Callable[[], object]] = {
     "saddle": lambda: bpkr.solve(MODEL, bpkr.Data(FEATURES, LABELS)),
     "prediction": lambda: bpkr.Prediction(jnp.arange(3.0), jnp.ones(3)),
     "heads": lambda: bpkr.Heads(key_query=[np.ones((2, 3, 3))]),
-    "network": lambda: dmft.self_attention_limit(dmft.published_weights(), 4),
-    "weights": dmft.published_weights,
+    "network": lambda: dmft.self_attention_limit(dmft.Weights.published(), 4),
+    "weights": dmft.Weights.published,
 }
 COPIES = {"pickle": lambda it: pickle.loads(pickle.dumps(it)), "deepcopy": copy.deepcopy}
 

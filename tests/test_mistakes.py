@@ -212,18 +212,18 @@ LAYERS = {
 }
 
 # Dynamics of self-attention, and published theories.
-PUBLISHED = dmft.published_weights()
+PUBLISHED = dmft.Weights.published()
 MODEL_OF_4 = dmft.self_attention_limit(PUBLISHED, context=4)
 POINT = dmft.Parameters(beta=0.5, gamma=10.0, epsilon=0.02)
-START = dmft.start(MODEL_OF_4, POINT, dmft.pattern_prompt(PUBLISHED))
+START = dmft.start(MODEL_OF_4, POINT, PUBLISHED.prompt())
 IN_CONTEXT = {"alpha": 1.0, "tau": 1.0, "kappa": 1.0, "ridge": 0.1, "rho": 0.1}
-SMALL = dmft.published_weights(position_bits=2)
+SMALL = dmft.Weights.published(position_bits=2)
 SIGNS = RNG.choice([-1, 1], size=(4, 3, 8))
 
 
 DYNAMICS = {
     "weights that are not signs": (
-        lambda: dmft.weights_from_arrays(*(2 * SIGNS), position_bits=2),
+        lambda: dmft.Weights.of_arrays(*(2 * SIGNS), position_bits=2),
         "weights must be +1 or -1",
     ),
     "too few bits for the context": (lambda: dmft.self_attention_limit(SMALL, context=5), "context", "5", "4"),

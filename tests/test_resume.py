@@ -55,7 +55,7 @@ def sampled(
 
 
 def mapped(folder: Path, *, epsilon: float = 0.02, transient: int = 60, lowest: float = -0.5) -> Result:
-    network = dmft.self_attention_limit(dmft.published_weights(), 4)
+    network = dmft.self_attention_limit(dmft.Weights.published(), 4)
 
     def start_at(parameters):
         return dmft.state_from_window(network, parameters, np.linspace(lowest, 0.5, 12).reshape(4, 3), 1)

@@ -46,7 +46,7 @@ COLORS = {
     "undecided": "#c4c4c4",
 }
 BY_REGIME = {"cmap": ListedColormap(COLORS.values()), "vmin": -0.5, "vmax": 5.5}
-weights = dmft.published_weights()
+weights = dmft.Weights.published()
 network = dmft.self_attention_limit(weights, CONTEXT)
 
 
@@ -56,7 +56,7 @@ def parameters(beta, attention=2.2) -> dmft.Parameters:
     return dmft.Parameters(beta, gain, EPSILON)
 
 
-prompted = dmft.start(network, parameters(3.0), dmft.pattern_prompt(weights), "window")
+prompted = dmft.start(network, parameters(3.0), weights.prompt(), "window")
 settled = dmft.advance(network, parameters(3.0), prompted, options.transient)
 
 

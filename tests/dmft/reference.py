@@ -33,7 +33,7 @@ class Case:
 
     @property
     def weights(self) -> dmft.Weights:
-        return dmft.weights_from_arrays(*self["W"], self.about["P"])
+        return dmft.Weights.of_arrays(*self["W"], self.about["P"])
 
     @property
     def model(self) -> dmft.SelfAttention:
@@ -42,7 +42,7 @@ class Case:
     @property
     def prompt(self) -> np.ndarray:
         """Overlaps of the semantic bits of the first token."""
-        return dmft.prompt(self.weights, self["x0"][: self.weights.neurons])
+        return self.weights.prompt(self["x0"][: self.weights.neurons])
 
     @property
     def parameters(self) -> dmft.Parameters:

@@ -15,7 +15,7 @@ from .reference import cases
 CASES = {repr(case): case for case in cases("lyapunov")}
 REGULAR = [case for case in CASES.values() if not case.about["chaotic"]]
 CHAOTIC = [case for case in CASES.values() if case.about["chaotic"]]
-WEIGHTS = dmft.published_weights()
+WEIGHTS = dmft.Weights.published()
 
 
 def start_of(case) -> dmft.map.State:
@@ -71,7 +71,7 @@ def test_published_exponents_of_chaotic_orbits(case):
 
 
 def small_case():
-    weights = dmft.iid_weights(2, 30, 2, key=jax.random.key(3))
+    weights = dmft.Weights.iid(2, 30, 2, key=jax.random.key(3))
     model, parameters = dmft.self_attention_limit(weights, 3), dmft.Parameters(1.5, 4.0, 0.1)
     window = np.random.default_rng(0).uniform(-0.5, 0.5, size=(3, 2))
     return model, parameters, dmft.state_from_window(model, parameters, window, 1)
@@ -138,9 +138,9 @@ def test_a_batch_is_orbits_of_their_own():
 
 def assert_as_precise(context, parameters, tokens=24):
     """Every finite exponent is right, and what is lost has shrunk to a millionth in a context."""
-    weights = dmft.published_weights(position_bits=max(2, (context - 1).bit_length()))
+    weights = dmft.Weights.published(position_bits=max(2, (context - 1).bit_length()))
     model = dmft.self_attention_limit(weights, context)
-    state = dmft.advance(model, parameters, dmft.start(model, parameters, dmft.pattern_prompt(weights), "window"), 300)
+    state = dmft.advance(model, parameters, dmft.start(model, parameters, weights.prompt(), "window"), 300)
     size = context * model.patterns
     start = np.random.default_rng(0).standard_normal((size, context, model.patterns))
     windows = windows_of(model, parameters, state, tokens)

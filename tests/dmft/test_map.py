@@ -13,7 +13,7 @@ from theorykit.dynamics import find_cycle, follow
 from ..marks import slow
 from .reference import cases
 
-WEIGHTS = dmft.published_weights()
+WEIGHTS = dmft.Weights.published()
 GAMMA = dmft.attention_gain(2.2, 100, 3)
 
 
@@ -56,7 +56,7 @@ def literal_step(weights, window, positions, beta, gamma, epsilon):
 @settings(max_examples=4)
 @given(patterns=st.sampled_from((1, 4)), context=st.sampled_from((1, 3, 8)), seed=st.integers(0, 99))
 def test_a_step_from_a_window_is_the_formula_as_it_stands(patterns, context, seed):
-    weights = dmft.iid_weights(patterns, 20, 3, key=jax.random.key(seed))
+    weights = dmft.Weights.iid(patterns, 20, 3, key=jax.random.key(seed))
     model, rng = dmft.self_attention_limit(weights, context), np.random.default_rng(seed)
     window, position = rng.uniform(-1, 1, size=(context, patterns)), int(rng.integers(context))
     settings = (1.7, 5.0, 0.2)
@@ -68,7 +68,7 @@ def test_a_step_from_a_window_is_the_formula_as_it_stands(patterns, context, see
 
 
 def _start(model, parameters):
-    return dmft.start(model, parameters, dmft.pattern_prompt(WEIGHTS), "window")
+    return dmft.start(model, parameters, WEIGHTS.prompt(), "window")
 
 
 def test_a_window_takes_a_run_up_where_it_stopped():
@@ -112,7 +112,7 @@ def test_every_parameter_is_that_of_the_call(name):
 
 def test_the_conventions_differ_only_while_the_prompt_is_remembered():
     model, parameters = dmft.self_attention_limit(WEIGHTS, 4), dmft.Parameters(0.5, 3.0, 0.0)
-    prompt = dmft.pattern_prompt(WEIGHTS)
+    prompt = WEIGHTS.prompt()
     exact = dmft.run(model, parameters, dmft.start(model, parameters, prompt, "token"), steps=400)
     window = dmft.run(model, parameters, dmft.start(model, parameters, prompt, "window"), steps=400)
     np.testing.assert_array_equal(exact.attention[0], window.attention[0])

@@ -16,7 +16,7 @@ from theorykit.dmft.weights import FAMILIES, positional_overlaps
 
 # Standard errors by which correct estimates may be off; of some 10^3 estimates in this file.
 FAR = 5.0
-SMALL = dmft.iid_weights(2, 8, 2, segments=3, key=jax.random.key(7))
+SMALL = dmft.Weights.iid(2, 8, 2, segments=3, key=jax.random.key(7))
 CONTEXT, PATTERNS, RUNS, STEPS = 4, 2, 4000, 9
 WARM = Parameters(1.2, 4.0, 0.1)
 pytestmark = pytest.mark.filterwarnings("ignore:the predicted standard deviation")
@@ -28,7 +28,7 @@ def sums(weights=SMALL, repeats=1):
 
 
 def first_state(drawn, parameters=WARM, convention="token"):
-    return dmft.start(drawn.limit, parameters, dmft.pattern_prompt(SMALL), convention)
+    return dmft.start(drawn.limit, parameters, SMALL.prompt(), convention)
 
 
 def found(of, convention="token", parameters=WARM, steps=STEPS):
@@ -38,7 +38,7 @@ def found(of, convention="token", parameters=WARM, steps=STEPS):
 def settled(weights, context, parameters):
     """The state on the attractor that the first pattern's prompt comes to."""
     limit = dmft.self_attention_limit(weights, context)
-    start = dmft.start(limit, parameters, dmft.pattern_prompt(weights), "window")
+    start = dmft.start(limit, parameters, weights.prompt(), "window")
     return dmft.advance(limit, parameters, start, 4000)
 
 
@@ -218,7 +218,7 @@ def test_a_batch_of_fluctuations_is_networks_at_other_parameters():
 def test_where_the_orbit_is_unstable_covariances_grow_to_infinity_without_nan():
     """One pattern that copies itself, so that deviations double in a token and more; the other of a batch is stable."""
     signs = np.ones((1, 6), dtype=int)
-    drawn = network.class_sum_network(dmft.weights_from_arrays(signs, signs, signs, signs, position_bits=1), 1)
+    drawn = network.class_sum_network(dmft.Weights.of_arrays(signs, signs, signs, signs, position_bits=1), 1)
     silent = State(*[jnp.zeros((1, 1))] * 3, jnp.asarray(0), jnp.asarray(0))
     predicted = network.fluctuations(drawn, Parameters(np.array([3.0, 0.5]), 1.0, 0.0), silent, steps=700)
     # A' = A tanh' beta: the variance is the geometric sum of beta^2.
@@ -230,26 +230,26 @@ def test_where_the_orbit_is_unstable_covariances_grow_to_infinity_without_nan():
 
 def test_a_prediction_that_is_not_small_warns():
     """The network of 99 neurons at beta = 1.15 has deviations of 0.14, not of more than 1."""
-    weights = dmft.published_weights()
+    weights = dmft.Weights.published()
     drawn, parameters = network.class_sum_network(weights, 4), Parameters(1.15, dmft.attention_gain(2.2, 100, 3), 0.02)
-    start = dmft.start(drawn.limit, parameters, dmft.pattern_prompt(weights))
+    start = dmft.start(drawn.limit, parameters, weights.prompt())
     with pytest.warns(UserWarning, match="the predicted standard deviation of attentions, which are at most 1"):
         network.fluctuations(drawn, parameters, start, steps=200)
 
 
-IID = dmft.iid_weights(2, 60, 2, key=jax.random.key(3))
-SIX = dmft.iid_weights(2, 60, 2, segments=6, key=jax.random.key(3))
-EIGHT = dmft.iid_weights(1, 8, 2, segments=8, key=jax.random.key(1))
+IID = dmft.Weights.iid(2, 60, 2, key=jax.random.key(3))
+SIX = dmft.Weights.iid(2, 60, 2, segments=6, key=jax.random.key(3))
+EIGHT = dmft.Weights.iid(1, 8, 2, segments=8, key=jax.random.key(1))
 # weights, context, parameters, and how often neurons are repeated: 10^4 of them and more
 POINTS = {
-    "published, a cycle": (dmft.published_weights(), 4, Parameters(0.5, 127.0, 0.02), 1000),
+    "published, a cycle": (dmft.Weights.published(), 4, Parameters(0.5, 127.0, 0.02), 1000),
     "two patterns in six classes": (SIX, 4, Parameters(1.5, 20.0, 0.1), 500),
-    "published, silent": (dmft.published_weights(), 4, Parameters(0.3, 127.0, 0.02), 102),
-    "published, near the torus": (dmft.published_weights(), 4, Parameters(1.2, 127.0, 0.02), 10_000),
+    "published, silent": (dmft.Weights.published(), 4, Parameters(0.3, 127.0, 0.02), 102),
+    "published, near the torus": (dmft.Weights.published(), 4, Parameters(1.2, 127.0, 0.02), 10_000),
     "two patterns in 55 classes": (IID, 4, Parameters(2.0, 20.0, 0.1), 167),
     "one pattern, three tokens": (EIGHT, 3, Parameters(1.5, 3.0, 0.05), 12_500),
     "four patterns, eight tokens": (
-        dmft.iid_weights(4, 40, 3, key=jax.random.key(4)),
+        dmft.Weights.iid(4, 40, 3, key=jax.random.key(4)),
         8,
         Parameters(1.0, 10.0, 0.1),
         500,

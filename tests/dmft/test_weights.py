@@ -21,7 +21,7 @@ def same(one: dmft.Weights, other: dmft.Weights) -> bool:
 @pytest.mark.parametrize("case", EVERY, ids=repr)
 def test_published_seeds_give_the_published_weights(case):
     about = case.about
-    drawn = dmft.published_weights(
+    drawn = dmft.Weights.published(
         about["seed"], about["M"], about["N_semantic"], about["P"], segments=about["num_segments"]
     )
     assert same(drawn, case.weights)
@@ -44,7 +44,7 @@ def test_published_correlations_give_the_same_network(case):
 
 @given(patterns=st.integers(1, 5), neurons=st.sampled_from((1, 3, 50)), seed=st.integers(0, 99))
 def test_the_law_of_columns_is_the_mean_over_neurons(patterns, neurons, seed):
-    weights = dmft.iid_weights(patterns, neurons, 2, key=jax.random.key(seed))
+    weights = dmft.Weights.iid(patterns, neurons, 2, key=jax.random.key(seed))
     attention = np.random.default_rng(seed).normal(size=patterns)
     tanh = np.tanh(attention @ weights.semantic[dmft.OUTPUT])
     model = dmft.self_attention_limit(weights, 4)
@@ -55,7 +55,7 @@ def test_the_law_of_columns_is_the_mean_over_neurons(patterns, neurons, seed):
 
 @pytest.mark.parametrize("segments", [1, 3, 7])
 def test_segments_are_constant_and_as_long_as_each_other(segments):
-    weights = dmft.iid_weights(2, 50, 3, segments=segments, key=jax.random.key(0))
+    weights = dmft.Weights.iid(2, 50, 3, segments=segments, key=jax.random.key(0))
     assert len(distinct_columns(weights)[1]) <= segments
     changes = np.any(np.diff(weights.semantic, axis=-1) != 0, axis=(0, 1))
     lengths = np.diff([0, *(np.flatnonzero(changes) + 1), 50])

@@ -8,7 +8,7 @@ import xarray as xr
 from theorykit import dmft, dynamics
 
 GAMMA = float(dmft.attention_gain(2.2, 100, 3))
-WEIGHTS = dmft.published_weights()
+WEIGHTS = dmft.Weights.published()
 MODEL = dmft.self_attention_limit(WEIGHTS, 4)
 START = np.array([0.1, 0.1])
 
@@ -60,7 +60,7 @@ def test_orbits_that_escape_are_marked():
 
 
 def start_at(parameters):
-    return dmft.start(MODEL, parameters, dmft.pattern_prompt(WEIGHTS), "window")
+    return dmft.start(MODEL, parameters, WEIGHTS.prompt(), "window")
 
 
 def test_orbits_of_the_network_are_runs_of_their_own(tmp_path):

@@ -1,4 +1,4 @@
-"""Derivation engine: derivations state their steps, and claims are checked. It contains no theory."""
+"""Derivations state their steps, and claims are checked. No theory is assumed."""
 
 from . import solving
 from .step import Derivation, Step

@@ -25,14 +25,7 @@ from .map import (  # noqa: F401
     state_from_window,
     stroboscope,
 )
-from .weights import (
-    Weights,
-    iid_weights,
-    pattern_prompt,
-    prompt,
-    published_weights,
-    weights_from_arrays,
-)
+from .weights import Weights
 
 __all__ = [
     "Parameters",
@@ -41,12 +34,8 @@ __all__ = [
     "advance",
     "attention_gain",
     "derive",
-    "iid_weights",
     "lyapunov_spectrum",
     "network",
-    "pattern_prompt",
-    "prompt",
-    "published_weights",
     "run",
     "self_attention_from_correlations",
     "self_attention_limit",
@@ -54,5 +43,4 @@ __all__ = [
     "start",
     "state_from_window",
     "stroboscope",
-    "weights_from_arrays",
 ]

@@ -253,7 +253,7 @@ def start(
         model: The network.
         parameters: Parameters of the map.
         prompt: Overlaps of the prompt's semantic bits (families, patterns), such as
-            `pattern_prompt(weights)`.
+            `weights.prompt()`.
         convention: With "token", the prompt is stored like any token, at position 0.
             With "window", as in the published program, only its attention is kept, and
             the next token has position 0.

@@ -39,6 +39,42 @@ class Weights(eqx.Module):
         if shapes[0] != shapes[1] or shapes[0][0] != len(FAMILIES):
             raise ValueError(f"semantic and positional must be ({len(FAMILIES)}, patterns, bits), got {shapes}")
 
+    @classmethod
+    def of_arrays(cls, output: Any, value: Any, query: Any, key: Any, position_bits: int) -> Weights:
+        """Build weights from four arrays of +-1 (patterns, neurons + position_bits)."""
+        every = np.stack([output, value, query, key])
+        checked_whole_number("position_bits", position_bits, least=1, most=every.shape[-1] - 1)
+        return cls(every[..., :-position_bits], every[..., -position_bits:])
+
+    @classmethod
+    def iid(
+        cls, patterns: int, neurons: int, position_bits: int, *, segments: int | None = None, key: PRNGKeyArray
+    ) -> Weights:
+        """Draw signs with equal probabilities, independent, or equal in each segment of neurons."""
+        pairs = zip(jax.random.split(key), (neurons if segments is None else segments, position_bits), strict=True)
+        semantic, positional = (jax.random.rademacher(each, (len(FAMILIES), patterns, bits)) for each, bits in pairs)
+        return cls(_widen(np.asarray(semantic), neurons), positional)
+
+    @classmethod
+    def published(
+        cls, seed: int = 1, patterns: int = 3, neurons: int = 99, position_bits: int = 2, *, segments: int | None = 3
+    ) -> Weights:
+        """Draw the weights of the published program. Without segments, signs are independent."""
+        # The order is that of the published program, with NumPy's legacy generator: unused
+        # signs, semantic signs of each family, and positional signs or signs of segments.
+        # With segments, the last semantic signs become the positional signs.
+        stream = np.random.RandomState(seed)
+
+        def signs(*shape: int) -> np.ndarray:
+            return stream.randint(2, size=shape) * 2 - 1
+
+        signs(patterns, neurons)
+        semantic = signs(len(FAMILIES), patterns, neurons)
+        if segments is None:
+            return cls(semantic, signs(len(FAMILIES), patterns, position_bits))
+        checked_whole_number("position_bits", position_bits, least=1, most=neurons)
+        return cls(_widen(signs(len(FAMILIES), patterns, segments), neurons), semantic[..., -position_bits:])
+
     @property
     def patterns(self) -> int:
         """M, number of patterns of each family."""
@@ -54,21 +90,15 @@ class Weights(eqx.Module):
         """P, the number of positional bits of a token."""
         return self.positional.shape[2]
 
+    def prompt(self, bits: Any = None) -> np.ndarray:
+        """Return the overlaps (families, patterns) of a prompt with these semantic bits +-1.
 
-def weights_from_arrays(output: Any, value: Any, query: Any, key: Any, position_bits: int) -> Weights:
-    """Build weights from four arrays of +-1 (patterns, neurons + position_bits)."""
-    every = np.stack([output, value, query, key])
-    checked_whole_number("position_bits", position_bits, least=1, most=every.shape[-1] - 1)
-    return Weights(every[..., :-position_bits], every[..., -position_bits:])
-
-
-def iid_weights(
-    patterns: int, neurons: int, position_bits: int, *, segments: int | None = None, key: PRNGKeyArray
-) -> Weights:
-    """Draw signs with equal probabilities, independent, or equal in each segment of neurons."""
-    pairs = zip(jax.random.split(key), (neurons if segments is None else segments, position_bits), strict=True)
-    semantic, positional = (jax.random.rademacher(each, (len(FAMILIES), patterns, bits)) for each, bits in pairs)
-    return Weights(_widen(np.asarray(semantic), neurons), positional)
+        By default the bits are the first row of output weights.
+        """
+        bits = np.asarray(checked_array("bits", self.semantic[0, 0] if bits is None else bits))
+        if bits.shape != (self.neurons,) or not np.isin(bits, (-1, 1)).all():
+            raise ValueError(f"bits must be {self.neurons} semantic bits +-1, got shape {bits.shape}")
+        return self.semantic @ bits / self.neurons
 
 
 def _widen(signs: np.ndarray, neurons: int) -> np.ndarray:
@@ -77,26 +107,6 @@ def _widen(signs: np.ndarray, neurons: int) -> np.ndarray:
     checked_whole_number("segments", segments, least=1, most=neurons)
     starts = [int(i * neurons / segments) for i in range(segments)]
     return signs[..., np.searchsorted(starts, np.arange(neurons), "right") - 1]
-
-
-def published_weights(
-    seed: int = 1, patterns: int = 3, neurons: int = 99, position_bits: int = 2, *, segments: int | None = 3
-) -> Weights:
-    """Draw the weights of the published program. Without segments, signs are independent."""
-    # The order is that of the published program, with NumPy's legacy generator: unused
-    # signs, semantic signs of each family, and positional signs or signs of segments.
-    # With segments, the last semantic signs become the positional signs.
-    stream = np.random.RandomState(seed)
-
-    def signs(*shape: int) -> np.ndarray:
-        return stream.randint(2, size=shape) * 2 - 1
-
-    signs(patterns, neurons)
-    semantic = signs(len(FAMILIES), patterns, neurons)
-    if segments is None:
-        return Weights(semantic, signs(len(FAMILIES), patterns, position_bits))
-    checked_whole_number("position_bits", position_bits, least=1, most=neurons)
-    return Weights(_widen(signs(len(FAMILIES), patterns, segments), neurons), semantic[..., -position_bits:])
 
 
 def distinct_columns(weights: Weights) -> tuple[np.ndarray, np.ndarray]:
@@ -112,18 +122,3 @@ def positional_overlaps(weights: Weights, context: int) -> np.ndarray:
     # Positions are binary numbers, most significant bit first, with -1 for 0.
     bits = (np.arange(context)[:, None] >> np.arange(weights.position_bits)[::-1]) & 1
     return np.einsum("fmp,lp->lfm", weights.positional, 2.0 * bits - 1) / weights.position_bits
-
-
-def prompt(weights: Weights, bits: Any) -> np.ndarray:
-    """Return the overlaps (families, patterns) of a prompt with these semantic bits +-1."""
-    bits = np.asarray(checked_array("bits", bits))
-    if bits.shape != (weights.neurons,) or not np.isin(bits, (-1, 1)).all():
-        raise ValueError(f"bits must be {weights.neurons} semantic bits +-1, got shape {bits.shape}")
-    return weights.semantic @ bits / weights.neurons
-
-
-def pattern_prompt(weights: Weights, family: int = 0, pattern: int = 0) -> np.ndarray:
-    """Return the prompt whose bits are a row of weights, by default the first output row."""
-    checked_whole_number("family", family, least=0, most=len(FAMILIES) - 1)
-    checked_whole_number("pattern", pattern, least=0, most=weights.patterns - 1)
-    return prompt(weights, weights.semantic[family, pattern])
