@@ -22,6 +22,7 @@ from tqdm import tqdm
 
 import theorykit
 from theorykit import bpkr
+from theorykit.saddle import ConvergenceWarning
 
 # Architectures: layers and number of outputs.
 STRUCTURES = {
@@ -107,7 +108,7 @@ def outcome(seed: int) -> dict:
     case, start = problem(seed), time.perf_counter()
     found = {"seed": seed, "structure": case.structure, "kind": case.kind}
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", bpkr.ConvergenceWarning)
+        warnings.simplefilter("ignore", ConvergenceWarning)
         try:
             data = bpkr.Data(case.features, case.labels)
             saddle = bpkr.solve(case.architecture, data)

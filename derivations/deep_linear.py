@@ -15,8 +15,10 @@ from sympy import Expr, simplify, solve, symbols
 import theorykit
 from theorykit import bpkr
 from theorykit.bpkr.action import document
-from theorykit.symbolic import Block, Equation, Heading, Text, as_latex, as_markdown, gradient, latex
+from theorykit.symbolic import gradient
 from theorykit.symbolic.algebra import as_number
+from theorykit.symbolic.documents.document import Block, Equation, Heading, Text, as_latex, as_markdown
+from theorykit.symbolic.documents.rendering import latex
 
 INTRODUCTION = r"""
 Without attention there is a single path, and every $U_l$ is a number $u_l$. The theory must then reproduce the result

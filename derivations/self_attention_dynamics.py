@@ -10,9 +10,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from theorykit import dmft
-from theorykit.derivation import derivation_blocks, verification_blocks
+from theorykit.derivation.step import derivation_blocks, verification_blocks
 from theorykit.dmft.derivation import HORIZON, LATEX_NAMES, MeanField, TrajectorySymbols, written
-from theorykit.symbolic import Block, Equation, Heading, Text, as_latex, as_markdown, latex
+from theorykit.symbolic.documents.document import Block, Equation, Heading, Text, as_latex, as_markdown
+from theorykit.symbolic.documents.rendering import latex
 
 INTRODUCTION = r"""
 A network with one layer of self-attention generates its next token, of $N$ bits, and then reads it. As $N$ grows the

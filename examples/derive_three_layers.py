@@ -25,7 +25,7 @@ for matrix, symbol in action.symbols.written.items():
 # The action is the sum of one entropy per layer, one for the readout, and the energy.
 
 # %%
-print(bpkr.render_latex(action))
+print(action.render_latex())
 
 # %% [markdown]
 # The saddle-point equations are the gradients of the action, computed with matrix differentials. The equation of the

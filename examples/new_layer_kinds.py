@@ -22,7 +22,6 @@ from sympy import Identity, KroneckerProduct, OneMatrix, sqrt
 import theorykit
 from theorykit import bpkr
 from theorykit.plots.style import LIMITS, THEORY, save, use_style
-from theorykit.symbolic import latex
 
 theorykit.enable_float64()
 
@@ -92,7 +91,7 @@ for name, kind in KINDS.items():
     action = bpkr.derive(network(kind, 10))
     verification = action.derivation.verify()
     print(f"{name}: {len(verification.evidence)} steps, {'all hold' if verification.holds else verification.failures}")
-    print("  S_1 =", latex(action.entropies[0]))
+    print("  S_1 =", action.entropies[0])
     print("  differences from the entropies of the second route:", action.route_differences)
     print("  branches of each layer:", network(kind, 10).branches)
 

@@ -30,7 +30,8 @@ diagrams = {
     for name, energy in energies.items()
 }
 for name, diagram in diagrams.items():
-    print(name, theorykit.summary(diagram), sep="\n", end="\n\n")
+    lines = diagram[["line", "kind", "h", "T"]].to_dataframe().groupby(["line", "kind"])
+    print(name, lines[["h", "T"]].agg(["min", "max"]), sep="\n", end="\n\n")
 
 # %%
 with use_style():

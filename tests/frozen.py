@@ -34,6 +34,7 @@ from sympy.matrices.expressions.applyfunc import ElementwiseApplyFunction
 from theorykit import bpkr, dmft, dynamics, saddle, symbolic
 from theorykit.bpkr import sampling, sweeps
 from theorykit.codegen import interpret
+from theorykit.saddle import ConvergenceWarning
 from theorykit.saddle.bound_action import bind
 from theorykit.symbolic import atoms, averages, functions, matrix_functions, normal
 from theorykit.theories import empirical_risk, in_context, learned_attention, nested_kernels, units_with_mean
@@ -387,7 +388,7 @@ def network(spec, arrays):
     )
     heads, readout = bpkr.Heads(key_query=key_query), spec.get("readout")
     network = bpkr.Network.of_weights(_architecture(spec), weights, heads, readout=readout)
-    pruned = bpkr.without_heads(network, [bpkr.Head(*each) for each in spec["removed"]])
+    pruned = network.without_heads([bpkr.Head(*each) for each in spec["removed"]])
     found = _named(bpkr.empirical_order_parameters(network))
     return found | {"outputs": network(arrays["inputs"]), "pruned_outputs": pruned(arrays["inputs"])}
 
@@ -718,7 +719,7 @@ def ill_conditioned(spec: dict, given: dict[str, np.ndarray]) -> Results:
         outcomes.append(REFUSED)
         numbers.append(np.full(3, np.nan))
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", bpkr.ConvergenceWarning)
+            warnings.simplefilter("ignore", ConvergenceWarning)
             try:
                 found = bpkr.solve(architecture, data)
             except ValueError:

@@ -135,14 +135,15 @@ def test_functions_of_one_name_never_get_the_program_of_another(tmp_path):
 # ---- names of programs
 
 
-def texts() -> list[str]:
+def names() -> list[str]:
     deep = bpkr.Architecture((2, 2), 3.0, temperature=0.3)
-    return [_jit._text(bpkr.derive(each)) for each in (MODEL, deep, replace(MODEL, temperature=0.5))]
+    actions = [bpkr.derive(each) for each in (MODEL, deep, replace(MODEL, temperature=0.5))]
+    return [_jit.digest(action, kept=True) for action in actions]
 
 
 def test_programs_are_named_by_the_expressions_of_the_network():
-    first, second, colder = texts()
-    assert first != second and first == colder and call(texts) == [first, second, colder]
+    first, second, colder = names()
+    assert first != second and first == colder and call(names) == [first, second, colder]
 
 
 class Louder(Activation):
@@ -150,7 +151,7 @@ class Louder(Activation):
 
 
 def test_programs_with_code_of_users_have_no_name():
-    code = numeric_function("mine", jnp.tanh)
+    code = numeric_function("mine", lambda x: jnp.tanh(x))
     for value in (
         Activation("mine", code(UNIT)),
         Activation("other", Function("g")(UNIT)),
@@ -158,18 +159,19 @@ def test_programs_with_code_of_users_have_no_name():
         {"layers": (Louder,)},
         lambda x: x,
         programs,
+        jax.jit(programs),
         SimpleNamespace(),
     ):
-        with pytest.raises(_jit._UnknownCode):
-            _jit._text(value)
-    assert UNIT.name in _jit._text(Activation("h", UNIT**2))
+        with pytest.raises(pickle.PicklingError):
+            _jit.digest(value, kept=True)
+    assert _jit.digest(Activation("h", UNIT**2), kept=True) != _jit.digest(Activation("h", UNIT**3), kept=True)
 
 
-def test_names_depend_on_versions_and_precision(nothing_is_set, monkeypatch):
-    first = _jit._path((None, True))
+def test_names_depend_on_versions(monkeypatch):
+    first = _jit._versions()
     monkeypatch.setattr("optimistix.__version__", "0.0.0")
     _jit._versions.cache_clear()
-    assert len({first, _jit._path((None, True)), _jit._path((None, False))}) == 3
+    assert _jit._versions() != first
     _jit._versions.cache_clear()
 
 
@@ -193,7 +195,7 @@ def test_without_a_folder_nothing_is_kept(named, nothing_is_set, tmp_path, monke
     (tmp_path / "file").write_text("mine")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("THEORYKIT_CACHE", named)
-    assert _jit._folder() is None and _jit._path(None) is None
+    assert _jit._folder() is None
     assert jax.config.jax_compilation_cache_dir is None
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
 

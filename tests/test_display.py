@@ -43,9 +43,9 @@ def test_order_parameters_are_a_line_each():
 def test_names_of_symbols_are_verbatim():
     x, h = sympy.Symbol("x**2 $ `y` **", real=True), sympy.Symbol("h_*a*", real=True)
     action = saddle.Action(x**2 / 2 - h * x, {x: saddle.Real()}, (h,))
-    for text in (saddle.render_markdown(action), saddle.render_latex(action), repr(action), action._repr_markdown_()):
+    for text in (action.render_markdown(), action.render_latex(), repr(action), action._repr_markdown_()):
         assert "<strong>" not in text and "textbf" not in text
-    assert r"\text{x**2 \$ `y` **}" in saddle.render_latex(action) and "x**2 $ `y` **" in repr(action)
+    assert r"\text{x**2 \$ `y` **}" in action.render_latex() and "x**2 $ `y` **" in repr(action)
     with jax.enable_x64(True):
         solution = saddle.minimise(action, {h: 0.5}, initial={x: 0.1})
     assert "x**2 $ `y` **" in repr(solution) and "h_*a*" in repr(solution)

@@ -10,8 +10,7 @@ import pytest
 from derivations import self_attention_dynamics
 from theorykit import bpkr
 from theorykit.bpkr.action import document
-from theorykit.symbolic import Equation, Heading, Text, as_latex, as_markdown
-from theorykit.symbolic.documents.document import Items
+from theorykit.symbolic.documents.document import Equation, Heading, Items, Text, as_latex, as_markdown
 
 from .marks import slow
 from .scripts import run_script

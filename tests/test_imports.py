@@ -19,7 +19,7 @@ ORDER = (
     ("runs",),
     ("",),
     ("symbolic",),
-    ("codegen", "curve", "summaries"),
+    ("codegen", "curve"),
     ("derivation", "dynamics"),
     ("saddle",),
     ("bpkr", "dmft"),

@@ -4,7 +4,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import jax
@@ -13,7 +12,6 @@ import numpy as np
 import pytest
 from joblib.externals.loky.process_executor import TerminatedWorkerError
 
-from tests.processes import PATIENCE, start
 from tests.test_resume import swept
 from theorykit.runs import in_parallel
 
@@ -50,26 +48,6 @@ def test_a_sweep_runs_on_a_cluster(tmp_path):
         found = swept(tmp_path, n_jobs=2)
     expected = swept(tmp_path / "alone")
     np.testing.assert_allclose(found["action"], expected["action"], rtol=1e-12)
-
-
-def wait(folder: Path, number: int) -> None:
-    (folder / str(os.getpid())).touch()
-    time.sleep(PATIENCE)
-
-
-def wait_in_workers(folder: Path) -> None:
-    list(in_parallel(wait, [(folder, number) for number in range(2)], n_jobs=2))
-
-
-def test_workers_end_with_their_parent(tmp_path):
-    parent, began = start(wait_in_workers, tmp_path), time.monotonic()
-    while not os.listdir(tmp_path):
-        time.sleep(0.1)
-        assert time.monotonic() - began < PATIENCE
-    parent.kill()
-    while any(Path(f"/proc/{worker}").exists() for worker in os.listdir(tmp_path)):
-        time.sleep(0.1)
-        assert time.monotonic() - began < PATIENCE / 2, "workers outlive their parent"
 
 
 SCRIPT = """

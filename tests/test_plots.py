@@ -5,11 +5,12 @@ import numpy as np
 import pytest
 import xarray as xr
 
-import theorykit
 from tests.bpkr.sweeps.problems import ARCHITECTURE, random_data, swept
 from theorykit import bpkr, plots
 from theorykit.bpkr import sweeps
-from theorykit.summaries import with_errors
+from theorykit.plots.solution import figure as figure_of_solution
+from theorykit.plots.sweep import _with_errors
+from theorykit.plots.sweep import figure as figure_of_sweep
 
 ALL = ("saddle", "one_over_n", "exact", "gibbs", "nuts", "infinite_width")
 
@@ -80,7 +81,8 @@ def result(kind: str) -> xr.Dataset:
 
 
 def test_seeds_without_a_number_do_not_count():
-    found = with_errors(xr.Dataset({"action": ("seed", [1.0, 3.0, np.nan])}), "action")
+    points = xr.Dataset({"action": ("seed", [1.0, 3.0, np.nan]), "converged": ("seed", np.ones(3))})
+    found = _with_errors(points, "action")
     assert (float(found["action"]), float(found["action_error"])) == (2.0, 1.0)
 
 
@@ -88,13 +90,12 @@ def test_seeds_without_a_number_do_not_count():
 @pytest.mark.parametrize("kind", SEVERAL)
 def test_every_sweep_is_drawn_and_saved(kind, tmp_path):
     found = result(kind)
-    plots.style.save(plots.sweep.figure(found), tmp_path / "new" / "a.png")
+    plots.style.save(figure_of_sweep(found), tmp_path / "new" / "a.png")
     assert (tmp_path / "new" / "a.png").stat().st_size > 10_000
     for name in {"log_evidence", "action", "test_error"} & set(found):
         plots.draw_scores_over_width(found, score=name).figure.canvas.draw()
-    assert len(theorykit.summary(found))
     selected = found.isel({name: 0 for name in ("width", "temperature", "seed") if name in found.dims})
-    plots.solution.figure(selected).savefig(tmp_path / "b.png")
+    figure_of_solution(selected).savefig(tmp_path / "b.png")
 
 
 def test_seeds_are_drawn_as_their_mean_with_its_standard_error():
@@ -196,17 +197,19 @@ def compared(approaches=ALL, *, paths=2, outputs=1, tests=7, left_out=()) -> xr.
     ("approaches", "paths"), [(ALL, 2), (ALL, 6), (("nuts", "gibbs"), 2), (("exact",), 2), (("gibbs", "exact"), 2)]
 )
 def test_comparisons_name_every_approach(approaches, paths, outputs, tmp_path):
-    drawn = plots.comparison.figure(compared(approaches, paths=paths, outputs=outputs))
-    drawn.savefig(tmp_path / "a.png")
-    assert len(drawn.axes) == 1 + ("exact" in approaches and len(approaches) > 1)
-    assert len(drawn.legends[0].get_texts()) == len(approaches)
-    if len(drawn.axes) > 1:
-        assert legend(drawn.axes[1]) == ["order parameters", "mean outputs", "above: larger than chance"]
+    found = compared(approaches, paths=paths, outputs=outputs)
+    axes = plots.draw_comparison(found)
+    axes.figure.savefig(tmp_path / "a.png")
+    assert len(legend(axes)) == len(approaches)
+    if "exact" in approaches and len(approaches) > 1:
+        differences = plots.draw_differences(found)
+        differences.figure.savefig(tmp_path / "b.png")
+        assert legend(differences) == ["order parameters", "mean outputs", "above: larger than chance"]
 
 
 def test_differences_are_every_distinct_one():
     found = compared(("exact", "gibbs"), outputs=2)
-    _, axes = plots.comparison.figure(found).axes
+    axes = plots.draw_differences(found)
     order_parameters, mean = (np.sort(axes.lines[i].get_ydata()) for i in (0, 2))
     assert len(order_parameters) == 10 + 1
     np.testing.assert_allclose(mean, np.sort(np.abs(found["mean_deviation"].sel(approach="gibbs").values.ravel())))
@@ -226,6 +229,5 @@ def test_points_are_the_numbers_with_bars_of_two_standard_errors():
 @pytest.mark.parametrize("approaches", [ALL, ("one_over_n", "gibbs", "saddle")])
 def test_approaches_without_numbers_are_not_drawn(approaches):
     found = compared(approaches, left_out=("one_over_n",))
-    names = [text.get_text() for text in plots.comparison.figure(found).legends[0].get_texts()]
+    names = legend(plots.draw_comparison(found))
     assert "saddle point and fluctuations" not in names and len(names) == len(approaches) - 1
-    assert theorykit.summary(found).loc["one_over_n"].iloc[0] == "-"

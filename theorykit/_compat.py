@@ -2,24 +2,21 @@
 
 import os
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache
 from importlib import import_module
-from pathlib import Path
 from threading import Lock
 from types import ModuleType
 from typing import Any
 
-from threadpoolctl import LibController, OpenBLASController, ThreadpoolController
+from threadpoolctl import OpenBLASController, ThreadpoolController
 
 MANY_ROWS = 1000
 """Number of rows from which two threads factorise a matrix faster than one."""
 
 # The extra that installs an optional library.
 _EXTRAS = {"matplotlib": "plots", "hypothesis": "testing", "arviz_stats": "sampling", "numpyro": "sampling"}
-# Memory limits of a container, in version 2 and version 1 of cgroups.
-_LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
 
 
 def enable_float64() -> None:
@@ -62,36 +59,17 @@ def needed(module: str, feature: str) -> ModuleType:
         raise ImportError(message, name=library) from None
 
 
-class Lazy:
-    """A module that is imported on first use, from a library that `feature` needs."""
-
-    def __init__(self, module: str, feature: str):
-        self._module, self._feature = module, feature
-
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("__"):
-            raise AttributeError(name)
-        return getattr(needed(self._module, self._feature), name)
-
-
 _lock = Lock()
 _inside = 0
-_before: Sequence[int] = ()
+_limiter: Any = None
 
 
 @cache
-def _libraries() -> list[LibController]:
+def _blas() -> ThreadpoolController:
     # Only libraries that are loaded are found. JAX factorises with SciPy's.
     import scipy.linalg  # noqa: F401
 
-    return ThreadpoolController().select(user_api="blas").lib_controllers
-
-
-def _set_threads(numbers: Sequence[int]) -> None:
-    for library, number in zip(_libraries(), numbers, strict=True):
-        library.set_num_threads(number)
-    # Otherwise only the first Python thread could set the number.
-    OpenBLASController.clear_controlling_thread()
+    return ThreadpoolController().select(user_api="blas")
 
 
 @contextmanager
@@ -101,14 +79,15 @@ def threads_for(rows: int) -> Iterator[None]:
     Threads spin while they wait: if another process keeps a core busy, small matrices
     take many times as long. Contexts may overlap in several Python threads.
     """
-    global _inside, _before
+    global _inside, _limiter
     if rows >= MANY_ROWS:
         yield
         return
     with _lock:
         if _inside == 0:
-            _before = [library.get_num_threads() for library in _libraries()]
-            _set_threads([1] * len(_before))
+            _limiter = _blas().limit(limits=1)
+            # Otherwise only this Python thread could set the number back.
+            OpenBLASController.clear_controlling_thread()
         _inside += 1
     try:
         yield
@@ -116,20 +95,12 @@ def threads_for(rows: int) -> Iterator[None]:
         with _lock:
             _inside -= 1
             if _inside == 0:
-                _set_threads(_before)
-
-
-@cache
-def _memory() -> float:
-    """Return the memory of the machine or its container in bytes."""
-    found = [float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))]
-    for path in map(Path, _LIMITS):
-        with suppress(OSError, ValueError):
-            found.append(float(path.read_text()))
-    return min(found)
+                _limiter.restore_original_limits()
+                OpenBLASController.clear_controlling_thread()
 
 
 def check_fits(what: str, size: float) -> None:
-    """Raise `ValueError` unless `what` of `size` bytes fits in memory."""
-    if size > _memory():
-        raise ValueError(f"{what} takes {size:.3g} bytes, of {_memory():.3g} on this machine")
+    """Raise `ValueError` unless `what` of `size` bytes fits in the memory of the machine."""
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    if size > memory:
+        raise ValueError(f"{what} takes {size:.3g} bytes, of {memory:.3g} on this machine")

@@ -4,57 +4,57 @@ THEORYKIT_CACHE names the folder, or is "off"; by default it is in the user's ca
 folder. It has functions from `jax.export`, and code unless JAX has its own folder.
 """
 
+import gzip
 import hashlib
+import io
 import os
 import pickle
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from dataclasses import fields, is_dataclass
 from functools import cache, lru_cache, partial, wraps
 from pathlib import Path
-from types import BuiltinFunctionType, FunctionType
-from typing import Any, NamedTuple
+from types import FunctionType
+from typing import Any
 
 import equinox as eqx
 import jax
 import numpy as np
 import platformdirs
-import sympy as sp
 from jax import export
 
 from ._compat import threads_for
-from .checks import checked_function, is_in_traced_code
+from .checks import is_in_traced_code, shown
 
 # XLA's older fusion emitter compiles large programs in 40 % of the time.
 _OPTIONS = {"xla_cpu_use_fusion_emitters": False}
 # For a few numbers, LLVM's optimisation takes longer than it saves.
 _OF_NUMBERS = {"xla_backend_optimization_level": 0, "xla_cpu_parallel_codegen_split_count": 1}
-# theorykit mixes ranks and types, and some densities have infinite logarithms.
-_USUAL = {
-    "jax_numpy_rank_promotion": ("allow", jax.numpy_rank_promotion),
-    "jax_numpy_dtype_promotion": ("standard", jax.numpy_dtype_promotion),
-    "jax_debug_nans": (False, jax.debug_nans),
-    "jax_debug_infs": (False, jax.debug_infs),
-    "jax_disable_jit": (False, jax.disable_jit),
-    "jax_check_tracer_leaks": (False, jax.check_tracer_leaks),
-}
 # Other code may change without another version, so its programs are not kept.
 _PACKAGES = ("theorykit", "jax", "jaxlib", "equinox", "optimistix", "lineax", "numpy", "sympy", "builtins")
 _ARRAYS = (jax.Array, np.ndarray, np.generic)
+_KIND = jax.core.ShapedArray
 # Each program takes some of the memory maps of the process.
 _MOST_PROGRAMS, _MOST_BYTES = 64, 2**28
 
 
 @contextmanager
 def usual_settings() -> Iterator[None]:
-    """Use JAX's default settings, as a context or decorator."""
+    """Use JAX's default settings, as a context or decorator.
+
+    theorykit mixes ranks and types, and some densities have infinite logarithms.
+    """
     # JAX keeps operations outside compiled functions there, too.
     _folder()
-    with ExitStack() as settings:
-        for name, (usual, set_to) in _USUAL.items():
-            if getattr(jax.config, name) != usual:
-                settings.enter_context(set_to(usual))
+    with (
+        jax.numpy_rank_promotion("allow"),
+        jax.numpy_dtype_promotion("standard"),
+        jax.debug_nans(False),
+        jax.debug_infs(False),
+        jax.disable_jit(False),
+        jax.check_tracer_leaks(False),
+    ):
         yield
 
 
@@ -76,7 +76,8 @@ def jit(function: Callable, *, of_numbers: Callable[..., bool] | None = None) ->
         >>> float(double(jnp.array(1.5)))
         3.0
     """
-    checked_function("function", function)
+    if not callable(function):
+        raise TypeError(f"function must be a function, got {shown(function)}")
     compiled = cache(lambda few: eqx.filter_jit(function, compiler_options=_options(few)))
 
     def run(structure, leaves):
@@ -95,15 +96,13 @@ def jit_and_keep(function: Callable) -> Callable:
     program = lru_cache(_MOST_PROGRAMS)(partial(_program, function))
 
     def run(structure, leaves):
-        arrays, kinds, home, is_home = [], [], {jax.local_devices()[0]}, True
-        for leaf in leaves:
-            if isinstance(leaf, _ARRAYS):
-                arrays.append(leaf)
-                is_home &= not isinstance(leaf, jax.Array) or leaf.devices() == home
-                leaf = _Kind(leaf.shape, leaf.dtype, getattr(leaf, "weak_type", False))
-            kinds.append(leaf)
-        types, is_precise = tuple(map(type, kinds)), jax.config.jax_enable_x64
-        return program(structure, tuple(kinds), types, is_home, is_precise)(*arrays)
+        arrays = [leaf for leaf in leaves if isinstance(leaf, _ARRAYS)]
+        kinds = tuple(jax.typeof(leaf) if isinstance(leaf, _ARRAYS) else leaf for leaf in leaves)
+        home = {jax.local_devices()[0]}
+        is_home = all(leaf.devices() == home for leaf in arrays if isinstance(leaf, jax.Array))
+        # Equal numbers may have different types.
+        types = tuple(map(type, kinds))
+        return program(structure, kinds, types, is_home, jax.config.jax_enable_x64)(*arrays)
 
     call = _called(function, run)
     call.programs = program.cache_info
@@ -147,40 +146,34 @@ def rows_of(leaves: Sequence[Any]) -> int:
     return most
 
 
-class _Kind(NamedTuple):
-    """The kind of an array, on which its program depends."""
-
-    shape: tuple[int, ...]
-    dtype: Any
-    weak_type: bool
-
-
 def _program(function: Callable, structure: Any, kinds: tuple, types: tuple, keeps: bool, precise: bool) -> Callable:
     """Compile `function` for arguments of these kinds, or read its program from disk."""
-    arguments = jax.tree.unflatten(structure, kinds)
-    path, outputs = _path((function, arguments, precise)) if keeps else None, None
+    outputs = None
 
     def of_arrays(*arrays):
         nonlocal outputs
         traced = iter(arrays)
-        leaves = [next(traced) if isinstance(kind, _Kind) else kind for kind in kinds]
+        leaves = [next(traced) if isinstance(kind, _KIND) else kind for kind in kinds]
         arguments, keywords = jax.tree.unflatten(structure, leaves)
         results, outputs = jax.tree.flatten(function(*arguments, **keywords))
         return results
 
-    program = of_arrays
-    if path is not None and (found := _read(path)):
-        program, outputs = found
-    elif path is not None:
-        # Some programs cannot be serialised.
-        with suppress(Exception):
-            shapes = [jax.ShapeDtypeStruct(*kind[:2], weak_type=kind[2]) for kind in kinds if isinstance(kind, _Kind)]
-            exported = export.export(jax.jit(of_arrays))(*shapes)
-            results = jax.tree.unflatten(outputs, [0] * outputs.num_leaves)
-            content = pickle.dumps((bytes(exported.serialize()), results))
-            path.write_bytes(hashlib.sha256(content).digest() + content)
-            # JAX's cache gets the code that the next process will need.
-            program = exported.call
+    program, path = of_arrays, None
+    if keeps and (folder := _folder()) is not None:
+        with suppress(pickle.PicklingError):
+            path = folder / digest((_versions(), function, jax.tree.unflatten(structure, kinds), precise), kept=True)
+    if path is not None:
+        # A damaged or unfinished entry can raise any error, and some programs cannot be kept.
+        try:
+            code, results = pickle.loads(gzip.decompress(path.read_bytes()))
+            program, outputs = export.deserialize(bytearray(code)).call, jax.tree.structure(results)
+        except Exception:
+            with suppress(Exception):
+                exported = export.export(jax.jit(of_arrays))(*(kind for kind in kinds if isinstance(kind, _KIND)))
+                results = jax.tree.unflatten(outputs, [0] * outputs.num_leaves)
+                path.write_bytes(gzip.compress(pickle.dumps((bytes(exported.serialize()), results)), 1))
+                # JAX's cache gets the code that the next process will need.
+                program = exported.call
     compiled = jax.jit(program, compiler_options=_options())
 
     def call(*arrays):
@@ -189,16 +182,6 @@ def _program(function: Callable, structure: Any, kinds: tuple, types: tuple, kee
         return jax.tree.unflatten(outputs, results)
 
     return call
-
-
-def _read(path: Path) -> tuple[Callable, Any] | None:
-    # An entry that is damaged, or being written, can raise any error.
-    with suppress(Exception):
-        content = path.read_bytes()
-        if content[:32] == hashlib.sha256(content[32:]).digest():
-            code, results = pickle.loads(content[32:])
-            return export.deserialize(bytearray(code)).call, jax.tree.structure(results)
-    return None
 
 
 @cache
@@ -231,15 +214,6 @@ def remove_beyond(folder: Path, most: int) -> None:
             path.unlink(missing_ok=True)
 
 
-def _path(program: Any) -> Path | None:
-    """Return the file of a program, or None if nothing is kept."""
-    try:
-        name = hashlib.sha256(f"{_versions()} {_text(program)}".encode()).hexdigest()
-    except _UnknownCode:
-        return None
-    return None if (folder := _folder()) is None else folder / name
-
-
 @cache
 def _versions() -> str:
     """Name the versions of all code that takes part in a program."""
@@ -248,31 +222,39 @@ def _versions() -> str:
     return f"{hashlib.sha256(sources).hexdigest()} {sys.version} {versions} {jax.default_backend()}"
 
 
-class _UnknownCode(Exception):
-    """The code of a value may change without another version."""
+def digest(value: Any, *, kept: bool = False) -> str:
+    """Hash a value by its content, the same in every process.
+
+    Raises `PicklingError` for code without a name. If programs are `kept` under it, code
+    outside of packages with a version counts as such.
+    """
+    content = io.BytesIO()
+    pickler = _Pickler(content, protocol=5)
+    # Equal values are pickled alike, whether or not they share their parts.
+    pickler.fast, pickler.kept = True, kept
+    try:
+        pickler.dump(value)
+    except (AttributeError, TypeError) as error:
+        raise pickle.PicklingError(f"{error}") from error
+    return hashlib.sha256(content.getvalue()).hexdigest()
 
 
-def _text(value: Any) -> str:
-    """Describe a value, the same in every process, with all code that it may run."""
-    if value is None or type(value) in (bool, int, float, str, _Kind):
-        return repr(value)
-    if type(value) in (tuple, list):
-        return f"({','.join(map(_text, value))})"
-    if type(value) is dict:
-        return f"dict{_text(sorted(value.items()))}"
-    if isinstance(value, (type, FunctionType, BuiltinFunctionType)):
-        module, name = value.__module__ or "", value.__qualname__
-        # SymPy's classes for functions of users are not found in their module.
-        is_lost = isinstance(value, type) and getattr(sys.modules.get(module), name, None) is not value
-        if is_lost or "<" in name or module.partition(".")[0] not in _PACKAGES:
-            raise _UnknownCode
-        return f"{module}.{name}"
-    if isinstance(value, sp.Basic):
-        kinds = {type(node) for node in sp.preorder_traversal(value)}
-        return f"{sorted(map(_text, kinds))}{sp.srepr(value)}"
-    kind = _text(type(value))
-    if hasattr(value, "program_key"):
-        return f"{kind}({_text(value.program_key)})"
-    if is_dataclass(value):
-        return f"{kind}({','.join(_text(getattr(value, field.name, None)) for field in fields(value))})"
-    raise _UnknownCode
+class _Pickler(pickle.Pickler):
+    def reducer_override(self, value: Any) -> Any:
+        if hasattr(value, "__qualname__"):
+            name = f"{value.__module__}.{value.__qualname__}"
+            if "<" in name or (self.kept and name.partition(".")[0] not in _PACKAGES):
+                raise pickle.PicklingError(name)
+            # A decorator may have taken its name.
+            return (str, (name,)) if isinstance(value, FunctionType) else NotImplemented
+        if isinstance(value, _KIND):
+            return str, (repr(value),)
+        elif isinstance(value, jax.Array) and jax.dtypes.issubdtype(value.dtype, jax.dtypes.prng_key):
+            return str, (str(jax.random.key_impl(value)), np.asarray(jax.random.key_data(value)))
+        elif isinstance(value, _ARRAYS):
+            return np.array, (str(value.dtype), np.shape(value), np.asarray(value).tobytes())
+        elif hasattr(value, "program_key"):
+            return type(value), (value.program_key,)
+        elif is_dataclass(value):
+            return type(value), tuple(getattr(value, field.name, None) for field in fields(value))
+        return NotImplemented

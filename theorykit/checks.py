@@ -5,9 +5,7 @@ value: `TypeError` for a wrong type, `ValueError` for a wrong size or range. The
 content of a traced value is checked when the compiled function runs.
 """
 
-import math
 import operator
-import re
 from collections.abc import Callable, Iterable, Mapping, Set
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
@@ -25,17 +23,19 @@ Kind = TypeVar("Kind")
 
 # The largest integer of JAX.
 _LARGEST_WHOLE = 2**63 - 1
+_BOUNDS = {
+    "above": (">", operator.gt),
+    "least": (">=", operator.ge),
+    "most": ("<=", operator.le),
+    "below": ("<", operator.lt),
+}
 # Largest asymmetry from rounding, relative to the largest entry.
 _SYMMETRY = 1e-8
 
 
 def is_traced(*values: Any) -> bool:
     """Check whether any leaf of `values` is a JAX tracer, whose content is unknown."""
-    # A loop is faster than a generator.
-    for leaf in jax.tree.leaves(values):  # noqa: SIM110
-        if isinstance(leaf, jax.core.Tracer):
-            return True
-    return False
+    return any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(values))
 
 
 def is_in_traced_code(*values: Any) -> bool:
@@ -88,60 +88,31 @@ def require(value: Kind, requirements: Iterable[Requirement]) -> Kind:
     return eqx.branched_error_if(value, jnp.any(broken), jnp.argmax(broken), messages)
 
 
-def checked_whole_number(name: str, value: Any, *, least: int | None = None, most: int | None = None) -> int:
-    """Require an int of at most 64 bits within [least, most], no boolean or float."""
-    is_boolean = isinstance(value, (bool, np.bool_))
+def checked_whole_number(name: str, value: Any, *, least: int = -_LARGEST_WHOLE, most: int = _LARGEST_WHOLE) -> int:
+    """Require a whole number within [least, most], also of NumPy, JAX or SymPy, no boolean."""
     try:
-        number = None if is_boolean or is_traced(value) else operator.index(value)
+        number = None if isinstance(value, (bool, np.bool_)) else operator.index(value)
     except TypeError:
         number = None
     if number is None:
         raise TypeError(f"{name} must be a whole number, got {shown(value)}")
-    low, high = -_LARGEST_WHOLE if least is None else least, _LARGEST_WHOLE if most is None else most
-    if not low <= number <= high:
-        wanted = f"at least {low}" if number < low and most is None else f"from {low} to {high}"
+    if not least <= number <= most:
+        wanted = f"at least {least}" if number < least and most == _LARGEST_WHOLE else f"from {least} to {most}"
         raise ValueError(f"{name} must be {wanted}, got {shown(number)}")
     return number
 
 
-def checked_number(
-    name: str,
-    value: Any,
-    *,
-    above: float | None = None,
-    least: float | None = None,
-    most: float | None = None,
-    below: float | None = None,
-) -> Any:
-    """Require one finite real number: > above, >= least, <= most, < below."""
-    check_is_number(name, value)
-    if isinstance(value, int) and abs(value) > _LARGEST_WHOLE:
-        value = float(value)
-    message = f"{name} must be finite"
-    valid = jnp.isfinite(value) if is_traced(value) else math.isfinite(value)
-    bounds = (
-        (">", operator.gt, above),
-        (">=", operator.ge, least),
-        ("<=", operator.le, most),
-        ("<", operator.lt, below),
-    )
-    for sign, holds, bound in bounds:
-        if bound is not None:
-            message += f" and {sign} {bound:g}"
-            valid = valid & holds(value, bound)
-    if valid is True:
-        return value
-    said = Requirement(message, valid, lambda: f"{message}, got {shown(value)}")
-    return require(value, [said])
-
-
-def check_is_number(name: str, value: Any) -> None:
-    """Raise `TypeError` unless `value` is one real number."""
-    if type(value) in (int, float):
-        return
-    array = _real(value)
-    if array is None or array.ndim or array.dtype.kind == "b":
+def checked_number(name: str, value: Any, **bounds: float) -> Any:
+    """Require one finite real number within `bounds`: above=, least=, most=, below=."""
+    number = _real(value)
+    if number is None or number.ndim or number.dtype.kind == "b":
         raise TypeError(f"{name} must be a number, got {shown(value)}")
+    message, valid = f"{name} must be finite", array_module(number).isfinite(number)
+    for kind, bound in bounds.items():
+        sign, holds = _BOUNDS[kind]
+        message += f" and {sign} {bound:g}"
+        valid = valid & holds(number, bound)
+    return require(value, [Requirement(message, valid, lambda: f"{message}, got {shown(value)}")])
 
 
 def _real(value: Any) -> Any:
@@ -269,8 +240,6 @@ def shown(value: Any) -> str:
 
 
 def counted(count: int, noun: str) -> str:
-    """Write a number of things: "1 layer", "2 layers", "3 entries", "4 classes"."""
-    if count == 1:
-        return f"1 {noun}"
-    noun = re.sub("[^aeiou]y$", lambda end: f"{end[0][0]}ie", noun)
-    return f"{count:,} {noun}{'es' if noun.endswith(('s', 'ch')) else 's'}"
+    """Write a number of things: "1 layer", "2 layers", "3 entries"."""
+    plural = f"{noun[:-1]}ies" if noun.endswith("try") else f"{noun}s"
+    return f"{count:,} {noun if count == 1 else plural}"

@@ -185,7 +185,7 @@ def derive(
     from . import bpkr
     from .bpkr.action import document
     from .runs import write
-    from .symbolic import as_latex, as_markdown
+    from .symbolic.documents.document import as_latex, as_markdown
 
     theorykit.enable_float64()
     kinds = [parse_layer(word) for word in layers if word != "none"]
@@ -214,7 +214,7 @@ def solve(settings: tyro.conf.Positional[Path], output: Path | None = None, over
         overwrite: Replace the output.
     """
     result = obtain(settings, output or settings.with_suffix(".nc"), overwrite, False, None, 1)
-    print(theorykit.summary(result.isel(width=0, temperature=0)).to_string())
+    print(table(result))
 
 
 def sweep(
@@ -233,13 +233,14 @@ def sweep(
         n_jobs: Solve this many widths at a time, in separate processes.
         overwrite: Replace the output.
     """
-    from . import plots
+    from .plots import style
+    from .plots.sweep import figure
 
     output = output or settings.with_name(f"{settings.stem}-sweep.nc")
     result = obtain(settings, output, overwrite, True, folder, n_jobs)
-    print(theorykit.summary(result).to_string())
-    with plots.style.use_style():
-        print(f"drew {plots.style.save(plots.sweep.figure(result), output.with_suffix('.png'))}")
+    print(table(result))
+    with style.use_style():
+        print(f"drew {style.save(figure(result), output.with_suffix('.png'))}")
 
 
 def obtain(path: Path, output: Path, overwrite: bool, is_sweep: bool, folder: Path | None, n_jobs: int) -> Any:
@@ -281,6 +282,14 @@ def obtain(path: Path, output: Path, overwrite: bool, is_sweep: bool, folder: Pa
     write(content, output, overwrite=overwrite)
     print(f"wrote {output}")
     return result
+
+
+def table(result: Any) -> str:
+    """Write whether points are solutions, and their scores, one row per point."""
+    points = result["converged"].dims
+    shown = ("converged", "log_evidence", "test_")
+    names = [name for name in result if name.startswith(shown) and result[name].dims == points]
+    return result[names].to_dataframe().to_string()
 
 
 def main() -> None:

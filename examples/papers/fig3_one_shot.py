@@ -238,7 +238,7 @@ def prune(network: bpkr.Network, solved: xr.Dataset) -> xr.Dataset:
             curves.append([*rows[:2], np.mean(rows[2:], axis=0)])
     inputs, saved = validation(256, key=jax.random.key(0)).inputs, []
     for count in steps:
-        smaller = bpkr.without_heads(network, orders[0][:count])
+        smaller = network.without_heads(orders[0][:count])
         forward = eqx.filter_jit(lambda network, inputs: network(inputs))
         times = []
         for _ in range(8):

@@ -14,10 +14,10 @@ import xarray as xr
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import theorykit
 from theorykit import bpkr, plots
 from theorykit.bpkr import sampling, sweeps
 from theorykit.bpkr.order_parameters import gp_coordinates
+from theorykit.saddle import ConvergenceWarning
 from theorykit.testing import strategies
 
 from .cases import SEEDS, assert_close
@@ -305,7 +305,7 @@ def swept() -> xr.Dataset:
     problem = small_problem(10)
     data = replace(problem.data, test_labels=np.array([1.0, -1.0, 1.0, 1.0]))
     grid = {"width": [20, math.inf], "temperature": [0.1], "richness": [0.0, 0.5, 1.0]}
-    with pytest.warns(bpkr.ConvergenceWarning, match="richness must be finite and > 0"):
+    with pytest.warns(ConvergenceWarning, match="richness must be finite and > 0"):
         return sweeps.sweep(problem.architecture, data, progress=False, **grid)
 
 
@@ -327,13 +327,12 @@ def test_a_sweep_over_the_richness_is_that_of_single_solves():
             assert np.isnan(at["log_evidence" if is_wide else "log_evidence_per_width"].item())
 
 
-def test_a_sweep_over_the_richness_shows_itself_and_is_drawn(tmp_path):
-    assert {0.5, 1.0} <= set(theorykit.summary(swept()).index.get_level_values("richness"))
+def test_a_sweep_over_the_richness_is_drawn(tmp_path):
     axes = plots.draw_over_richness(swept())
     assert axes.get_xlabel() == r"richness $\gamma_0$"
     _, (line, *_) = axes.get_legend_handles_labels(), axes.get_lines()
     assert_close(line.get_ydata()[1:], swept()["test_accuracy"].values[0, 0, 1:], 1e-12)
-    assert plots.style.save(plots.sweep.figure(swept()), tmp_path / "sweep.png").stat().st_size > 10_000
+    assert plots.style.save(plots.draw_over_richness(swept()).figure, tmp_path / "sweep.png").stat().st_size > 10_000
     with pytest.raises(ValueError, match="no axis richness"):
         plots.draw_over_richness(swept().sel(richness=1.0))
 
@@ -353,7 +352,7 @@ def test_models_choose_the_richness():
     # It falls with the richness at any data, so its maximum means nothing.
     wide = model.sweep(inputs, labels, width=[math.inf], **options)
     assert set(sweeps.best(wide, "test_accuracy")) == {"widths", "temperature", "richness"}
-    with pytest.raises(ValueError, match="the sweep has no log_evidence"):
+    with pytest.raises(ValueError, match="score must be one of"):
         sweeps.best(wide)
 
 

@@ -16,8 +16,8 @@ import sympy as sp
 from sympy import sign
 
 from theorykit.codegen import compile_expressions
-from theorykit.symbolic import GaussianAverage, log_cosh, with_nodes
-from theorykit.symbolic.averages import bounded
+from theorykit.symbolic import GaussianAverage, log_cosh
+from theorykit.symbolic.averages import bounded, with_nodes
 
 TRUTHS = json.loads((Path(__file__).parent.parent / "data" / "hard_averages.json").read_text())
 """Mean and derivative of every member, by family."""

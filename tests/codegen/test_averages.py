@@ -14,10 +14,12 @@ from sympy import Abs, Heaviside, Max, Trace, cos, cosh, erf, erfc, exp, log, pi
 from tests.codegen import hard_averages
 from tests.expressions import A, H, L, N, X, assert_close, generate, random_values
 from tests.marks import slow
-from theorykit.codegen import average_errors, compile_expressions, interpret, quadrature_error
+from theorykit.codegen import average_errors, compile_expressions, interpret
+from theorykit.codegen.errors import quadrature_error
 from theorykit.codegen.quadrature import gaussian_mean
-from theorykit.symbolic import GaussianAverage, entrywise, gradient, partial_trace, with_nodes
+from theorykit.symbolic import GaussianAverage, entrywise, gradient, partial_trace
 from theorykit.symbolic.atoms import LogDet
+from theorykit.symbolic.averages import with_nodes
 
 z, w, h, b = symbols("z w h b", real=True)
 AVERAGES = (

@@ -27,7 +27,8 @@ from sympy import (
 
 from tests.expressions import assert_close
 from theorykit.codegen import compile_expressions, interpret
-from theorykit.symbolic import gradient, latex, moreau, proximal
+from theorykit.symbolic import gradient, moreau, proximal
+from theorykit.symbolic.documents.rendering import latex
 from theorykit.symbolic.envelopes import MoreauEnvelope, derivative
 
 X, OMEGA, Y = symbols("x omega y", real=True)

@@ -7,11 +7,12 @@ import numpy as np
 import pytest
 from sympy import Integer, Lambda, MatrixSymbol, Rational, Trace, sin, tanh
 
-from theorykit.derivation import Derivation, Step, claims, field, verification_blocks
+from theorykit.derivation import Derivation, Step, claims, field
 from theorykit.derivation.field import PRIME, NotRational
-from theorykit.derivation.step import chance_of_mistake, random_points, written
-from theorykit.symbolic import Softmax, as_markdown, entrywise, inverse, positive_definite
+from theorykit.derivation.step import chance_of_mistake, random_points, verification_blocks, written
+from theorykit.symbolic import Softmax, entrywise, inverse, positive_definite
 from theorykit.symbolic.atoms import LogDet
+from theorykit.symbolic.documents.document import as_markdown
 from theorykit.symbolic.matrix_functions import sum_of_column
 
 from ..marks import slow

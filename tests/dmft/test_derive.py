@@ -9,12 +9,13 @@ from sympy import Add, MatrixSymbol, S, Trace
 
 from theorykit import dmft
 from theorykit.codegen import interpret
-from theorykit.derivation import claims, derivation_blocks
+from theorykit.derivation import claims
 from theorykit.derivation.claims import random_values
+from theorykit.derivation.step import derivation_blocks
 from theorykit.dmft.derivation import LATEX_NAMES, J, L, M, N, TrajectorySymbols, epsilon, share
-from theorykit.symbolic import as_latex, as_markdown, normal
+from theorykit.symbolic import normal
 from theorykit.symbolic.algebra import expand_products
-from theorykit.symbolic.documents.document import Folded
+from theorykit.symbolic.documents.document import Folded, as_latex, as_markdown
 
 from ..derivation.mistakes import is_caught, planted
 

@@ -73,7 +73,7 @@ def test_orbits_of_the_network_are_runs_of_their_own(tmp_path):
         parameters = dmft.Parameters(betas[orbit], GAMMA, 0.02)
         path = dmft.run(MODEL, start_at(parameters), parameters, steps=80)
         np.testing.assert_allclose(found["values"][orbit], path.attention[61:], atol=1e-9)
-    assert len(list(tmp_path.glob("*.npz"))) == 8
+    assert len(list(tmp_path.glob("*.nc.gz"))) == 8
     again = dynamics.orbits(MODEL, dmft.Parameters(betas, GAMMA, 0.02), start_at, **asked)
     xr.testing.assert_identical(again, found)
 

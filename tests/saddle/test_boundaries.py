@@ -5,7 +5,6 @@ import numpy as np
 import pytest
 from sympy import Add, cosh, exp, log, symbols
 
-import theorykit
 from theorykit.plots import draw_landscape, draw_phase_diagram
 from theorykit.saddle import Action, Between, Positive, Real, minimise, phase_diagram, stationary, transition
 
@@ -103,8 +102,7 @@ def test_a_phase_diagram_is_drawn_and_shown(magnet):
     plt.close(axes.figure)
     assert "missing" in magnet.attrs["open"]
     # the coexistence line and the critical point are at h = 0 up to rounding
-    lines = theorykit.summary(magnet).groupby("kind").max()
-    assert lines.loc[["coexistence", "critical point"], "h"].abs().to_numpy().max() < 1e-6
+    assert abs(magnet["h"][magnet["kind"] != "spinodal"]).max() < 1e-6
 
 
 @pytest.mark.slow

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from tests.marks import slow
 from theorykit import bpkr
 from theorykit.bpkr.order_parameters import gp_coordinates, moved
+from theorykit.saddle import ConvergenceWarning
 
 from ..bpkr.cases import (
     CASES,
@@ -118,6 +119,6 @@ def test_a_minimiser_content_with_less_is_not_believed():
     problem = random_problem(TWO_LAYERS, 0)
     limit = bpkr.gp_limit(problem.architecture)
     far = bpkr.OrderParameters(tuple(1e6 * matrix for matrix in limit.matrices), 1e-6 * limit.readout)
-    with pytest.warns(bpkr.ConvergenceWarning, match="its own tolerance"):
+    with pytest.warns(ConvergenceWarning, match="its own tolerance"):
         loose = solved(problem, solver=optx.BFGS(rtol=1e9, atol=1e9), initial=far)
     assert not loose.converged

@@ -11,12 +11,12 @@ from theorykit.derivation import Derivation, Step, claims, solving
 from theorykit.symbolic import (
     assume_positive_definite,
     inverse,
-    latex,
     log_det,
     normal,
     positive_definite,
     symmetric,
 )
+from theorykit.symbolic.documents.rendering import latex
 from theorykit.symbolic.matrix_functions import is_positive_definite, is_symmetric
 
 n = Symbol("n", integer=True, positive=True)

@@ -9,9 +9,10 @@ from sympy import sign
 
 from tests.expressions import A, L, assert_close
 from theorykit.codegen import interpret
-from theorykit.symbolic import GaussianAverage, gaussian_average, gradient, latex, with_nodes
+from theorykit.symbolic import GaussianAverage, gaussian_average, gradient
 from theorykit.symbolic.atoms import LogDet
-from theorykit.symbolic.averages import bounded
+from theorykit.symbolic.averages import bounded, with_nodes
+from theorykit.symbolic.documents.rendering import latex
 
 z, w, h, b = sp.symbols("z w h b", real=True)
 VALUES = {"h": 0.3, "b": 0.8, "z": -0.4, "w": 0.7}

@@ -8,17 +8,9 @@ from sympy import symbols
 
 from tests.expressions import assert_close, assert_gradient
 from theorykit.codegen import compile_expressions, interpret
-from theorykit.symbolic import (
-    GaussianAverage,
-    entrywise,
-    gradient,
-    latex,
-    log_cosh,
-    normal,
-    positive_definite,
-    sum_of_entries,
-)
+from theorykit.symbolic import GaussianAverage, entrywise, gradient, log_cosh, normal, positive_definite, sum_of_entries
 from theorykit.symbolic.atoms import LogDet
+from theorykit.symbolic.documents.rendering import latex
 from theorykit.symbolic.matrix_functions import Entrywise, SumOfEntries
 
 P, N = symbols("P N", integer=True, positive=True)

@@ -10,7 +10,8 @@ from sympy import Abs, Float, Heaviside, Max, Rational, Symbol, erf, sign, sqrt,
 from tests.expressions import assert_close
 from tests.marks import slow
 from theorykit.codegen import compile_expressions, interpret
-from theorykit.symbolic import GaussianAverage, gaussian_average, gradient, latex
+from theorykit.symbolic import GaussianAverage, gaussian_average, gradient
+from theorykit.symbolic.documents.rendering import latex
 from theorykit.symbolic.functions import AngleBetween, SmoothedKink
 from theorykit.symbolic.gaussian_table import _ROWS
 

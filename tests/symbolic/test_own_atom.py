@@ -9,7 +9,8 @@ from tests.expressions import SYMBOLS, A, H, L, assert_close, assert_gradient, r
 from theorykit.codegen import compile_expressions, interpret
 from theorykit.derivation import Derivation, Step
 from theorykit.derivation.claims import Equal
-from theorykit.symbolic import gradient, latex, log_det, positive_definite, trace
+from theorykit.symbolic import gradient, log_det, positive_definite, trace
+from theorykit.symbolic.documents.rendering import latex
 
 C = positive_definite("C", H)
 

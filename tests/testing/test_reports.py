@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 
 from theorykit import bpkr, testing
-from theorykit.testing import Finding, Report
-from theorykit.testing.explain import Trial, _factor
+from theorykit.testing.explain import Finding, Report, Trial, _factor
 
 FOUND = Finding("a claim", "3 for 1", "a factor")
 

@@ -12,7 +12,8 @@ from sympy import Integer, Symbol
 
 from tests.expressions import assert_close
 from theorykit.codegen import compile_expressions, interpret
-from theorykit.symbolic import gradient, latex, log_normal_cdf
+from theorykit.symbolic import gradient, log_normal_cdf
+from theorykit.symbolic.documents.rendering import latex
 from theorykit.theories.bivariate_normal import log_bivariate_normal_cdf
 
 X, Y, Z = NUMBERS = [Symbol(name, real=True) for name in "xyz"]

@@ -11,7 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from theorykit.codegen import compile_expressions, interpret
-from theorykit.symbolic import gradient, latex
+from theorykit.symbolic import gradient
+from theorykit.symbolic.documents.rendering import latex
 from theorykit.theories.spectral_laws import marchenko_pastur, nodes, semicircle
 
 NOISE, RATIO, Z = sp.symbols("Delta kappa z", positive=True)

@@ -1,6 +1,6 @@
-from .action.action import Action, render_latex, render_markdown
+from .action.action import Action
 from .action.derivation import derive
-from .data.classes import Classes, LabelsWarning, find_classes
+from .data.classes import Classes, LabelsWarning
 from .data.data import Data
 from .evaluation.formulas import generate_source
 from .evaluation.problem import Problem
@@ -14,24 +14,22 @@ from .evaluation.values import (
     predict,
 )
 from .model import Model
-from .network.attention import Heads, Readout, attention, path_features
+from .network.attention import Heads, attention, path_features
 from .network.network import (
     Head,
     Network,
     empirical_order_parameters,
-    path_weights,
     rank_heads,
     removable_heads,
     sample_network,
-    without_heads,
 )
-from .order_parameters import FiniteWidthLaw, OrderParameters, finite_width_law, gp_limit
-from .saddle.gaussian_fluctuations import Fluctuations, first_order, fluctuations
-from .saddle.head_costs import ConvergenceWarning, HeadCosts, head_costs
+from .order_parameters import OrderParameters, finite_width_law, gp_limit
+from .saddle.gaussian_fluctuations import first_order, fluctuations
+from .saddle.head_costs import head_costs
 from .saddle.solve import Saddle, search, solve
 from .saddle.solvers import AcceleratedSweeps, Newton
 from .specification.architecture import Architecture
-from .specification.layers import AbstractLayer, Attention, Dense, LayerSymbols, Skip
+from .specification.layers import AbstractLayer, Attention, Dense, Skip
 
 __all__ = [
     "AbstractLayer",
@@ -40,30 +38,23 @@ __all__ = [
     "Architecture",
     "Attention",
     "Classes",
-    "ConvergenceWarning",
     "Data",
     "Dense",
-    "FiniteWidthLaw",
-    "Fluctuations",
     "Head",
-    "HeadCosts",
     "Heads",
     "LabelsWarning",
-    "LayerSymbols",
     "Model",
     "Network",
     "Newton",
     "OrderParameters",
     "Prediction",
     "Problem",
-    "Readout",
     "Saddle",
     "Skip",
     "attention",
     "derive",
     "empirical_order_parameters",
     "evaluate",
-    "find_classes",
     "finite_width_law",
     "first_order",
     "fluctuations",
@@ -75,14 +66,10 @@ __all__ = [
     "kernel_task_alignment",
     "parameter_values",
     "path_features",
-    "path_weights",
     "predict",
     "rank_heads",
     "removable_heads",
-    "render_latex",
-    "render_markdown",
     "sample_network",
     "search",
     "solve",
-    "without_heads",
 ]

@@ -3,8 +3,8 @@
 One table of rules evaluates every node (`evaluate`), under an algebra: NumPy, JAX, or text that is pasted elsewhere.
 """
 
-from .compiled import CompiledFunction, compile_expressions
-from .errors import average_errors, quadrature_error
+from .compiled import compile_expressions
+from .errors import average_errors
 from .literal import interpret
 
-__all__ = ["CompiledFunction", "average_errors", "compile_expressions", "interpret", "quadrature_error"]
+__all__ = ["average_errors", "compile_expressions", "interpret"]

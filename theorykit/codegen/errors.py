@@ -38,7 +38,7 @@ def quadrature_error(expression: Expr, values: Values) -> np.ndarray | float:
 
     Example:
         >>> from sympy import symbols
-        >>> from theorykit.codegen import quadrature_error
+        >>> from theorykit.codegen.errors import quadrature_error
         >>> from theorykit.symbolic import GaussianAverage
         >>> z = symbols("z")
         >>> float(quadrature_error(GaussianAverage(z**2, z), {})) < 1e-12

@@ -3,7 +3,7 @@
 System -> trace -> xarray.Dataset of points and events -> refine an event for other values
 """
 
-from .system import BRANCH_POINT, FOLD, System, refine
+from .system import System, refine
 from .tracing import trace
 
-__all__ = ["BRANCH_POINT", "FOLD", "System", "refine", "trace"]
+__all__ = ["System", "refine", "trace"]

@@ -1,14 +1,10 @@
-"""Derivation engine: derivations state their steps, and claims are checked. It contains no theory."""
+"""Derivations state their steps, and claims are checked. No theory is assumed."""
 
 from . import solving
-from .step import Derivation, Recorder, Step, Verification, derivation_blocks, verification_blocks
+from .step import Derivation, Step
 
 __all__ = [
     "Derivation",
-    "Recorder",
     "Step",
-    "Verification",
-    "derivation_blocks",
     "solving",
-    "verification_blocks",
 ]

@@ -15,9 +15,9 @@ from sympy.matrices.expressions.matexpr import MatrixExpr
 from ..codegen import interpret
 from ..codegen.evaluate import At
 from ..codegen.literal import Numpy
-from ..symbolic import Equation
 from ..symbolic import GaussianAverage as AverageOfKernel
 from ..symbolic.atoms import PositiveDefiniteSymbol, PositiveSemidefiniteSymbol, SymmetricSymbol
+from ..symbolic.documents.document import Equation
 from .field import NotRational, Point, defined
 
 Show = Callable[[Expr], str]

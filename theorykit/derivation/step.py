@@ -15,9 +15,9 @@ from sympy import Expr
 
 from .._compat import threads_for
 from ..checks import checked_instance, checked_whole_number, counted
-from ..symbolic import Block, Heading, Text, latex
 from ..symbolic.documents.display import DisplayMixin
-from ..symbolic.documents.document import Folded, Items, Table
+from ..symbolic.documents.document import Block, Folded, Heading, Items, Table, Text
+from ..symbolic.documents.rendering import latex
 from .claims import Claim, Equal, EqualUpToConstant, Show, random_values
 from .field import FUNCTION, PRIME, NotRational, Point, SingularPoint
 
@@ -252,7 +252,7 @@ def derivation_blocks(
 
     Args:
         derivation: the derivation.
-        names: LaTeX names of symbols, as in `symbolic.latex`.
+        names: LaTeX names of symbols.
         level: level of the headings of sections.
     """
     show, numbers = partial(latex, symbol_names=names), itertools.count(1)

@@ -13,11 +13,13 @@ from sympy import Add, Expr, Lambda, MatrixSymbol, S, Symbol, Trace, ZeroMatrix,
 from sympy.matrices.expressions.diagonal import DiagMatrix
 from sympy.matrices.expressions.matexpr import MatrixExpr
 
-from ..derivation import Derivation, Recorder
+from ..derivation import Derivation
 from ..derivation.claims import SPINS, Average, Claim, Derivative, Equal, OrderParameterInserted, Solves
-from ..symbolic import Equation, Heading, Softmax, entrywise, latex, log_cosh, normal, sum_of
+from ..derivation.step import Recorder
+from ..symbolic import Softmax, entrywise, log_cosh, normal, sum_of
 from ..symbolic.documents.display import DisplayMixin
-from ..symbolic.documents.rendering import fold
+from ..symbolic.documents.document import Equation, Heading
+from ..symbolic.documents.rendering import fold, latex
 from ..symbolic.matrix_functions import ENTRY, sum_of_column
 
 # Tokens after the prompt. Three is the smallest number with an overlap that acts both

@@ -22,7 +22,8 @@ from jaxtyping import Array, Float, Int, PRNGKeyArray
 from .. import checks
 from .._jit import jit
 from ..checks import checked_array, checked_choice, checked_whole_number, finite_array
-from ..codegen import CompiledFunction, compile_expressions
+from ..codegen import compile_expressions
+from ..codegen.compiled import CompiledFunction
 from .derivation import derive
 from .weights import KEY, QUERY, VALUE, Weights
 

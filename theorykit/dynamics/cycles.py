@@ -22,8 +22,8 @@ from jaxtyping import Array, Complex, Float
 from .._compat import require_float64
 from .._jit import jit
 from ..checks import checked_array, checked_number, checked_whole_number, refuse_traced
-from ..curve import BRANCH_POINT, System, trace
-from ..curve.system import SINGULAR, Unknowns, corrected, slope_at
+from ..curve import System, trace
+from ..curve.system import BRANCH_POINT, SINGULAR, Unknowns, corrected, slope_at
 from ..curve.tracing import labelled
 from .orbits import Step, advance
 

@@ -1,12 +1,12 @@
-from . import comparison, solution, style, sweep
-from .comparison import draw_comparison
+from . import style
+from .comparison import draw_comparison, draw_differences
 from .panels import draw_landscape, draw_orbits, draw_phase_diagram
 from .solution import draw_kernel_spectrum, draw_order_parameters
 from .sweep import draw_over_richness, draw_scores_over_width
 
 __all__ = [
-    "comparison",
     "draw_comparison",
+    "draw_differences",
     "draw_kernel_spectrum",
     "draw_landscape",
     "draw_orbits",
@@ -14,7 +14,5 @@ __all__ = [
     "draw_over_richness",
     "draw_phase_diagram",
     "draw_scores_over_width",
-    "solution",
     "style",
-    "sweep",
 ]

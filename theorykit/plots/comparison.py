@@ -3,15 +3,11 @@
 import re
 from collections.abc import Sequence
 
-import matplotlib.pyplot as plt
 import numpy as np
 import xarray as xr
 from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 
 from .style import ABOVE, LIMITS, THEORY, _new_axes
-
-__all__ = ["figure"]
 
 # The approach with which others are compared.
 _MEASURE = "exact"
@@ -25,19 +21,6 @@ _LOOKS = {
     "nuts": ("weights, sampled by NUTS", LIMITS[1]),
     "infinite_width": ("infinite width", "0.6"),
 }
-
-
-def figure(result: xr.Dataset) -> Figure:
-    """Draw U_1 and, if the exact posterior was sampled, the differences from it."""
-    result = _not_left_out(result)
-    has_measure = "U_1_deviation" in result and result.sizes["approach"] > 1
-    drawn = plt.figure(figsize=(9 if has_measure else 5.4, 3.8), layout="constrained")
-    left, *right = drawn.subplots(1, 1 + has_measure, squeeze=False)[0]
-    _draw_entries(left, result)
-    for axes in right:
-        _draw_differences(axes, result)
-    drawn.legend(*left.get_legend_handles_labels(), loc="outside lower center", ncols=3)
-    return drawn
 
 
 def draw_comparison(result: xr.Dataset, axes: Axes | None = None) -> Axes:
@@ -67,8 +50,14 @@ def _draw_entries(axes: Axes, result: xr.Dataset) -> None:
     axes.set(xlabel="pair of paths", ylabel="entry of $U_1$, with two standard errors")
 
 
-def _draw_differences(axes: Axes, result: xr.Dataset) -> None:
-    """Draw differences from the exact posterior in standard errors."""
+def draw_differences(result: xr.Dataset, axes: Axes | None = None) -> Axes:
+    """Draw differences from the exact posterior in standard errors.
+
+    Args:
+        result: the result of `bpkr.sampling.compare`, with the approach "exact".
+        axes: where to draw, by default new axes.
+    """
+    axes, result = _new_axes(axes), _not_left_out(result)
     others = [approach for approach in result["approach"].values.tolist() if approach != _MEASURE]
     kinds = [("order parameters", "o", _order_parameter_names(result))]
     kinds += [("mean outputs", "x", ["mean"])] if "mean" in result else []
@@ -87,6 +76,7 @@ def _draw_differences(axes: Axes, result: xr.Dataset) -> None:
     axes.set_xticks(range(len(others)), [_LOOKS[each][0].replace(" ", "\n") for each in others])
     axes.set(ylim=(-0.2, 1.1 * top), ylabel="difference from exact / standard error")
     axes.legend(**ABOVE)
+    return axes
 
 
 def _not_left_out(result: xr.Dataset) -> xr.Dataset:

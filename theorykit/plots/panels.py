@@ -11,7 +11,7 @@ from sympy import Expr, Symbol
 
 from ..checks import by_name
 from ..saddle import Action
-from ..symbolic import latex
+from ..symbolic.documents.rendering import latex
 from .style import ABOVE, LIMITS, THEORY, _new_axes, _shades
 
 _LINES = {

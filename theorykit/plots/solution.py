@@ -10,8 +10,6 @@ from matplotlib.figure import Figure
 from ..checks import checked_array
 from .style import DIVERGING, THEORY, _new_axes
 
-__all__ = ["figure"]
-
 
 def figure(solution: xr.Dataset) -> Figure:
     """Draw U_1 and the head scores of every layer with heads."""

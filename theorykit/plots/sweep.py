@@ -8,11 +8,20 @@ import xarray as xr
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from ..summaries import TITLES, select_shown, with_errors, with_temperatures
+from ..checks import checked_choice
 from .style import _new_axes, _shades
 
-__all__ = ["figure"]
-
+# Scores over width and their labels. The default is the first one that a result has.
+_SCORES = {
+    "test_accuracy": "test accuracy",
+    "test_log_loss": "test log loss",
+    "test_error": "test error (mean square)",
+    "test_r_squared": "test $R^2$",
+    "log_evidence": "log evidence",
+    "log_evidence_corrected": "log evidence to next order in the widths",
+    "action": "action",
+    "log_evidence_per_width": "log evidence per width",
+}
 _LINE = {"marker": "o", "markersize": 3, "linewidth": 1.2, "elinewidth": 0.8}
 _LIMIT = {"linestyle": "--", "linewidth": 0.8}
 _FAILED = {"marker": "x", "markersize": 7, "linestyle": "", "color": "black"}
@@ -60,18 +69,26 @@ def draw_over_richness(result: xr.Dataset, axes: Axes | None = None, *, score: s
 
 
 def _draw(result: xr.Dataset, axes: Axes | None, score: str | None, over: str) -> Axes:
-    axes, result = _new_axes(axes), with_temperatures(result)
+    axes = _new_axes(axes)
+    if "width" not in result.dims:
+        raise KeyError("the result has no axis width: select widths with a list, such as result.sel(width=[20])")
+    if "temperature" not in result.dims:
+        # Each width may have its own temperature.
+        if "temperature" in result.coords and result["temperature"].ndim:
+            result = result.drop_vars("temperature").assign_coords(temperature=np.nan)
+        result = result.expand_dims("temperature")
     at = result["temperature"].min()
     where = f" at {_temperature_name(at.item())}"
     if score == "U_1":
         if over == "richness":
             where = f" at width {_name(result['width'].values[-1])},{where.removeprefix(' at')}"
             result = result.isel(width=-1)
-        points = with_errors(result[["U_1", "converged"]].sel(temperature=at), score)
+        points = _with_errors(result[["U_1", "converged"]].sel(temperature=at), score)
         lines = {f"path {path}": points.sel(path_1=path, other_path_1=path) for path in points["path_1"].values}
     else:
-        score = select_shown(result, score)
-        points = with_errors(result, score)
+        scores = [name for name in _SCORES if name in result]
+        score = scores[0] if score is None else checked_choice("score", score, scores)
+        points = _with_errors(result, score)
         if over == "richness":
             points = points.sel(temperature=at)
             lines = {f"width {_name(width)}": points.sel(width=width) for width in points["width"].values}
@@ -107,11 +124,25 @@ def _draw(result: xr.Dataset, axes: Axes | None, score: str | None, over: str) -
     axes.minorticks_off()
     words = "width $N$" if is_number else r"widths $N_1$-...-$N_L$-$N_a$"
     axes.set(xlabel=words if over == "width" else r"richness $\gamma_0$")
-    axes.set(ylabel=(r"$U_1^{\pi\pi}$" if score == "U_1" else TITLES[score]) + where)
+    axes.set(ylabel=(r"$U_1^{\pi\pi}$" if score == "U_1" else _SCORES[score]) + where)
     kinds = "bars, bands" if is_limit.any() else "bars"
     title = f"{kinds}:\nstandard errors" if f"{score}_error" in points else None
     axes.legend(title=title, alignment="left", ncols=1 + len(lines) // 13, loc="upper left", bbox_to_anchor=(1, 1))
     return axes
+
+
+def _with_errors(result: xr.Dataset, name: str) -> xr.Dataset:
+    """Return means of `name` over seeds with standard errors over seeds and test examples."""
+    if "seed" not in result.dims:
+        return result
+    if result.sizes["seed"] == 1:
+        return result.isel(seed=0)
+    values = result[name]
+    error = values.std("seed", ddof=1) / values.count("seed") ** 0.5
+    # All seeds may share their test examples.
+    error = np.hypot(error, result.get(f"{name}_error_of_test_examples", 0.0))
+    converged = result["converged"].astype(bool).all("seed")
+    return xr.Dataset({name: values.mean("seed"), f"{name}_error": error, "converged": converged})
 
 
 def _name(value: Any) -> str:

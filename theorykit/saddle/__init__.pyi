@@ -1,4 +1,4 @@
-from .action import Action, render_latex, render_markdown
+from .action import Action
 from .branch import StationaryPoints, follow, near
 from .diagnosis import ConvergenceWarning
 from .domains import Between, Positive, PositiveDefinite, Real, Symmetric
@@ -20,8 +20,6 @@ __all__ = [
     "minimise",
     "near",
     "phase_diagram",
-    "render_latex",
-    "render_markdown",
     "search",
     "stationary",
     "transition",

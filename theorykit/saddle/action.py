@@ -26,15 +26,16 @@ from ..checks import (
     numeric_array,
     shown,
 )
-from ..codegen import CompiledFunction, compile_expressions
-from ..codegen.compiled import bound_sizes, check_covered
+from ..codegen import compile_expressions
+from ..codegen.compiled import CompiledFunction, bound_sizes, check_covered
 from ..codegen.errors import rounding_effects
 from ..derivation import Derivation, solving
-from ..symbolic import Block, Equation, GaussianAverage, Heading, Text, as_markdown, gradient, latex, with_nodes
-from ..symbolic.averages import MOST_NODES
+from ..symbolic import GaussianAverage, gradient
+from ..symbolic.averages import MOST_NODES, with_nodes
 from ..symbolic.by_parts import in_standard_form
 from ..symbolic.documents.display import DisplayMixin
-from ..symbolic.documents.document import Items, as_latex, verbatim
+from ..symbolic.documents.document import Block, Equation, Heading, Items, Text, as_latex, as_markdown, verbatim
+from ..symbolic.documents.rendering import latex
 from ..symbolic.matrix_functions import AssumedPositiveDefinite
 from ..symbolic.numeric import NumericFunction
 from .domains import AbstractDomain, check_fits, check_value
@@ -276,6 +277,14 @@ class Action(DisplayMixin):
         derivation = Derivation(tuple(steps), sizes)
         return replace(self, expression=expression, order_parameters=left, derivation=derivation)
 
+    def render_latex(self) -> str:
+        """Write the action and its saddle-point equations as one LaTeX `align*` environment."""
+        return as_latex([each for each in self._view() if isinstance(each, Equation)], fragment=True)
+
+    def render_markdown(self) -> str:
+        """Write the action, its domains and its saddle-point equations as Markdown."""
+        return as_markdown(self._view())
+
     def with_nodes(self, nodes: int) -> Action:
         """Return the same action with `nodes` quadrature nodes in its Gaussian averages."""
         return replace(self, expression=with_nodes(self.expression, checked_whole_number("nodes", nodes, least=2)))
@@ -451,13 +460,3 @@ def _evaluated(action: Action, arrays: Mapping[str, Array], sizes: Mapping[str, 
         return sum(jnp.asarray(value, dtype=float) for value in results.values())
 
     return jnp.vectorize(evaluate)(*map(arrays.get, numbers)) if numbers else evaluate()
-
-
-def render_latex(action: Action) -> str:
-    """Write the action and its saddle-point equations as labelled equations in LaTeX."""
-    return as_latex([each for each in action._view() if isinstance(each, Equation)], fragment=True)
-
-
-def render_markdown(action: Action) -> str:
-    """Write the action, its domains and its saddle-point equations as Markdown."""
-    return as_markdown(action._view())

@@ -18,7 +18,7 @@ _TOLD = 3
 
 
 class ConvergenceWarning(UserWarning):
-    """A solve ended at a point that is not stationary to its tolerance, or is not a minimum."""
+    """A solution, or its derivative, is not what was asked for. The message describes it."""
 
 
 class AbstractOutcome(eqx.Module):

@@ -35,8 +35,8 @@ from sympy import Expr
 
 from .._jit import jit
 from ..checks import by_name, checked_whole_number, counted, refuse_traced
-from ..curve import BRANCH_POINT, FOLD, trace
-from ..curve.system import Place, bordered, corrected, lost_rank, null_vectors, seen_at
+from ..curve import trace
+from ..curve.system import BRANCH_POINT, FOLD, Place, bordered, corrected, lost_rank, null_vectors, seen_at
 from ..curve.tracing import checked_bounds, labelled
 from ..runs import bar
 from .action import Action

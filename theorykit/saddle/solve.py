@@ -17,7 +17,6 @@ from jaxtyping import Array, Bool, Float, Int
 
 from .._jit import jit
 from ..checks import checked_instance, checked_number, checked_whole_number, is_traced, on_host
-from ..runs import stage
 from .action import Action
 from .bound_action import BEYOND, BoundAction, Values, bind, initial_coordinates
 from .certificate import NOT_FINITE, Evidence, evidence, with_quadrature
@@ -129,7 +128,6 @@ def search(
         index: Number of negative eigenvalues of the Hessian: 0 for minima.
         starts: Number of random starts.
         seed: Seed of the random starts.
-        progress: Report progress if the search takes longer than a second.
 
     Returns:
         The solutions in order of increasing action. Points count as one if no coordinate

@@ -13,10 +13,8 @@ from .atoms import (
     symmetric,
     trace,
 )
-from .averages import GaussianAverage, with_nodes
+from .averages import GaussianAverage
 from .differential import gradient
-from .documents.document import Block, Equation, Heading, Text, as_latex, as_markdown
-from .documents.rendering import latex
 from .envelopes import moreau, proximal
 from .functions import log_cosh, log_normal_cdf
 from .gaussian_table import gaussian_average
@@ -24,23 +22,16 @@ from .matrix_functions import assume_positive_definite, entrywise, sum_of_entrie
 from .numeric import numeric_function
 
 __all__ = [
-    "Block",
     "Diagonal",
-    "Equation",
     "GaussianAverage",
-    "Heading",
     "Softmax",
     "SquareRoot",
-    "Text",
-    "as_latex",
-    "as_markdown",
     "assume_positive_definite",
     "entrywise",
     "gaussian_average",
     "gradient",
     "inverse",
     "kronecker",
-    "latex",
     "log_cosh",
     "log_det",
     "log_normal_cdf",
@@ -56,5 +47,4 @@ __all__ = [
     "sum_of_entries",
     "symmetric",
     "trace",
-    "with_nodes",
 ]

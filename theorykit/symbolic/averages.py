@@ -32,7 +32,7 @@ class GaussianAverage(sp.Expr):
     With a number of `nodes`, the rule is Gauss-Hermite quadrature, or Gauss-Legendre quadrature on the pieces between
     kinks and jumps. The error falls exponentially with the number of nodes, but steep or oscillating integrands need
     many. With `nodes="adaptive"`, or infinity, the rule has about 2,000 nodes on panels that are short near
-    singularities and near the roots of steep functions. It states its error (`theorykit.codegen.quadrature_error`), but
+    singularities and near the roots of steep functions. It states its error (`theorykit.codegen.average_errors`), but
     does not refine itself.
 
     Args:

@@ -13,7 +13,8 @@ from sympy import Expr, MatrixSymbol, Symbol, Trace, log, solve
 
 from .._compat import require_float64
 from ..checks import by_name, checked_instance, shown
-from ..codegen import interpret, quadrature_error
+from ..codegen import interpret
+from ..codegen.errors import quadrature_error
 from ..saddle import Action, search
 from ..symbolic import log_det
 from .explain import Finding, Point, Report, Trial, changes_of, compare, of_shape, random_value

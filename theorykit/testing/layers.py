@@ -13,8 +13,8 @@ import numpy as np
 from sympy import Expr
 
 from .._compat import require_float64
-from ..bpkr import AbstractLayer, Architecture, LayerSymbols
-from ..bpkr.specification.layers import LayerForm
+from ..bpkr import AbstractLayer, Architecture
+from ..bpkr.specification.layers import LayerForm, LayerSymbols
 from ..checks import counted
 from ..codegen import interpret
 from ..symbolic.algebra import from_terms, matrix_terms

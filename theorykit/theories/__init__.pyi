@@ -1,9 +1,8 @@
 from . import empirical_risk, in_context, learned_attention, nested_kernels, units_with_mean
 from .bivariate_normal import log_bivariate_normal_cdf
-from .spectral_laws import SpectralLaw, marchenko_pastur, semicircle
+from .spectral_laws import marchenko_pastur, semicircle
 
 __all__ = [
-    "SpectralLaw",
     "empirical_risk",
     "in_context",
     "learned_attention",

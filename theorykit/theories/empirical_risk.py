@@ -21,7 +21,6 @@ from sympy import Expr, MatrixSymbol, S, Symbol, atan2, erfc, pi, sqrt, symbols
 
 from ..checks import checked_array, checked_choice, checked_number, is_traced, numeric_array, shown
 from ..codegen import compile_expressions
-from ..runs import stage
 from ..saddle import Action, ConvergenceWarning, Positive, Real, Solution, stationary
 from ..saddle.bound_action import bind
 from ..saddle.diagnosis import report
@@ -109,8 +108,8 @@ def solve(action: Action, values: Mapping, *, throw: bool = False) -> Solution:
     initial = {symbol.name: 1.0 if symbol == V else 0.5 for symbol in action.order_parameters}
     # S is maximal in V, and in one of each other pair of conjugates.
     index = 1 + sum(name in initial for name in ("m_hat", "q_hat"))
-    with warnings.catch_warnings(), stage("empirical risk", shown=not is_traced(*values.values())):
-        warnings.simplefilter("ignore", ConvergenceWarning)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "the solve did|solves did", ConvergenceWarning)
         found = stationary(action, values, index=index, initial=initial)
     # Weights that the examples do not determine make V diverge, which no diagnosis
     # knows.

@@ -87,7 +87,7 @@ def test_the_readout_solution_is_positive_and_solves_its_equation(case, seed):
 
 
 def test_written_forms_are_balanced_rows_without_sympy_names(action):
-    latex, markdown = bpkr.render_latex(action), bpkr.render_markdown(action)
+    latex, markdown = action.render_latex(), action.render_markdown()
     rows = latex.split("\\label")[:-1]
     assert latex.count("{") == latex.count("}") and latex.count(" = ") >= len(rows)
     # terms, equations, solutions of all but the first equation, and the predictor

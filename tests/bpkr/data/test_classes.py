@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from jax.scipy.stats import norm
 
 from theorykit import bpkr
+from theorykit.bpkr.data.classes import find_classes
 
 from ..cases import SEEDS, assert_close
 
@@ -28,7 +29,7 @@ LABELS = {
 @pytest.mark.parametrize("kind", LABELS)
 def test_labels_come_back_from_the_outputs_that_stand_for_them(kind, coding):
     labels = LABELS[kind]
-    classes = bpkr.find_classes(labels, coding)
+    classes = find_classes(labels, coding)
     outputs = classes.encode(labels)
     assert outputs.shape == ((len(labels),) if classes.outputs == 1 else (len(labels), len(classes.names)))
     assert classes.decode(outputs).tolist() == np.asarray(labels).tolist()
@@ -36,7 +37,7 @@ def test_labels_come_back_from_the_outputs_that_stand_for_them(kind, coding):
 
 
 def test_two_classes_are_one_output_and_more_are_one_each():
-    two, three = bpkr.find_classes(["b", "a", "a"]), bpkr.find_classes([2, 0, 1, 1])
+    two, three = find_classes(["b", "a", "a"]), find_classes([2, 0, 1, 1])
     assert (two.names, two.coding, two.outputs) == (("a", "b"), "signs", 1)
     assert (three.names, three.coding, three.outputs) == ((0, 1, 2), "one-hot", 3)
     np.testing.assert_array_equal(two.encode(["b", "a"]), [1, -1])
@@ -130,9 +131,9 @@ def test_missing_and_mixed_labels_are_no_classes():
         np.array(pd.Series(["a", None], dtype="category")),
     ):
         with pytest.raises(ValueError, match=r"labels\[[12]\] is"):
-            bpkr.find_classes(labels)
+            find_classes(labels)
     for labels in (["1", 1, 2], ("a", b"a"), [True, 0]):
         with pytest.raises(TypeError, match="labels must be of one type"):
-            bpkr.find_classes(labels)
+            find_classes(labels)
     # In floating point, to which NumPy converts them, the first two are equal.
-    assert len(bpkr.find_classes([2**63, 2**63 + 1, -1]).names) == 3
+    assert len(find_classes([2**63, 2**63 + 1, -1]).names) == 3

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from theorykit import bpkr
 from theorykit.bpkr import Dense, Skip
+from theorykit.bpkr.network.network import path_weights
 
 from .. import cases
 from ..cases import (
@@ -123,7 +124,7 @@ def test_path_weights_follow_the_path_order(case):
     network = sampled(architecture, key_query_heads(case.heads, np.random.default_rng(0)), 0)
     branches = [branch_weights(layer, V, len(V)) for layer, V in zip(architecture.layers, network.weights, strict=True)]
     paths = itertools.product(itertools.product(*branches), network.readout_weights)
-    for found, (blocks, weight) in zip(bpkr.path_weights(network)[0], paths, strict=True):
+    for found, (blocks, weight) in zip(path_weights(network)[0], paths, strict=True):
         for block in reversed(blocks):
             weight = weight @ block
         assert_close(found, weight, 1e-13)

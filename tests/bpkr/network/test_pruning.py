@@ -92,8 +92,8 @@ def smaller(case, removed):
 def test_the_output_is_that_of_zero_blocks(case, removed, make_heads, readout):
     network, inputs = sampled(case, make_heads, readout), some_inputs()
     expected = silenced(network, removed)(inputs)
-    assert_close(bpkr.without_heads(network, removed)(inputs), expected, 1e-12)
-    assert eqx.tree_equal(bpkr.without_heads(network, []), network)
+    assert_close(network.without_heads(removed)(inputs), expected, 1e-12)
+    assert eqx.tree_equal(network.without_heads([]), network)
     assert np.max(np.abs(expected - network(inputs))) > 1e-3 * np.max(np.abs(expected))
 
 
@@ -102,7 +102,7 @@ def test_the_output_is_that_of_zero_blocks(case, removed, make_heads, readout):
 def test_a_pruned_network_has_the_shapes_of_the_smaller_architecture(case, removed):
     """Another network, drawn for fewer heads, has as its leaves what the pruned one has, and its kinds of layers."""
     network, fewer = sampled(case), smaller(case, removed)
-    pruned = bpkr.without_heads(network, removed)
+    pruned = network.without_heads(removed)
     drawn = eqx.filter_eval_shape(lambda: sampled(fewer))
     assert [leaf.shape for leaf in jax.tree.leaves(pruned)] == [leaf.shape for leaf in jax.tree.leaves(drawn)]
     assert jax.tree.structure(pruned) == jax.tree.structure(drawn)
@@ -115,15 +115,15 @@ def test_a_count_of_parameters_in_numbers():
     assert sampled(TWO_BY_TWO, projections).parameter_count == 54 + 2 * 63 + 2 * 56 + 8 + 4 * 2 * 21
     network = sampled(TWO_BY_TWO)
     assert network.parameter_count == 54 + 2 * 63 + 2 * 56 + 8 + 4 * 36
-    assert bpkr.without_heads(network, [Head(2, 1)]).parameter_count == 54 + 2 * 63 + 56 + 8 + 3 * 36
+    assert network.without_heads([Head(2, 1)]).parameter_count == 54 + 2 * 63 + 56 + 8 + 3 * 36
 
 
 @pytest.mark.parametrize("layer", [TiedHeads(3), Skip(TiedHeads(3), 0.5), CorrelatedHeads(CORRELATED, 2)])
 def test_custom_layers_are_refused(layer):
     network = sampled(Case((layer, 2), (7.0, 7.0, 5.0), (1.0, 1.2, 0.8, 0.9)))
     with refused("heads of layer 1: only Attention"):
-        bpkr.without_heads(network, [Head(1, 1)])
-    np.testing.assert_array_equal(bpkr.without_heads(network, [Head(2, 1)]).weights[0], network.weights[0])
+        network.without_heads([Head(1, 1)])
+    np.testing.assert_array_equal(network.without_heads([Head(2, 1)]).weights[0], network.weights[0])
 
 
 @given(data=st.data())

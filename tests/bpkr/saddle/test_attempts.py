@@ -5,6 +5,7 @@ import pytest
 
 from benchmarks.robustness import problem
 from theorykit import bpkr
+from theorykit.saddle import ConvergenceWarning
 
 # a narrow curved valley: labels of about 30 that few features explain, at a temperature of 1e-5
 VALLEY = problem(1718)
@@ -27,7 +28,7 @@ def test_a_minimum_in_a_valley_is_found_by_continuation_in_the_temperature():
 @pytest.mark.slow
 @pytest.mark.parametrize("max_steps", [20, 160])
 def test_all_attempts_together_take_no_more_steps_than_allowed(max_steps):
-    with pytest.warns(bpkr.ConvergenceWarning, match="all that max_steps allows"):
+    with pytest.warns(ConvergenceWarning, match="all that max_steps allows"):
         saddle = solved(max_steps=max_steps)
     assert saddle.stats["steps"] == max_steps
     assert saddle.result == optx.RESULTS.nonlinear_max_steps_reached

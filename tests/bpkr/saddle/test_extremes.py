@@ -17,6 +17,7 @@ from theorykit import bpkr
 from theorykit.bpkr.data.canonical import Examples
 from theorykit.bpkr.evaluation.formulas import Energy, bind
 from theorykit.bpkr.features.kernels import kernel_of
+from theorykit.saddle import ConvergenceWarning
 
 from ...marks import slow
 from ..cases import SEEDS, SKIP_FIRST, TWO_LAYERS, TWO_OUTPUTS, assert_close, explicit_gain, random_problem
@@ -185,7 +186,7 @@ def test_a_batch_raises_where_it_is_told_to():
 def test_what_jit_returns_warns_where_it_is_used():
     saddle = jax.tree.map(lambda leaf: leaf[1], solved_at(jnp.array([100.0, 1e-3, 1e-4]), 1e-9))
     architecture = bpkr.Architecture((2, 2), 30.0, temperature=1e-3)
-    with pytest.warns(bpkr.ConvergenceWarning, match="gradient norm"):
+    with pytest.warns(ConvergenceWarning, match="gradient norm"):
         bpkr.predict(bpkr.Problem(architecture, bpkr.Data(FEATURES, LABELS)), saddle, FEATURES)
 
 
@@ -234,7 +235,7 @@ def exact_action(architecture, order_parameters, features, labels) -> mp.mpf:
 def test_the_accuracy_that_is_stated_is_had():
     errors, stated = [], []
     with mp.workdps(60), warnings.catch_warnings():
-        warnings.simplefilter("ignore", bpkr.ConvergenceWarning)
+        warnings.simplefilter("ignore", ConvergenceWarning)
         for seed in range(120):
             problem = robustness.problem(seed)
             if len(problem.labels) > 12:

@@ -6,6 +6,7 @@ from scipy.stats import norm
 
 from theorykit import bpkr
 from theorykit.bpkr import Skip
+from theorykit.saddle import ConvergenceWarning
 
 from ..cases import TiedHeads, assert_close, refused
 
@@ -109,7 +110,7 @@ def test_without_its_only_head_a_network_knows_nothing():
 @pytest.mark.slow
 def test_a_failed_solve_is_no_number():
     problem = problem_of((2,))
-    with pytest.warns(bpkr.ConvergenceWarning, match="2 of 2 solves failed: layer 1, head 1: "):
+    with pytest.warns(ConvergenceWarning, match="2 of 2 solves failed: layer 1, head 1: "):
         costs = bpkr.head_costs(problem, bpkr.solve(problem), progress=False, tolerance=1e-300)
     assert np.all(np.isnan(costs.log_evidence[0]))
 

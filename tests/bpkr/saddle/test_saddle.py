@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from theorykit import bpkr
 from theorykit.bpkr.order_parameters import from_order_parameters, to_order_parameters
 from theorykit.codegen import interpret
+from theorykit.saddle import ConvergenceWarning
 
 from ...marks import slow
 from ..cases import (
@@ -120,7 +121,7 @@ def test_success_means_a_gradient_norm_within_the_tolerance(seed, width, labels)
         warnings.simplefilter("always")
         saddle = solved(problem)
     assert succeeded(saddle) == bool(saddle.gradient_norm <= TOLERANCE)
-    assert succeeded(saddle) != any(issubclass(warning.category, bpkr.ConvergenceWarning) for warning in caught)
+    assert succeeded(saddle) != any(issubclass(warning.category, ConvergenceWarning) for warning in caught)
     if succeeded(saddle):
         found = replace(problem, order_parameters=saddle.order_parameters)
         assert interpreted_gradient_norm(found) < 2 * TOLERANCE
@@ -128,7 +129,7 @@ def test_success_means_a_gradient_norm_within_the_tolerance(seed, width, labels)
 
 def test_too_few_steps_are_reported():
     problem = hard_problem()
-    with pytest.warns(bpkr.ConvergenceWarning, match=r"gradient norm .* exceeds the tolerance 1e-09 after 1 step"):
+    with pytest.warns(ConvergenceWarning, match=r"gradient norm .* exceeds the tolerance 1e-09 after 1 step"):
         saddle = solved(problem, max_steps=1)
     assert not succeeded(saddle)
     assert saddle.gradient_norm > TOLERANCE

@@ -171,4 +171,4 @@ def test_an_action_whose_readout_has_no_closed_form_is_shown_without_it():
     architecture = SEVERAL_BLOCKS["differences"].architecture()
     action = bpkr.derive(architecture)
     assert action.symbols.readout not in action.closed_forms
-    assert r"\partial u" in bpkr.render_markdown(action)
+    assert r"\partial u" in action.render_markdown()

@@ -5,9 +5,18 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from theorykit.symbolic import as_markdown
 from theorykit.symbolic.documents.display import DisplayMixin, View
-from theorykit.symbolic.documents.document import Equation, Folded, Heading, Table, Text, as_latex, code, verbatim
+from theorykit.symbolic.documents.document import (
+    Equation,
+    Folded,
+    Heading,
+    Table,
+    Text,
+    as_latex,
+    as_markdown,
+    code,
+    verbatim,
+)
 from theorykit.symbolic.documents.values import brief
 
 

@@ -14,14 +14,13 @@ from theorykit.symbolic import (
     Softmax,
     SquareRoot,
     gaussian_average,
-    latex,
     log_cosh,
     partial_trace,
     quadratic_form,
     sum_of_entries,
 )
 from theorykit.symbolic.atoms import LogDet, PartialTrace
-from theorykit.symbolic.documents.rendering import fold
+from theorykit.symbolic.documents.rendering import fold, latex
 
 KRONECKER = KroneckerProduct(A, B)
 PARTIAL = PartialTrace(W, (H, N), 1)

@@ -12,15 +12,14 @@ from sympy import Add, Expr, Identity, Inverse, MatrixSymbol, Poly, PolynomialEr
 from sympy.matrices.expressions.matexpr import MatrixExpr
 
 from ... import saddle
-from ...checks import checked_instance
 from ...derivation import Derivation, Step, solving
 from ...derivation.claims import SameMoments
 from ...saddle.action import Slopes
 from ...saddle.domains import Positive, PositiveDefinite
-from ...symbolic import Diagonal, as_markdown, gradient, kronecker, positive_definite, positive_semidefinite, trace
+from ...symbolic import Diagonal, gradient, kronecker, positive_definite, positive_semidefinite, trace
 from ...symbolic.algebra import as_number, expand_products
 from ...symbolic.documents.display import DisplayMixin
-from ...symbolic.documents.document import Block, as_latex
+from ...symbolic.documents.document import Block, as_latex, as_markdown
 from ..specification.layers import LayerForm, NetworkForm
 from . import document
 from .prior import FiniteWidthPrior, finite_width_prior
@@ -103,6 +102,14 @@ class Action(DisplayMixin):
 
     def _view(self) -> Iterator[Block]:
         return document.view(self)
+
+    def render_latex(self) -> str:
+        """Write the formulas as equations in LaTeX, with labels and the numbers of the paper."""
+        return as_latex([each for part in document.equations(self).values() for each in part], fragment=True)
+
+    def render_markdown(self) -> str:
+        """Write the formulas as Markdown with headings."""
+        return as_markdown(document.blocks(self, *document.USUAL))
 
     @property
     def program_key(self) -> NetworkForm:
@@ -260,15 +267,3 @@ class Action(DisplayMixin):
         variance = expand_products((diagonal + Diagonal(alone)) / symbols.power)
         mean = in_kernels(self.predictor.mean)
         return KernelFormulas(kernel, between, diagonal, energy, resolvent, representer, mean, variance)
-
-
-def render_latex(action: Action) -> str:
-    """Write the formulas of an action as equations in LaTeX, with labels and the numbers of the paper."""
-    checked_instance("action", action, Action)
-    return as_latex([each for part in document.equations(action).values() for each in part], fragment=True)
-
-
-def render_markdown(action: Action) -> str:
-    """Write the formulas of an action as Markdown with headings."""
-    checked_instance("action", action, Action)
-    return as_markdown(document.blocks(action, *document.USUAL))

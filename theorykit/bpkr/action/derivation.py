@@ -17,7 +17,7 @@ from sympy import Add, Expr, I, Identity, MatrixSymbol, S, Symbol, Trace, expand
 from sympy.matrices.expressions.blockmatrix import BlockDiagMatrix
 from sympy.matrices.expressions.matexpr import MatrixExpr
 
-from ...derivation import Derivation, Recorder
+from ...derivation import Derivation
 from ...derivation.claims import (
     Average,
     Derivative,
@@ -29,20 +29,11 @@ from ...derivation.claims import (
     Stationary,
     SumOverRows,
 )
-from ...symbolic import (
-    SquareRoot,
-    entrywise,
-    inverse,
-    kronecker,
-    latex,
-    log_det,
-    normal,
-    positive_definite,
-    sum_of,
-    trace,
-)
+from ...derivation.step import Recorder
+from ...symbolic import SquareRoot, entrywise, inverse, kronecker, log_det, normal, positive_definite, sum_of, trace
 from ...symbolic.algebra import as_number, expand_products, simplify_traces
 from ...symbolic.atoms import SideBySide, Stacked, beside, principal_block
+from ...symbolic.documents.rendering import latex
 from ..specification.activations import UNIT, Activation, kernel_of_covariance
 from ..specification.architecture import Architecture, checked_architecture
 from ..specification.layers import TOKENS, LayerForm, NetworkForm

@@ -6,11 +6,12 @@ from typing import Any
 from sympy import Expr, MatrixSymbol
 
 from ...checks import counted
-from ...derivation import Derivation, derivation_blocks, verification_blocks
-from ...symbolic import Block, Diagonal, Equation, Heading, Text, latex
+from ...derivation import Derivation
+from ...derivation.step import derivation_blocks, verification_blocks
+from ...symbolic import Diagonal
 from ...symbolic.algebra import fold_asinh
-from ...symbolic.documents.document import Folded, Items
-from ...symbolic.documents.rendering import fold
+from ...symbolic.documents.document import Block, Equation, Folded, Heading, Items, Text
+from ...symbolic.documents.rendering import fold, latex
 
 Action = Any
 """`bpkr.Action`, which imports this module."""

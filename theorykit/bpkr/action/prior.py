@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from sympy import Add, Expr, I, Identity, MatrixSymbol, Trace, expand, sqrt
 
-from ...derivation import Derivation, Recorder
+from ...derivation import Derivation
 from ...derivation.claims import (
     Average,
     Equal,
@@ -20,9 +20,11 @@ from ...derivation.claims import (
     SumOverRows,
     Volume,
 )
-from ...symbolic import inverse, kronecker, latex, log_det, normal
+from ...derivation.step import Recorder
+from ...symbolic import inverse, kronecker, log_det, normal
 from ...symbolic.algebra import expand_products, simplify_traces
 from ...symbolic.atoms import Stacked, principal_block
+from ...symbolic.documents.rendering import latex
 from .symbols import ActionSymbols
 
 

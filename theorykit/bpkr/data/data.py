@@ -70,7 +70,7 @@ class Data(DisplayMixin, eqx.Module):
         Args:
             features, test_features: (examples, paths, features).
             labels, test_labels: classes (examples,).
-            coding: see `bpkr.Classes` and `bpkr.find_classes`.
+            coding: see `bpkr.Classes`.
         """
         _require_aligned(features, labels)
         _require_aligned(test_features, test_labels)

@@ -14,7 +14,8 @@ from jaxtyping import Array, Float
 from sympy import Expr, MatrixSymbol
 
 from ...checks import checked_instance
-from ...codegen import CompiledFunction, compile_expressions
+from ...codegen import compile_expressions
+from ...codegen.compiled import CompiledFunction
 from ..action.action import Action
 from ..action.derivation import derive
 from ..action.symbols import ActionSymbols

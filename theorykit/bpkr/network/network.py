@@ -135,6 +135,37 @@ class Network(eqx.Module):
         outputs = jnp.einsum("epi,pci->epc", features, readings) / architecture.root_power
         return outputs[..., 0] if architecture.outputs == 1 else outputs
 
+    def without_heads(self, removed: Iterable[Head]) -> Network:
+        """Return a smaller network with the output for zero weights of `removed` heads.
+
+        A layer that keeps H' of H heads divides by sqrt(H'), so its blocks are multiplied
+        by sqrt(H' / H). Source: Sec. 4.2 of arXiv 2405.15926.
+
+        Raises:
+            ValueError: a head is unknown or repeated, or its layer loses all or is custom.
+        """
+        architecture = self.architecture
+        removed = _checked_heads("removed", removed, architecture.heads)
+        layers, weights, kept = list(architecture.layers), list(self.weights), []
+        for i, (layer, count) in enumerate(zip(architecture.layers, architecture.heads, strict=True)):
+            keep = np.array([Head(i + 1, head) not in removed for head in range(1, count + 1)], dtype=bool)
+            kept += [keep] * bool(count)
+            if np.all(keep):
+                continue
+            inner, left = layer.layer if isinstance(layer, Skip) else layer, int(np.sum(keep))
+            if type(inner) is not Attention or not left:
+                which = f"{count - left} of {count} heads of layer {i + 1}"
+                raise ValueError(f"removed has {which}: only Attention can lose heads, and it must keep one")
+            layers[i] = Attention(left) if inner is layer else Skip(Attention(left), layer.gain)
+            weights[i] = np.sqrt(left / count) * weights[i][:, np.repeat(keep, weights[i].shape[1] // count)]
+        parameters = {
+            name: arrays and tuple(array[keep] for array, keep in zip(arrays, kept, strict=True))
+            for name, arrays in vars(self.heads).items()
+        }
+        smaller = dataclasses.replace(architecture, layers=layers)
+        weights = (self.embedding, *weights, self.readout_weights)
+        return Network.of_weights(smaller, weights, Heads(**parameters), readout=self.readout)
+
 
 def sample_network(
     architecture: Architecture,
@@ -262,41 +293,6 @@ def removable_heads(order: Iterable[Head], head_counts: Sequence[int]) -> list[H
             remaining[head.layer - 1] -= 1
             removable.append(head)
     return removable
-
-
-def without_heads(network: Network, removed: Iterable[Head]) -> Network:
-    """Return a smaller network with the output for zero weights of `removed` heads.
-
-    A layer that keeps H' of H heads divides by sqrt(H'), so its blocks are multiplied
-    by sqrt(H' / H). Source: Sec. 4.2 of arXiv 2405.15926.
-
-    Raises:
-        ValueError: a head is unknown or repeated, or its layer loses all or is custom.
-    """
-    architecture = checked_instance("network", network, Network).architecture
-    removed = _checked_heads("removed", removed, architecture.heads)
-    layers = list(architecture.layers)
-    weights = list(network.weights)
-    kept = []
-    for i, (layer, count) in enumerate(zip(architecture.layers, architecture.heads, strict=True)):
-        keep = np.array([Head(i + 1, head) not in removed for head in range(1, count + 1)], dtype=bool)
-        kept += [keep] * bool(count)
-        if np.all(keep):
-            continue
-        inner = layer.layer if isinstance(layer, Skip) else layer
-        left = int(np.sum(keep))
-        if type(inner) is not Attention or not left:
-            which = f"{count - left} of {count} heads of layer {i + 1}"
-            raise ValueError(f"removed has {which}: only Attention can lose heads, and it must keep one")
-        layers[i] = Attention(left) if inner is layer else Skip(Attention(left), layer.gain)
-        weights[i] = np.sqrt(left / count) * weights[i][:, np.repeat(keep, weights[i].shape[1] // count)]
-    parameters = {
-        name: arrays and tuple(array[keep] for array, keep in zip(arrays, kept, strict=True))
-        for name, arrays in vars(network.heads).items()
-    }
-    smaller = dataclasses.replace(architecture, layers=layers)
-    weights = (network.embedding, *weights, network.readout_weights)
-    return Network.of_weights(smaller, weights, Heads(**parameters), readout=network.readout)
 
 
 def _checked_heads(name, heads, counts) -> list[Head]:

@@ -14,11 +14,12 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+import xarray as xr
 from jaxtyping import PRNGKeyArray
 
 from ..._jit import jit
 from ...checks import checked_whole_number
-from ...runs import Folder, bar, in_parallel, tree_dataset, tree_from
+from ...runs import Folder, bar, in_parallel
 
 # Steps per call of compiled code, between checkpoints.
 _STEPS = 50
@@ -86,15 +87,17 @@ def _run_batch(make, schedule, folder, shown, name, keys) -> dict[str, Any]:
     states, drawn = _start(sampler, jnp.asarray(keys)), {}
     run = {"steps": 0, "warmup_seconds": 0.0, "seconds": 0.0}
     if (kept := folder.read(name)) is not None:
-        states = tree_from(kept, states)
+        leaves, structure = jax.tree.flatten(states)
+        leaves = [jnp.asarray(kept[f"leaf {number}"].values) for number in range(len(leaves))]
+        states = jax.tree.unflatten(structure, leaves)
         run = {each: kept[each].item() for each in run}
         drawn = {each: kept[each].values for each in kept if each.startswith(_DRAW)}
 
     def checkpoint() -> None:
-        kept = tree_dataset(states).assign(run)
-        for each, rows in drawn.items():
-            kept[each] = [f"{each}.{axis}" for axis in range(rows.ndim)], rows
-        folder.write(name, kept)
+        leaves = {f"leaf {number}": leaf for number, leaf in enumerate(jax.tree.leaves(states))}
+        arrays = {each: np.asarray(array) for each, array in {**leaves, **run, **drawn}.items()}
+        axes = {each: [f"{each}.{axis}" for axis in range(array.ndim)] for each, array in arrays.items()}
+        folder.write(name, xr.Dataset({each: (axes[each], array) for each, array in arrays.items()}))
 
     saved, checkpointed = run["steps"], time.monotonic()
     try:

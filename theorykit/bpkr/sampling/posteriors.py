@@ -11,7 +11,7 @@ import numpy as np
 from jax.scipy.linalg import cho_solve
 from jaxtyping import Array, Float, PRNGKeyArray
 
-from ..._compat import Lazy
+from ..._compat import needed
 from .. import OrderParameters, Problem
 from ..evaluation.values import prediction_at
 from ..features.implicit import Features, ImplicitFeatures, PathFeatures
@@ -20,8 +20,6 @@ from ..order_parameters import FiniteWidthLaw
 from ..specification.activations import apply_to
 from ..specification.architecture import Architecture, nonlinear_layers
 from ..specification.layers import all_path_weights
-
-numpyro = Lazy("numpyro", "the No-U-Turn sampler")
 
 Coordinates = Float[Array, " coordinates"]
 White = tuple[Weights, ...]
@@ -135,7 +133,7 @@ class NoUTurn(eqx.Module):
 
     def step(self, state):
         # `init` gives the kernel its settings; the state that it returns is not used.
-        there = numpyro.infer.util.ParamInfo(state.z, state.potential_energy, state.z_grad)
+        there = needed("numpyro.infer.util", "NUTS").ParamInfo(state.z, state.potential_energy, state.z_grad)
         return self._kernel_and_state(state.rng_key, there)[0].sample(state, (), {})
 
     def draw(self, state):
@@ -151,7 +149,7 @@ class NoUTurn(eqx.Module):
         def potential(z):
             return -self.posterior.log_density(z["x"])
 
-        kernel = numpyro.infer.NUTS(potential_fn=potential, target_accept_prob=self.target_accept)
+        kernel = needed("numpyro.infer", "NUTS").NUTS(potential_fn=potential, target_accept_prob=self.target_accept)
         return kernel, kernel.init(key, self.warmup, initial, (), {})
 
 

@@ -16,7 +16,7 @@ import xarray as xr
 from jaxtyping import PRNGKeyArray
 
 from ... import bpkr
-from ..._compat import Lazy, needed
+from ..._compat import needed
 from ...checks import checked_choice, checked_instance, checked_number, counted, refuse_traced
 from ...runs import Folder, bar
 from ..data.classes import outputs_as_classes
@@ -27,8 +27,6 @@ from ..specification.architecture import require_finite_widths
 from ..sweeps.datasets import label
 from .chains import DEFAULT_SCHEDULES, Schedule, run_chains
 from .posteriors import Gibbs, NoUTurn, OrderParameterPosterior, WeightPosterior
-
-arviz_stats = Lazy("arviz_stats", "the diagnosis of draws")
 
 # Split R-hat and effective sample size per chain: A. Vehtari et al., Bayesian Analysis 16 (2021).
 R_HAT = 1.01
@@ -150,6 +148,7 @@ def sampler_of(sampler: str, problem: bpkr.Problem, warmup: int, target_accept: 
 
 
 def label_draws(architecture: bpkr.Architecture, drawn: Mapping[str, np.ndarray]) -> xr.DataTree:
+    arviz_stats = needed("arviz_stats", "sampling")
     layers = range(1, architecture.depth + 1)
     known = {"u", "mean", "variance", "sampled_output", *(f"U_{layer}" for layer in layers)}
     seconds = {name: float(drawn[name]) for name in ("seconds", "warmup_seconds")}
@@ -186,7 +185,7 @@ def _complaints(tree: xr.DataTree) -> list[str]:
             found.append(f"{least}, below {ESS_PER_CHAIN} per chain")
     if "diverging" in stats and (diverging := int(stats["diverging"].sum())):
         found.append(f"{diverging} of {chains * draws} transitions diverged")
-    if "energy" in stats and (lowest := float(arviz_stats.bfmi(tree)["energy"].min())) < BFMI:
+    if "energy" in stats and (lowest := float(needed("arviz_stats", "sampling").bfmi(tree)["energy"].min())) < BFMI:
         found.append(f"BFMI is {lowest:.2f}, below {BFMI}")
     return found
 
@@ -205,7 +204,11 @@ def output_estimates(posterior: xr.Dataset) -> xr.Dataset:
     means = posterior["mean" if "mean" in posterior else "sampled_output"]
     spread = (means - means.mean(("chain", "draw"))) ** 2 + posterior.get("variance", 0.0)
     series = xr.Dataset({"mean": means, "variance": spread})
-    errors = arviz_stats.mcse(series, method="mean").rename(mean="mean_error", variance="variance_error")
+    errors = (
+        needed("arviz_stats", "sampling")
+        .mcse(series, method="mean")
+        .rename(mean="mean_error", variance="variance_error")
+    )
     return series.mean(("chain", "draw")).merge(errors).drop_attrs()
 
 

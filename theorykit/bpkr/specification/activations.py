@@ -18,7 +18,8 @@ from sympy import Add, Expr, Max, Min, Mul, Pow, S, Symbol, asin, erf, exp, expa
 from sympy.matrices.expressions.matexpr import MatrixExpr
 
 from ...checks import shown
-from ...codegen import CompiledFunction, compile_expressions
+from ...codegen import compile_expressions
+from ...codegen.compiled import CompiledFunction
 from ...symbolic import GaussianAverage, gaussian_average
 from ...symbolic.matrix_functions import kernel_matrix
 

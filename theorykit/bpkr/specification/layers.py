@@ -20,7 +20,8 @@ from sympy.matrices.expressions.blockmatrix import BlockDiagMatrix
 from sympy.matrices.expressions.matexpr import MatrixExpr
 
 from ...checks import checked_whole_number, is_traced
-from ...codegen import CompiledFunction, compile_expressions, interpret
+from ...codegen import compile_expressions, interpret
+from ...codegen.compiled import CompiledFunction
 from ...symbolic import kronecker, positive_definite
 from ...symbolic.algebra import expand_products, from_terms, matrix_terms
 from ...symbolic.atoms import PositiveDefiniteSymbol, SideBySide, Stacked, below, beside, split_coefficient

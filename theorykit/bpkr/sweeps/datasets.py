@@ -11,10 +11,13 @@ import xarray as xr
 
 from ... import bpkr
 from ...checks import checked_choice, checked_instance, refuse_traced
-from ...summaries import OF_EXAMPLES, TITLES, best_place, evidence_name
 from ..data.classes import outputs_as_classes, r_squared
 from ..evaluation.values import evaluate_infinite_width
 from ..order_parameters import checked_order_parameters
+
+# Scores that choose a point of a sweep.
+_GAINS = ("test_accuracy", "test_r_squared", "log_evidence", "log_evidence_corrected")
+_LOSSES = ("test_error", "test_log_loss", "action")
 
 
 def label(
@@ -139,7 +142,7 @@ def add_errors_of_examples(result: xr.Dataset) -> xr.Dataset:
         scores["test_accuracy"] = hits.where(losses.notnull())
     root = mean.sizes["test_example"] ** 0.5
     for name, score in scores.items():
-        result[f"{name}{OF_EXAMPLES}"] = score.mean("seed").std("test_example") / root
+        result[f"{name}_error_of_test_examples"] = score.mean("seed").std("test_example") / root
     return result
 
 
@@ -169,11 +172,20 @@ def best(result: xr.Dataset, score: str = "log_evidence") -> dict[str, Any]:
     Raises:
         ValueError: the sweep has no such score, or no point is left.
     """
-    checked_choice("score", score, [name for name in TITLES if name != "log_evidence_per_width"])
-    name = evidence_name(result) if score == "log_evidence" else score
-    if name not in result:
-        raise ValueError(f"the sweep has no {score}")
-    place = best_place(result, name)
+    checked_choice("score", score, [name for name in (*_GAINS, *_LOSSES) if name in result])
+    # A layer has at least as many units as partial paths. The Gaussian process has none.
+    holds = ~(result.get("units_per_path", xr.full_like(result["converged"], np.nan, float)) < 1)
+    holds &= result["converged"].astype(bool)
+    values = result[score]
+    if score == "log_evidence" and "log_evidence_corrected" in result:
+        corrected = result["log_evidence_corrected"]
+        values = corrected if corrected.notnull().where(holds & values.notnull(), True).all() else values
+    values = values.where(holds)
+    values = values.mean(set(values.dims) - {"width", "temperature", "richness"})
+    if not values.notnull().any():
+        raise ValueError(f"{score} has no value at which the theory holds")
+    at = values.argmin(...) if score in _LOSSES else values.argmax(...)
+    place = {axis: values[axis].values[index.item()].item() for axis, index in at.items()}
     width = place.pop("width")
     widths = map(float, width.split("-") if isinstance(width, str) else [width])
     layers = tuple(int(each) if each.is_integer() else each for each in widths)

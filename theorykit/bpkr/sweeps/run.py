@@ -22,6 +22,7 @@ from ... import bpkr
 from ..._compat import require_float64
 from ...checks import checked_number, checked_whole_number, refuse_traced
 from ...runs import Folder, bar, in_parallel
+from ...saddle import ConvergenceWarning
 from ..data.classes import warn_of_class_numbers
 from ..data.data import check_data
 from ..evaluation.problem import architecture_and_data
@@ -143,7 +144,7 @@ def sweep(
     if failed := [place for place, point in points.items() if not point["converged"]]:
         first = f"{failed[0]}: {points[failed[0]]['message'].item()}"
         said = f"{len(failed)} of {len(points)} points are not solutions; the first is {first}"
-        warnings.warn(said, bpkr.ConvergenceWarning, stacklevel=2)
+        warnings.warn(said, ConvergenceWarning, stacklevel=2)
     return result
 
 
@@ -189,7 +190,7 @@ def _solve_chain(architecture, data, options, folder, chain: Sequence[Place]) ->
         with warnings.catch_warnings():
             # The sweep warns itself.
             warnings.simplefilter("ignore", bpkr.LabelsWarning)
-            warnings.simplefilter("ignore", bpkr.ConvergenceWarning)
+            warnings.simplefilter("ignore", ConvergenceWarning)
             points[place] = _solve_point(architecture, data, options, place, nearby, points.get(nearby))
         if points[place]["converged"]:
             folder.write(str(place), points[place])
