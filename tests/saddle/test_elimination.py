@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 from sympy import Identity, Symbol, Trace, exp, sqrt, symbols
 
-from benchmarks.replicas import V, V_hat, m, m_hat, q, q_hat, ridge_regression, sherrington_kirkpatrick
 from theorykit import saddle
 from theorykit.derivation import Derivation
 from theorykit.saddle import Action, Between, Positive, PositiveDefinite, Real, Symmetric
@@ -22,7 +21,9 @@ from theorykit.symbolic import (
     symmetric,
 )
 
-RIDGE = ridge_regression()
+from .textbook import GLASS, RIDGE, V, V_hat, m, m_hat, q, q_hat
+
+START = {"m": 0.5, "m_hat": 0.5, "q": 1.0, "q_hat": 1.0, "V": 1.0, "V_hat": 1.0}
 AT = {"alpha": 1.5, "lambda_": 0.1, "sigma2": 0.25}
 n = Symbol("n", integer=True, positive=True)
 alpha, beta, r, z = symbols("alpha beta r z", positive=True)
@@ -50,12 +51,12 @@ def index_of_block(action, solution, names):
 @pytest.mark.slow
 @pytest.mark.parametrize("eliminated", [(q_hat, V_hat, m_hat), (m, m_hat)], ids=lambda s: " ".join(map(str, s)))
 def test_ridge_regression_keeps_its_solution(eliminated):
-    whole = saddle.stationary(RIDGE.action, AT, index=3, initial=RIDGE.start)
-    reduced = RIDGE.action.eliminate(*eliminated)
-    assert set(reduced.order_parameters) == set(RIDGE.action.order_parameters) - set(eliminated)
+    whole = saddle.stationary(RIDGE, AT, index=3, initial=START)
+    reduced = RIDGE.eliminate(*eliminated)
+    assert set(reduced.order_parameters) == set(RIDGE.order_parameters) - set(eliminated)
     assert reduced.derivation.verify().holds
-    index = 3 - index_of_block(RIDGE.action, whole, [symbol.name for symbol in eliminated])
-    start = {symbol: RIDGE.start[symbol.name] for symbol in reduced.order_parameters}
+    index = 3 - index_of_block(RIDGE, whole, [symbol.name for symbol in eliminated])
+    start = {symbol: START[symbol.name] for symbol in reduced.order_parameters}
     found = saddle.stationary(reduced, AT, index=index, initial=start)
     assert whole.converged and found.converged
     assert abs(whole.action - found.action) < 1e-12
@@ -65,14 +66,14 @@ def test_ridge_regression_keeps_its_solution(eliminated):
     def response(action, at, start, index):
         return jax.grad(lambda x: saddle.stationary(action, {**AT, "lambda_": x}, index=index, initial=start)[V])(at)
 
-    assert abs(response(RIDGE.action, 0.1, RIDGE.start, 3) - response(reduced, 0.1, start, index)) < 1e-9
+    assert abs(response(RIDGE, 0.1, START, 3) - response(reduced, 0.1, start, index)) < 1e-9
 
 
 def test_the_multiplier_q_hat_fixes_V_hat():
-    (step,) = RIDGE.action.eliminate(q_hat, V_hat).derivation.steps
+    (step,) = RIDGE.eliminate(q_hat, V_hat).derivation.steps
     ridge = Symbol("lambda_", positive=True)
     assert step.definitions == ((V_hat, 1 / V - ridge),)
-    assert RIDGE.action.eliminate("V_hat", "q_hat") == RIDGE.action.eliminate(q_hat, V_hat)
+    assert RIDGE.eliminate("V_hat", "q_hat") == RIDGE.eliminate(q_hat, V_hat)
 
 
 @pytest.mark.slow
@@ -84,7 +85,7 @@ def test_the_spin_glass_with_its_conjugate():
     assert reduced.derivation.verify().holds
     whole = saddle.stationary(both, {beta: 1.5}, index=1, initial={q: 0.5, r: 1.0})
     found = saddle.stationary(reduced, {beta: 1.5}, index=1, initial={r: 1.0})
-    known = saddle.stationary(sherrington_kirkpatrick().action, {"beta": 1.5, "h": 0.0}, index=1, initial={"q": 0.5})
+    known = saddle.stationary(GLASS, {"beta": 1.5, "h": 0.0}, index=1, initial={"q": 0.5})
     assert whole.converged and found.converged
     assert abs(found[r] - 1.5**2 * known["q"]) < 1e-9 and abs(whole[q] - known["q"]) < 1e-9
     assert abs(found.action - known.action) < 1e-12 and abs(whole.action - known.action) < 1e-12
@@ -154,7 +155,7 @@ def test_refused_by_name(case):
 
 
 def test_wrong_eliminations_are_found():
-    steps = [*RIDGE.action.eliminate(q_hat, V_hat, m_hat).derivation.steps, *MATRICES.eliminate(K_hat).derivation.steps]
+    steps = [*RIDGE.eliminate(q_hat, V_hat, m_hat).derivation.steps, *MATRICES.eliminate(K_hat).derivation.steps]
     sizes = ({n: 2}, {n: 3})
     assert Derivation(tuple(steps), sizes).verify().holds
     for step in steps:
@@ -166,7 +167,7 @@ def test_wrong_eliminations_are_found():
 
 
 def test_steps_follow_those_of_the_action():
-    first = RIDGE.action.eliminate(q_hat, V_hat)
+    first = RIDGE.eliminate(q_hat, V_hat)
     second = first.eliminate(m_hat)
     assert second.derivation.steps[0] == first.derivation.steps[0] and len(second.derivation.steps) == 2
-    assert gradient(second.expression, m).has(m) and second == RIDGE.action.eliminate(q_hat, V_hat, m_hat)
+    assert gradient(second.expression, m).has(m) and second == RIDGE.eliminate(q_hat, V_hat, m_hat)
