@@ -5,7 +5,7 @@
 - `solves`: saddle points of 4, 16 or 27 paths, from the kernel of the examples.
 - `orbits`: the map of self-attention and its leading 3 Lyapunov exponents.
 - `diagrams`: an orbit diagram as users call it, in blocks of orbits.
-- `factorisations`: `cholesky`, and `eigh` with and without eigenvectors.
+- `factorisations`: `cholesky` and `eigh`.
 
 Each part has a separate process, on the GPU if there is one (`pip install '.[cuda]'`)
 and then on the CPU. A run time is the median of three runs, or one run of 5 s or more.
@@ -15,25 +15,19 @@ longer than --limit. Writes results/gpu.json.
 
 import json
 import os
-import platform
 import statistics
-import time
-from concurrent.futures import ProcessPoolExecutor
 from functools import partial
-from multiprocessing import get_context
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 import self_attention
-from problems import parser_of, random_features
+from problems import in_process, parser_of, random_features, timed
 
-import theorykit
 from theorykit import bpkr, dmft, dynamics
 
-# 16 paths, and the pairs of 16 and of 27: what every step of a solve factorises
-SMALL, EXAMPLES = (16, 136, 378), (600, 2000, 5000, 10_000, 20_000)
+EXAMPLES = (600, 2000, 5000, 10_000, 20_000)
 ORBITS = (256, 1024, 4096, 16_384, 65_536)
 
 # Each part yields (name, size, order, program, arguments, number): the work grows as
@@ -66,16 +60,15 @@ def positive(size: int) -> tuple:
 def factorisations():
     programs = {
         "cholesky": (jnp.linalg.cholesky, lambda found: 2 * jnp.log(jnp.diag(found)).sum()),
-        "eigh, values": (jnp.linalg.eigvalsh, lambda found: jnp.log(found).sum()),
         "eigh": (jnp.linalg.eigh, lambda found: jnp.log(found.eigenvalues).sum()),
     }
     for name, (program, number) in programs.items():
-        for size in (*SMALL, *EXAMPLES):
+        for size in (378, *EXAMPLES):  # 378: the pairs of 27 paths, as in a solve
             yield name, size, 3, eqx.filter_jit(program), partial(positive, size), number
 
 
 def networks(count: int) -> tuple:
-    weights, model = self_attention.network(4)
+    weights, model = self_attention.WEIGHTS, self_attention.MODEL
     betas = jnp.linspace(*self_attention.BETAS, count)
     at = dmft.Parameters(betas, self_attention.GAMMA, self_attention.EPSILON)
     return model, at, jax.vmap(lambda at: model.start(at, weights.prompt(), "window"))(at)
@@ -100,7 +93,7 @@ def orbits():
 
 
 def diagram(model, parameters, _):
-    prompt = self_attention.network(4)[0].prompt()
+    prompt = self_attention.WEIGHTS.prompt()
     return dynamics.orbits(
         model,
         parameters,
@@ -119,41 +112,34 @@ def diagrams():
         yield "orbit diagram", count, 1, diagram, partial(networks, count), None
 
 
-def timed(program, arguments, number) -> dict:
+def times(program, arguments, number) -> dict:
     """Return seconds to compile and to run, planned memory, and the number."""
-    given, start, planned = jax.block_until_ready(arguments()), time.perf_counter(), None
+    given, planned = jax.block_until_ready(arguments()), None
     if number is not None:  # the whole program is compiled at once
-        program = program.lower(*given).compile()
+        program, (first, _) = timed(lambda: program.lower(*given).compile())
         memory = program.compiled.memory_analysis()
         planned = memory and memory.temp_size_in_bytes + memory.argument_size_in_bytes
     else:
-        jax.block_until_ready(program(*given))
-    first, runs = time.perf_counter() - start, []
+        _, (first, _) = timed(lambda: program(*given))
+    runs = []
     while len(runs) < 3 and (not runs or runs[0] < 5):
-        start = time.perf_counter()
-        found = jax.block_until_ready(program(*given))
-        runs.append(time.perf_counter() - start)
+        found, (taken, _) = timed(lambda: program(*given))
+        runs.append(taken)
     run = statistics.median(runs)
     row = {"run_s": run, "compile_s": first if number else max(first - run, 0.0)}
     return row | {"planned_bytes": planned, "number": number and float(number(found))}
 
 
-PARTS = {
-    "solves": solves,
-    "orbits": orbits,
-    "diagrams": diagrams,
-    "factorisations": factorisations,
-}
+PARTS = {each.__name__: each for each in (solves, orbits, diagrams, factorisations)}
 
 
 def measure(part: str, name: str | None, limit: float, sizes: int) -> tuple[dict, list[dict]]:
     """Measure the `sizes` smallest cases of a part, in this process."""
     if name:
         jax.config.update("jax_platforms", name)
-    theorykit.enable_float64()
     jax.config.update("jax_enable_compilation_cache", False)
-    about = {"device": jax.devices()[0].device_kind, "cores": len(os.sched_getaffinity(0))}
-    about |= {"jax": jax.__version__, "processor": platform.machine()}
+    about = {"device": jax.devices()[0].device_kind, "jax": jax.__version__}
+    about["cores"] = len(os.sched_getaffinity(0))
     latest, rows, count = {}, [], {}
     for case, size, order, program, arguments, number in PARTS[part]():
         count[case] = count.get(case, 0) + 1
@@ -166,7 +152,7 @@ def measure(part: str, name: str | None, limit: float, sizes: int) -> tuple[dict
             row["left_out"] = f"about {expected:.0f} s expected"
         else:
             try:
-                row |= timed(program, arguments, number)
+                row |= times(program, arguments, number)
             except Exception as error:  # of many kinds, for lack of memory
                 row["error"] = f"{type(error).__name__}: {error}"[:2000]
             latest[case] = size, row.get("run_s", float("inf"))
@@ -185,9 +171,7 @@ def main() -> None:
     found = {"about": {}, "rows": []}
     for name in options.platforms:
         for part in options.parts:
-            with ProcessPoolExecutor(1, get_context("spawn")) as process:
-                arguments = part, name, options.limit, options.sizes
-                about, rows = process.submit(measure, *arguments).result()
+            about, rows = in_process(measure, part, name, options.limit, options.sizes)
             found["about"] = found["about"] or about
             found["rows"] += rows
             options.json.write_text(json.dumps(found, indent=1) + "\n")

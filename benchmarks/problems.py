@@ -1,4 +1,4 @@
-"""What the benchmarks share: data, fresh processes, options and files of results."""
+"""Data of the benchmarks, and their harness: timing, fresh processes, options and results."""
 
 import argparse
 import json
@@ -7,16 +7,23 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Mapping
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
 from pathlib import Path
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 
+import theorykit
 from theorykit import bpkr
 
-EXAMPLES = Path(__file__).parents[1] / "examples"
-sys.path.insert(0, str(EXAMPLES))
+theorykit.enable_float64()
+
+ROOT = Path(__file__).parents[1]
+RESULTS = ROOT / "benchmarks" / "results"
+sys.path[1:1] = [str(ROOT), str(ROOT / "examples")]
 
 
 def hidden_markov_chains(examples: int = 100):
@@ -39,15 +46,16 @@ def random_features(examples: int = 600, paths: int = 16, features: int = 192):
     return values, jax.random.rademacher(labels_key, (examples,), dtype=float)
 
 
-def seconds(call, repeats: int = 5) -> float:
-    """Return the median wall-clock time of a call, compilation excluded."""
-    jax.block_until_ready(call())
-    times = []
-    for _ in range(repeats):
-        start = time.perf_counter()
-        jax.block_until_ready(call())
-        times.append(time.perf_counter() - start)
-    return statistics.median(times)
+def timed(call: Callable) -> tuple[Any, tuple[float, float]]:
+    """Return the result of a call, and its wall-clock and processor seconds."""
+    begun, busy = time.perf_counter(), time.process_time()
+    found = jax.block_until_ready(call())
+    return found, (time.perf_counter() - begun, time.process_time() - busy)
+
+
+def seconds(call: Callable, repeats: int) -> float:
+    """Return the median wall-clock time of a call."""
+    return statistics.median(timed(call)[1][0] for _ in range(repeats))
 
 
 def fresh(program: str, cache: str, **environment: str) -> dict:
@@ -56,11 +64,16 @@ def fresh(program: str, cache: str, **environment: str) -> dict:
     `cache` is the folder of compiled code, or "off".
     """
     known = {name: value for name, value in os.environ.items() if not name.startswith(("JAX_", "THEORYKIT_"))}
-    path = os.pathsep.join([os.environ.get("PYTHONPATH", ""), str(EXAMPLES)])
-    known |= {"THEORYKIT_CACHE": cache, "PYTHONPATH": path, **environment}
+    known |= {"THEORYKIT_CACHE": cache, **environment}
     command = [sys.executable, "-c", program]
     ended = subprocess.run(command, env=known, check=True, stdout=subprocess.PIPE)
     return json.loads(ended.stdout)
+
+
+def in_process(function: Callable, *arguments: Any) -> Any:
+    """Call a function in a fresh process."""
+    with ProcessPoolExecutor(1, get_context("spawn")) as process:
+        return process.submit(function, *arguments).result()
 
 
 def medians(runs: list[dict]) -> dict:
@@ -72,17 +85,25 @@ def medians(runs: list[dict]) -> dict:
     }
 
 
-def parser_of(document: str, name: str, cases: Iterable[str] = ()) -> argparse.ArgumentParser:
-    """Return a parser of `--json`, by default results/`name`.json, and of `--only` if there are cases."""
+def parser_of(document: str, name: str) -> argparse.ArgumentParser:
+    """Return a parser of `--json`, by default results/`name`.json."""
     parser = argparse.ArgumentParser(description=document.splitlines()[0])
-    results = Path(__file__).parent / "results" / f"{name}.json"
-    parser.add_argument("--json", type=Path, default=results)
-    if cases:
-        parser.add_argument("--only", nargs="+", choices=list(cases), default=list(cases))
+    parser.add_argument("--json", type=Path, default=RESULTS / f"{name}.json")
     return parser
 
 
-def record(path: Path, name: str, result: dict) -> None:
-    """Write the result of a case, and keep those of other cases."""
-    found = json.loads(path.read_text()) if path.exists() else {}
-    path.write_text(json.dumps(found | {name: result}, indent=1) + "\n")
+def run(document: str, name: str, cases: Mapping[str, Callable], **options: Mapping) -> None:
+    """Run the cases that `--only` selects, and keep the results of others.
+
+    A case is called with the parsed options and returns its result for the JSON file.
+    """
+    parser = parser_of(document, name)
+    parser.add_argument("--only", nargs="+", choices=list(cases), default=list(cases))
+    for option, about in options.items():
+        parser.add_argument(f"--{option}", **about)
+    chosen = parser.parse_args()
+    for case in chosen.only:
+        result = cases[case](chosen)
+        print(case, json.dumps(result), flush=True)
+        found = json.loads(chosen.json.read_text()) if chosen.json.exists() else {}
+        chosen.json.write_text(json.dumps(found | {case: result}, indent=1) + "\n")

@@ -12,7 +12,6 @@ tables, and writes results/robustness.json.
 import json
 import time
 import warnings
-from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -20,7 +19,6 @@ import pandas as pd
 from problems import parser_of
 from tqdm import tqdm
 
-import theorykit
 from theorykit import bpkr
 from theorykit.saddle import ConvergenceWarning
 
@@ -54,53 +52,38 @@ class Problem(NamedTuple):
 def problem(seed: int) -> Problem:
     """Make the problem of a seed."""
     rng = np.random.default_rng(seed)
+
+    def powers(exponents: tuple[float, float], count: int | None = None) -> np.ndarray:
+        return 10.0 ** rng.uniform(*exponents, size=count)
+
     structure = str(rng.choice(list(STRUCTURES)))
     layers, outputs = STRUCTURES[structure]
-    architecture = bpkr.Architecture(
-        layers,
-        _widths(layers, _powers(rng, WIDTHS, len(layers) + 1)),
-        _powers(rng, VARIANCES, len(layers) + 2).tolist(),
-        temperature=float(_powers(rng, TEMPERATURES)),
-        outputs=outputs,
-    )
+    widths = np.ceil(powers(WIDTHS, len(layers) + 1)).tolist()
+    for i, layer in enumerate(layers):
+        if isinstance(layer, bpkr.Skip):  # its width is the same on both sides
+            widths[i + 1] = widths[i]
+    variances, temperature = powers(VARIANCES, len(layers) + 2).tolist(), float(powers(TEMPERATURES))
+    numbers = {"temperature": temperature, "outputs": outputs}
+    architecture = bpkr.Architecture(layers, widths, variances, **numbers)
     examples, features = SIZES[int(rng.integers(len(SIZES)))]
     kind = str(rng.choice(KINDS))
     shape = (examples, outputs) if outputs > 1 else (examples,)
     signs_or_numbers = (np.sign, np.asarray)[int(rng.integers(2))]
-    labels = float(_powers(rng, LABELS)) * signs_or_numbers(rng.standard_normal(shape))
-    return Problem(
-        structure, kind, architecture, _features(rng, kind, (examples, architecture.paths, features)), labels
-    )
-
-
-def _powers(rng: np.random.Generator, exponents: tuple[float, float], count: int | None = None) -> np.ndarray:
-    return 10.0 ** rng.uniform(*exponents, size=count)
-
-
-def _widths(layers: Sequence, widths: np.ndarray) -> list[float]:
-    """Round the widths up, and make them equal on both sides of a skip connection."""
-    equal = list(map(float, np.ceil(widths)))
-    for i, layer in enumerate(layers):
-        if isinstance(layer, bpkr.Skip):
-            equal[i + 1] = equal[i]
-    return equal
-
-
-def _features(rng: np.random.Generator, kind: str, shape: tuple[int, int, int]) -> np.ndarray:
-    examples, paths, features = shape
-    values = rng.standard_normal(shape) / np.sqrt(paths * features)
+    labels = float(powers(LABELS)) * signs_or_numbers(rng.standard_normal(shape))
+    paths = architecture.paths
+    values = rng.standard_normal((examples, paths, features)) / np.sqrt(paths * features)
     if kind == "deficient":
         rank = int(rng.integers(1, min(examples, paths * features)))
         left, right = rng.standard_normal((examples, rank)), rng.standard_normal((rank, paths * features))
-        return (left @ right).reshape(shape) / np.sqrt(rank * paths * features)
-    if kind == "repeated":
+        values = (left @ right).reshape(values.shape) / np.sqrt(rank * paths * features)
+    elif kind == "repeated":
         values[examples // 2 :] = values[: examples - examples // 2]
-    if kind == "partly zero":
+    elif kind == "partly zero":
         values[rng.random(examples) < 0.3] = 0.0
         values[:, rng.integers(paths)] = 0.0
-    if kind == "huge":
-        values *= float(_powers(rng, HUGE))
-    return values
+    elif kind == "huge":
+        values *= float(powers(HUGE))
+    return Problem(structure, kind, architecture, values, labels)
 
 
 def outcome(seed: int) -> dict:
@@ -132,7 +115,6 @@ def main() -> None:
     parser.add_argument("--count", type=int, default=2000)
     parser.add_argument("--first", type=int, default=0)
     options = parser.parse_args()
-    theorykit.enable_float64()
     seeds = range(options.first, options.first + options.count)
     rows = pd.DataFrame([outcome(seed) for seed in tqdm(seeds)])
     for group in ("structure", "kind"):
@@ -140,8 +122,7 @@ def main() -> None:
         tried = table["All"] - table.get("refused", 0)
         print(table.assign(share=table.get("converged", 0) / tried).to_string(), "\n")
     failures = rows[rows["outcome"] == "not converged"].set_index("seed")["message"]
-    columns = json.loads(rows.drop(columns="message").to_json(orient="columns"))
-    columns = {name: list(values.values()) for name, values in columns.items()}
+    columns = rows.drop(columns="message").astype(object).where(rows.notna(), None).to_dict("list")
     found = {"now": {**columns, "failures": failures.to_dict()}}
     options.json.write_text(json.dumps(found) + "\n")
 

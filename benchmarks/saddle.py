@@ -2,31 +2,23 @@
 
     python benchmarks/saddle.py [--only CASE ...] [--repeats 3] [--quick]
 
-Cases: the two tasks of the paper, against its optimiser (Adam with a constant rate, to
-a gradient of 1e-5); many paths; a grid; the published program `deepbays` for one hidden
-layer, if it is installed; and `peers`: in fresh processes, `bpkr.solve`, a program by
-hand with jax.numpy and Optimistix, and SciPy with our action. Each case has a separate
-process. Times exclude compilation unless their name says otherwise. Cases that are not
-run again keep their results in results/saddle.json.
+Cases: the two tasks of the paper, the first of them against its optimiser (Adam with a
+constant rate, to a gradient of 1e-5); many paths; a grid; and `peers`: in fresh
+processes, `bpkr.solve`, a program by hand with jax.numpy and Optimistix, and SciPy with
+our action. Each case has a separate process. Times exclude compilation unless their name
+says otherwise. Cases that are not run again keep their results in results/saddle.json.
 """
 
-import json
 import resource
 import tempfile
-import time
-from concurrent.futures import ProcessPoolExecutor
 from functools import partial
-from importlib.util import find_spec
-from multiprocessing import get_context
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
-import numpy as np
 import optax
-from problems import fresh, hidden_markov_chains, medians, parser_of, random_features, record, seconds
+from problems import fresh, hidden_markov_chains, in_process, medians, random_features, run, seconds, timed
 
-import theorykit
 from theorykit import bpkr
 from theorykit.bpkr.sweeps import sweep
 
@@ -39,18 +31,14 @@ def solve(architecture, features, labels):
     return bpkr.solve(architecture, bpkr.Data(features, labels), tolerance=1e-8)
 
 
-def solved(layers, width, temperature, data, repeats: int = 3, **kind) -> dict:
+def solved(heads, width, temperature, data, repeats: int = 3) -> dict:
     """Time one solve, and return its quality."""
-    kind["temperature"] = temperature
-    architecture = bpkr.Architecture(layers, float(width), **kind)
-    begun = time.perf_counter()
-    saddle = jax.block_until_ready(solve(architecture, *data))
-    first = time.perf_counter() - begun
-    again = seconds(lambda: solve(architecture, *data), repeats)
+    architecture = bpkr.Architecture(heads, float(width), temperature=temperature)
+    saddle, (first, _) = timed(lambda: solve(architecture, *data))
     return {
         "N": width,
-        "heads": list(layers),
-        "seconds": again,
+        "heads": list(heads),
+        "seconds": seconds(lambda: solve(architecture, *data), repeats),
         "seconds_with_compilation": first,
         "evaluations": int(saddle.stats["evaluations"]),
         "gradient_norm": float(saddle.gradient_norm),
@@ -58,12 +46,12 @@ def solved(layers, width, temperature, data, repeats: int = 3, **kind) -> dict:
     }
 
 
-@partial(jax.jit, static_argnums=(0, 1, 4, 5))
-def adam(heads, width, features, labels, rate, steps):
+@partial(jax.jit, static_argnums=(0, 1, 4))
+def adam(heads, width, features, labels, steps):
     """Minimise S / N from the Gaussian-process limit; return the number of steps."""
     architecture = bpkr.Architecture(heads, width, temperature=0.01)
     data, start = bpkr.Data(features, labels), bpkr.gp_limit(architecture)
-    optimiser = optax.adam(rate)
+    optimiser = optax.adam(0.1)
 
     def action(point):
         matrices = tuple((each + each.T) / 2 for each in point[0])
@@ -85,33 +73,21 @@ def adam(heads, width, features, labels, rate, steps):
     return jax.lax.while_loop(goes_on, step, state)[3]
 
 
-def tasks(heads, temperature, data, widths, rate, steps) -> list[dict]:
-    """Solve at every width, and compare with Adam, or with `steps` of its steps."""
-    rows = []
-    for width in widths:
-        row = solved(heads, width, temperature, data)
-        call = partial(adam, heads, float(width), *data, rate, steps)
-        taken, count = seconds(call, 1), int(call())
-        row |= {"adam_seconds": taken, "adam_steps": count}
-        rows.append(row | {"ratio": taken / row["seconds"]})
-    return rows
-
-
 def hidden_markov(quick: bool) -> list[dict]:
-    widths = (10,) if quick else (10, 30, 100, 300, 1000, 10000)
-    data = hidden_markov_chains()
-    return tasks((2, 2), 0.01, data, widths, 0.1, 100 if quick else 20_000)
+    rows, data = [], hidden_markov_chains()
+    for width in (10,) if quick else (10, 30, 100, 300, 1000, 10000):
+        row = solved((2, 2), width, 0.01, data)
+        call = partial(adam, (2, 2), float(width), *data, 100 if quick else 20_000)
+        row["adam_steps"] = int(call())
+        row["adam_seconds"] = seconds(call, 1)
+        rows.append(row | {"ratio": row["adam_seconds"] / row["seconds"]})
+    return rows
 
 
 def one_shot(quick: bool) -> list[dict]:
-    """Adam takes 30 steps; the published program takes 50,000."""
-    widths = (10,) if quick else ONE_SHOT_WIDTHS
     data = random_features(60 if quick else 600)
-    rows = tasks((4, 4), 0.1, data, widths, 0.008, 30)
-    for row in rows:
-        row["adam_seconds"] *= 50_000 / row["adam_steps"]
-        row["ratio"] = row["adam_seconds"] / row["seconds"]
-    return rows
+    widths = (10,) if quick else ONE_SHOT_WIDTHS
+    return [solved((4, 4), width, 0.1, data) for width in widths]
 
 
 def many_paths(quick: bool, heads, width) -> list[dict]:
@@ -124,41 +100,11 @@ def grid(quick: bool) -> list[dict]:
     """Solve the paper's whole grid, each from its neighbour."""
     data = bpkr.Data(*random_features(60 if quick else 600))
     architecture = bpkr.Architecture((4, 4), 10.0, temperature=0.1)
-    widths, temperatures = ONE_SHOT_WIDTHS, TEMPERATURES
+    axes = {"width": ONE_SHOT_WIDTHS, "temperature": TEMPERATURES}
     if quick:
-        widths, temperatures = widths[:2], temperatures[-2:]
-    begun = time.perf_counter()
-    axes = {"width": widths, "temperature": temperatures}
-    converged = sweep(architecture, data, **axes, tolerance=1e-8)["converged"]
-    taken = time.perf_counter() - begun
-    counts = {"points": converged.size, "converged": int(converged.sum())}
-    return [{"seconds_with_compilation": taken, **counts}]
-
-
-def deepbays(quick: bool) -> list[dict]:
-    """Compare with the published program for one hidden layer of error functions."""
-    from deepbays import FC_1HL
-
-    rng = np.random.default_rng(0)
-    inputs, tests = rng.normal(size=(2, 40 if quick else 400, 50))
-    labels = np.sign(inputs @ rng.normal(size=50))
-
-    def theirs():
-        program = FC_1HL(10, 0.1, 1.0, 1.0, "erf")
-        program.preprocess(inputs, labels)
-        program.optimize()
-        return program
-
-    kind = {"temperature": 0.1, "embedding": "erf"}
-    architecture = bpkr.Architecture((), 10.0, **kind)
-    features = bpkr.path_features(inputs[:, None], [], architecture)
-    row = solved((), 10, data=(features, labels), **kind)
-    problem = bpkr.Problem(architecture, bpkr.Data(features, labels))
-    tests_features = bpkr.path_features(tests[:, None], [], architecture)
-    mean = bpkr.predict(problem, bpkr.solve(problem), tests_features).mean
-    difference = np.max(abs(theirs().predict(tests) - np.asarray(mean)))
-    row |= {"deepbays_seconds": seconds(theirs, 3), "difference": float(difference)}
-    return [row]
+        axes = {name: values[:2] for name, values in axes.items()}
+    found, (taken, _) = timed(lambda: sweep(architecture, data, **axes, tolerance=1e-8)["converged"])
+    return [{"seconds_with_compilation": taken, "points": found.size, "converged": int(found.sum())}]
 
 
 # ---- Peers: heads (2, 3, 2), width 10, 150 examples, in fresh processes
@@ -265,62 +211,48 @@ PROGRAMS = {
 THREADS = {"default threads": {}, "one thread": {"OPENBLAS_NUM_THREADS": "1"}}
 
 
-def peers(repeats: int, threads: dict[str, str]) -> dict:
-    """Return median times, and the relative error of the action."""
+def peers(options) -> dict:
+    """Return median times and the relative error of the action, by number of threads."""
+    return {name: in_turns(options.repeats, each) for name, each in THREADS.items()}
+
+
+def in_turns(repeats: int, threads: dict[str, str]) -> dict:
     with tempfile.TemporaryDirectory() as folder:
-        caches = {name: folder if "cached" in name else "off" for name in PROGRAMS}
 
-        def run(name: str) -> dict:
+        def solved_by(name: str) -> dict:
             program = BEFORE + PROGRAMS[name] + AFTER
-            return fresh(program, caches[name], **threads)
+            return fresh(program, folder if "cached" in name else "off", **threads)
 
-        run("`bpkr.solve`, cached")
+        solved_by("`bpkr.solve`, cached")
         # Programs take turns, so that a busy minute slows all of them.
-        turns = [{name: run(name) for name in PROGRAMS} for _ in range(repeats)]
+        turns = [{name: solved_by(name) for name in PROGRAMS} for _ in range(repeats)]
     found = {}
     actions = [turns[0][name]["actions"] for name in PROGRAMS]
     lowest = [min(column) for column in zip(*actions, strict=True)]
-    for name in PROGRAMS:
+    for name, own in zip(PROGRAMS, actions, strict=True):
         found[name] = medians([turn[name]["rows"] for turn in turns])
-        pairs = zip(turns[0][name]["actions"], lowest, strict=True)
-        found[name]["error"] = max(abs(own / least - 1) for own, least in pairs)
-        print(name, found[name], flush=True)
+        found[name]["error"] = max(abs(x / least - 1) for x, least in zip(own, lowest, strict=True))
         assert found[name]["error"] < 1e-8
     return found
 
 
-CASES = {
+SOLVES = {
     "hidden_markov": hidden_markov,
     "one_shot": one_shot,
     "paths_27": partial(many_paths, heads=(3, 3, 3), width=10),
     "paths_64": partial(many_paths, heads=(8, 8), width=10),
     "paths_256": partial(many_paths, heads=(4, 4, 4, 4), width=100),
     "grid": grid,
-    **({"deepbays": deepbays} if find_spec("deepbays") else {}),
 }
 
 
-def run(name: str, quick: bool) -> dict:
-    theorykit.enable_float64()
-    rows = CASES[name](quick)
+def measure(name: str, quick: bool) -> dict:
+    rows = SOLVES[name](quick)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
     return {"rows": rows, "peak_gib": peak, "jax": jax.__version__}
 
 
-def main() -> None:
-    parser = parser_of(__doc__, "saddle", [*CASES, "peers"])
-    parser.add_argument("--repeats", type=int, default=3)
-    parser.add_argument("--quick", action="store_true", help="try the script")
-    options = parser.parse_args()
-    for name in options.only:
-        if name == "peers":
-            found = {key: peers(options.repeats, each) for key, each in THREADS.items()}
-        else:
-            with ProcessPoolExecutor(1, get_context("spawn")) as process:
-                found = process.submit(run, name, options.quick).result()
-            print(name, json.dumps(found, indent=1), flush=True)
-        record(options.json, name, found)
-
-
 if __name__ == "__main__":
-    main()
+    cases = {name: lambda options, name=name: in_process(measure, name, options.quick) for name in SOLVES}
+    repeats, quick = {"type": int, "default": 3}, {"action": "store_true"}
+    run(__doc__, "saddle", cases | {"peers": peers}, repeats=repeats, quick=quick)

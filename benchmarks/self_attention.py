@@ -2,13 +2,12 @@
 
     python benchmarks/self_attention.py [--only CASE ...] [--seconds 2]
 
-Published weights, windows of 4, 8 and 32 tokens, beta between 1.24 and 1.28.
+Published weights, a window of four tokens, beta between 1.24 and 1.28.
 
 - `rates`: tokens times orbits per second of the map, of all Lyapunov exponents and of
   the leading 3, for 256 orbits in one call, after compilation, best of three runs; with
-  ratios to the published algorithm here (self_attention_published.py, with one thread
-  of linear algebra), which computes all exponents, and to the published program itself,
-  as measured once on another machine.
+  ratios to the published program, which computes all exponents, as measured once on
+  another machine.
 - `zoom`: seconds for the published diagram, 4001 orbits of 110,000 tokens.
 
 Run nothing else at the same time. Cases that are not run again keep their results in
@@ -16,126 +15,87 @@ results/self_attention.json. For accelerators see gpu.py.
 """
 
 import os
-import time
+from collections.abc import Callable
 from functools import partial
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-import self_attention_published as published
-from problems import parser_of, record
-from threadpoolctl import threadpool_limits
+from problems import run, timed
 
-import theorykit
 from theorykit import dmft, dynamics
 
 BETAS, EPSILON = (1.24, 1.28), 0.02
 GAMMA = 2.2 * 100 / np.sqrt(3)
 # Steps per second of the published program: of the map, and of all exponents
-STATED = {4: (5500.0, 114.0), 8: (5500.0, 48.0), 32: (5500.0, 8.5)}
+STATED = (5500.0, 114.0)
 STEPS, ORBITS = 160, 256  # a multiple of the number of blocks of exponents
+WEIGHTS, TOKENS = dmft.Weights.published(), 4
+MODEL = dmft.SelfAttention.from_weights(WEIGHTS, TOKENS)
 
 
-def network(tokens: int) -> tuple[dmft.Weights, dmft.SelfAttention]:
-    """Return the published weights, with positions for `tokens`, and their limit."""
-    weights = dmft.Weights.published(position_bits=(tokens - 1).bit_length())
-    return weights, dmft.SelfAttention.from_weights(weights, tokens)
+def steps_per_second(call: Callable[[int], object], seconds: float) -> float:
+    """Measure steps per second of `call(steps)`, in a run of at least `seconds`."""
+    steps, elapsed = 1, 0.0
+    while elapsed < seconds:
+        steps *= 2
+        _, (elapsed, _) = timed(partial(call, steps))
+    return steps / elapsed
 
 
-def published_rates(tokens: int, seconds: float) -> tuple[float, float]:
-    """Measure steps per second of the map and of the exponents."""
-    weights, _ = network(tokens)
-    bits = weights.positional.shape[-1]
-    every = np.concatenate([weights.semantic, weights.positional], axis=2)
-    numbers = {"beta": np.mean(BETAS), "gamma": GAMMA, "epsilon": EPSILON}
-    parameters = published.parameters_of(every, bits, **numbers)
-    prompt = np.concatenate([weights.semantic[published.OUTPUT, 0], -np.ones(bits)])
-    start = published.attention_of_prompt(prompt, every, parameters)
-    # After a whole number of windows the position is 0 again.
-    visited = published.trajectory(start, tokens, parameters, 10 * tokens)
-    full = visited[: -tokens - 1 : -1], published.position_window(tokens, bits)
-    calls = (
-        partial(published.trajectory, start, tokens, parameters),
-        partial(published.lyapunov_steps, *full, parameters),
-    )
-    with threadpool_limits(1):
-        return tuple(published.steps_per_second(call, seconds) for call in calls)
-
-
-def rates(seconds: float) -> list[dict]:
+def rates(options) -> list[dict]:
     rows = []
-    for tokens, stated in STATED.items():
-        here = published_rates(tokens, seconds)
-        weights, model = network(tokens)
-        at = dmft.Parameters(jnp.linspace(*BETAS, ORBITS), GAMMA, EPSILON)
-        begin = partial(model.start, prompt=weights.prompt(), convention="window")
-        start = jax.vmap(begin)(at)
+    at = dmft.Parameters(jnp.linspace(*BETAS, ORBITS), GAMMA, EPSILON)
+    start = jax.vmap(partial(MODEL.start, prompt=WEIGHTS.prompt(), convention="window"))(at)
 
-        def move(steps, model=model, at=at, start=start):
-            return jax.vmap(partial(dynamics.advance, model, steps=steps))(start, at)
+    def move(steps):
+        return jax.vmap(partial(dynamics.advance, MODEL, steps=steps))(start, at)
 
-        settled = move(1000)
+    settled = move(1000)
 
-        def spectrum(steps, model=model, at=at, settled=settled, **options):
-            one = partial(dynamics.lyapunov_spectrum, model, steps=steps, **options)
-            return jax.vmap(one)(settled, at).exponents
+    def spectrum(steps, **options):
+        return jax.vmap(partial(dynamics.lyapunov_spectrum, MODEL, steps=steps, **options))(settled, at).exponents
 
-        calls = {"map": move, "leading 3": partial(spectrum, exponents=3)}
-        # All 96 exponents of a window of 32 tokens would take most of the time.
-        calls |= {"spectrum": spectrum} if tokens < 32 else {}
-        for quantity, call in calls.items():
-
-            def run(times, call=call):
-                jax.block_until_ready(call(STEPS * times))
-
-            run(1)
-            best = max(published.steps_per_second(run, seconds) for _ in range(3))
-            row = {"window": tokens, "quantity": quantity, "orbits": ORBITS, "calls": 1}
-            row["rate"] = ORBITS * STEPS * best
-            column = int(quantity != "map")
-            row["ratio_to_algorithm_here"] = row["rate"] / here[column]
-            row["ratio_to_program_stated"] = row["rate"] / stated[column]
-            rows.append(row)
-            print(row, flush=True)
+    calls = {
+        "map": lambda times: move(STEPS * times),
+        "leading 3": lambda times: spectrum(STEPS * times, exponents=3),
+        "spectrum": lambda times: spectrum(STEPS * times),
+    }
+    for quantity, call in calls.items():
+        call(1)
+        best = max(steps_per_second(call, options.seconds) for _ in range(3))
+        row = {"window": TOKENS, "quantity": quantity, "orbits": ORBITS}
+        row["rate"] = ORBITS * STEPS * best
+        rows.append(row | {"ratio_to_program_stated": row["rate"] / STATED[quantity != "map"]})
     return rows
 
 
-def zoom(seconds: float) -> list[dict]:
+def zoom(options) -> list[dict]:
     """Time the published zoom-in diagram from the window at beta = 3, with compilation."""
-    weights, model = network(4)
     before = dmft.Parameters(3.0, GAMMA, EPSILON)
-    prompted = model.start(before, weights.prompt(), "window")
-    settled = dynamics.advance(model, prompted, before, 100_000)
+    prompted = MODEL.start(before, WEIGHTS.prompt(), "window")
+    settled = dynamics.advance(MODEL, prompted, before, 100_000)
     parameters = dmft.Parameters(jnp.linspace(*BETAS, 4001), GAMMA, EPSILON)
     lengths = {"transient": 100_000, "recorded": 10_000, "exponents": 3}
 
     def begin(at):
-        return model.resume(at, settled.attention, settled.position)
+        return MODEL.resume(at, settled.attention, settled.position)
 
     def observe(state, at):
-        return model.overlaps(at, state.attention[0])[dmft.OUTPUT]
+        return MODEL.overlaps(at, state.attention[0])[dmft.OUTPUT]
 
     levels = np.linspace(-1, 1, 2001)
-    start = time.perf_counter()
-    dynamics.orbits(model, parameters, begin, observe=observe, levels=levels, **lengths)
-    row = {"orbits": 4001, **lengths, "seconds": time.perf_counter() - start}
-    print(row)
-    return [row]
+    call = partial(dynamics.orbits, MODEL, parameters, begin, observe=observe, levels=levels)
+    _, (taken, _) = timed(partial(call, **lengths))
+    return [{"orbits": 4001, **lengths, "seconds": taken}]
 
 
-CASES = {"rates": rates, "zoom": zoom}
-
-
-def main() -> None:
-    parser = parser_of(__doc__, "self_attention", CASES)
-    parser.add_argument("--seconds", type=float, default=2.0, help="of a timed run")
-    options = parser.parse_args()
-    theorykit.enable_float64()
-    for name in options.only:
-        about = {"cores": os.cpu_count(), "load_before": os.getloadavg()[0]}
-        rows = CASES[name](options.seconds)
-        record(options.json, name, {"rows": rows, **about, "jax": jax.__version__})
+def measured(options, case: Callable) -> dict:
+    about = {"cores": os.cpu_count(), "load_before": os.getloadavg()[0]}
+    return {"rows": case(options), **about, "jax": jax.__version__}
 
 
 if __name__ == "__main__":
-    main()
+    cases = {case.__name__: partial(measured, case=case) for case in (rates, zoom)}
+    seconds = {"type": float, "default": 2.0, "help": "of a timed run"}
+    run(__doc__, "self_attention", cases, seconds=seconds)

@@ -36,29 +36,16 @@ def peers() -> str:
     """Tabulate processor seconds with default threads and with one thread."""
     found = read("saddle")["peers"]
     parts = ("import and first", "second", "one example fewer")
-    columns = [(threads, part) for threads in found for part in parts]
-
-    def row(name: str):
-        yield name
-        for threads, part in columns:
-            yield f"{found[threads][name][part]['processor_seconds']:.2g} s"
-
-    head = "program", *(f"{part}, {threads}" for threads, part in columns)
-    return markdown(head, map(row, found["one thread"]))
+    columns = [(part, threads) for threads in found for part in parts]
+    rows = []
+    for name in found["one thread"]:
+        times = (found[threads][name][part]["processor_seconds"] for part, threads in columns)
+        rows.append([name, *(f"{each:.2g} s" for each in times)])
+    return markdown(["program", *map(", ".join, columns)], rows)
 
 
 def replicas() -> str:
     """Tabulate missed and silently wrong answers of 256, and processor times."""
-    head = (
-        "action",
-        "theorykit: missed, wrong",
-        "iteration: missed, wrong",
-        "theorykit, first",
-        "theorykit",
-        "iteration, NumPy",
-        "iteration, JAX",
-        "iteration, 256 nodes: missed, wrong; NumPy",
-    )
 
     def answers(result: dict) -> str:
         return f"{result['missed']}, {result['silently wrong']}"
@@ -66,13 +53,21 @@ def replicas() -> str:
     def time(result: dict, call: str = "again") -> str:
         return duration(result[call]["processor_seconds"])
 
-    def row(name: str, results: dict):
-        ours, more = results["certified"], results.get("NumPy, 256 nodes")
-        yield from (name, answers(ours), answers(results["JAX"]), time(ours, "first"))
-        yield from (time(results[each]) for each in ("certified", "NumPy", "JAX"))
-        yield f"{answers(more)}; {time(more)}" if more else ""
-
-    return markdown(head, (row(*item) for item in read("replicas").items()))
+    rows = []
+    for name, found in read("replicas").items():
+        ours, more = found["certified"], found.get("NumPy, 256 nodes")
+        row = {
+            "action": name,
+            "theorykit: missed, wrong": answers(ours),
+            "iteration: missed, wrong": answers(found["JAX"]),
+            "theorykit, first": time(ours, "first"),
+            "theorykit": time(ours),
+            "iteration, NumPy": time(found["NumPy"]),
+            "iteration, JAX": time(found["JAX"]),
+        }
+        last = f"{answers(more)}; {time(more)}" if more else ""
+        rows.append(row | {"iteration, 256 nodes: missed, wrong; NumPy": last})
+    return markdown(rows[0], (row.values() for row in rows))
 
 
 ON_DEVICES = {

@@ -9,7 +9,6 @@ from tests.bpkr.sweeps.problems import ARCHITECTURE, random_data, swept
 from theorykit import bpkr, plots
 from theorykit.bpkr import sweeps
 from theorykit.plots.solution import figure as figure_of_solution
-from theorykit.plots.sweep import _with_errors
 from theorykit.plots.sweep import figure as figure_of_sweep
 
 ALL = ("saddle", "one_over_n", "exact", "gibbs", "nuts", "infinite_width")
@@ -80,12 +79,6 @@ def result(kind: str) -> xr.Dataset:
     return sweeps.sweep(architecture, data, **options, progress=False)
 
 
-def test_seeds_without_a_number_do_not_count():
-    points = xr.Dataset({"action": ("seed", [1.0, 3.0, np.nan]), "converged": ("seed", np.ones(3))})
-    found = _with_errors(points, "action")
-    assert (float(found["action"]), float(found["action_error"])) == (2.0, 1.0)
-
-
 @pytest.mark.quick("infinite width alone")
 @pytest.mark.parametrize("kind", SEVERAL)
 def test_every_sweep_is_drawn_and_saved(kind, tmp_path):
@@ -150,14 +143,6 @@ def test_marked_levels_are_drawn_over_any_parameter(over):
     assert axes.get_xlabel() == over
 
 
-def test_recorded_values_are_drawn_as_points():
-    values = np.array([[[0.1], [0.2]], [[0.3], [0.4]]])
-    found = xr.Dataset({"values": (("orbit", "step", "component"), values)}, {"parameter": ("orbit", [1.0, 3.0])})
-    first, second = plots.draw_orbits(found).lines
-    assert first.get_xydata().tolist() == [[1.0, 0.1], [3.0, 0.3]]
-    assert second.get_xydata().tolist() == [[1.0, 0.2], [3.0, 0.4]]
-
-
 # ---- comparisons
 
 
@@ -207,14 +192,6 @@ def test_comparisons_name_every_approach(approaches, paths, outputs, tmp_path):
         assert legend(differences) == ["order parameters", "mean outputs", "above: larger than chance"]
 
 
-def test_differences_are_every_distinct_one():
-    found = compared(("exact", "gibbs"), outputs=2)
-    axes = plots.draw_differences(found)
-    order_parameters, mean = (np.sort(axes.lines[i].get_ydata()) for i in (0, 2))
-    assert len(order_parameters) == 10 + 1
-    np.testing.assert_allclose(mean, np.sort(np.abs(found["mean_deviation"].sel(approach="gibbs").values.ravel())))
-
-
 def test_points_are_the_numbers_with_bars_of_two_standard_errors():
     found = compared(("saddle", "exact", "gibbs"))
     axes = plots.draw_comparison(found)
@@ -224,10 +201,3 @@ def test_points_are_the_numbers_with_bars_of_two_standard_errors():
     np.testing.assert_allclose(line.get_ydata(), expected)
     spans = [segment[:, 1] for segment in bars.get_segments()]
     np.testing.assert_allclose(spans, np.stack([expected - 0.2, expected + 0.2], axis=1))
-
-
-@pytest.mark.parametrize("approaches", [ALL, ("one_over_n", "gibbs", "saddle")])
-def test_approaches_without_numbers_are_not_drawn(approaches):
-    found = compared(approaches, left_out=("one_over_n",))
-    names = legend(plots.draw_comparison(found))
-    assert "saddle point and fluctuations" not in names and len(names) == len(approaches) - 1

@@ -8,8 +8,9 @@ Omniglot, MNIST and Fashion-MNIST, and wants an accelerator. A stopped run resum
 """
 
 import argparse
-import time
+import timeit
 import warnings
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
@@ -240,11 +241,8 @@ def prune(network: bpkr.Network, solved: xr.Dataset) -> xr.Dataset:
     for count in steps:
         smaller = network.without_heads(orders[0][:count])
         forward = eqx.filter_jit(lambda network, inputs: network(inputs))
-        times = []
-        for _ in range(8):
-            began = time.perf_counter()
-            jax.block_until_ready(forward(smaller, inputs))
-            times.append(time.perf_counter() - began)
+        call = partial(forward, smaller, inputs)
+        times = timeit.repeat(lambda call=call: jax.block_until_ready(call()), number=1, repeat=8)
         saved.append((smaller.parameter_count, np.median(times[1:])))
     by_draw = len(seeds), len(tests)
     axes = ("seed", "distribution")

@@ -109,67 +109,34 @@ for name in ("diagram", "zoom", "phases"):
 
 # %% Draw trajectories
 
-
-def words(axes: plt.Axes, found: xr.Dataset, values: np.ndarray) -> None:
-    """Describe the orbit."""
-    axes.axis("off")
-    regime = found["regime"].item()
-    lines = [rf"$\beta = {float(found['beta']):g}$", regime]
-    for i in (0, 1):
-        value, error = float(found["exponent"][i]), float(found["exponent_error"][i])
-        lines.append(rf"$\lambda_{i + 1} = {value:.4f} \pm {error:.4f}$")
-    place = {"va": "top", "transform": axes.transAxes, "in_layout": False}
-    axes.text(0, 1, "\n".join(lines), color=COLORS[regime], **place)
-
-
-def time_series(axes: plt.Axes, found: xr.Dataset, values: np.ndarray) -> None:
-    for i, color in enumerate((THEORY, *LIMITS[:2])):
-        label = f"$m^o_{i + 1}$"
-        axes.plot(values[:SHOWN, i], color=color, linewidth=0.8, label=label)
-
-
-def plane(axes: plt.Axes, found: xr.Dataset, values: np.ndarray) -> None:
-    """Draw all tokens pale, and tokens at one position dark."""
-    kinds = ((1, "#c9d3e3", "every token"), (CONTEXT, THEORY, "once a context"))
-    for each, color, label in kinds:
-        points = values[::each][:8192, :2].T
-        axes.scatter(*points, s=0.7, color=color, linewidths=0, label=label)
-
-
-def amplitude(axes: plt.Axes, found: xr.Dataset, values: np.ndarray) -> None:
-    """Draw the largest amplitude in each of 512 bins of frequency."""
-    moduli = 2 * np.abs(np.fft.rfft(values[:, 0]))[1:] / len(values)
-    bins = np.array_split(moduli, min(512, len(moduli)))
-    axes.semilogy(np.linspace(0, 0.5, len(bins)), [each.max() for each in bins], linewidth=0.6)
-    axes.set_ylim(1e-7, 1)
-
-
-def correlation(axes: plt.Axes, found: xr.Dataset, values: np.ndarray) -> None:
-    centred = values[:, 0] - values[:, 0].mean()
-    power = np.abs(np.fft.rfft(centred, 2 * len(centred))) ** 2
-    products = np.fft.irfft(power)[:257]
-    axes.plot(products / products[0], linewidth=0.7)
-    axes.set_ylim(-1.05, 1.05)
-
-
-panels = {
-    words: ("", ""),
-    time_series: ("overlaps", "token"),
-    plane: ("plane $m^o_1, m^o_2$", "$m^o_1$"),
-    amplitude: ("amplitude of $m^o_1$", "frequency (1/token)"),
-    correlation: ("autocorrelation of $m^o_1$", "lag (tokens)"),
-}
 with use_style():
-    figure, rows = plt.subplots(len(BETAS), 5, figsize=(10, 9.4), width_ratios=(1.7, 2.1, 1.15, 1.6, 1.6))
-    for orbit, row in enumerate(rows):
+    shape = {"figsize": (7, 9.4), "width_ratios": (1.7, 2.1, 1.15)}
+    figure, rows = plt.subplots(len(BETAS), 3, **shape)
+    for orbit, (words, series, plane) in enumerate(rows):
         found = results["trajectories"].isel(orbit=orbit)
-        for axes, draw in zip(row, panels, strict=True):
-            draw(axes, found, found["values"].values)
-    for top, bottom, (title, label) in zip(rows[0], rows[-1], panels.values(), strict=True):
-        top.set_title(title)
-        bottom.set_xlabel(label)
+        regime, values = found["regime"].item(), found["values"].values
+        lines = [rf"$\beta = {float(found['beta']):g}$", regime]
+        exponents = zip(found["exponent"].values, found["exponent_error"].values, strict=True)
+        for i, (value, error) in enumerate([*exponents][:2], 1):
+            lines.append(rf"$\lambda_{i} = {value:.4f} \pm {error:.4f}$")
+        words.axis("off")
+        place = {"va": "top", "transform": words.transAxes, "in_layout": False}
+        words.text(0, 1, "\n".join(lines), color=COLORS[regime], **place)
+        for i, color in enumerate((THEORY, *LIMITS[:2])):
+            label = f"$m^o_{i + 1}$"
+            series.plot(values[:SHOWN, i], color=color, linewidth=0.8, label=label)
+        # All tokens are pale, and tokens at one position are dark.
+        kinds = ((1, "#c9d3e3", "every token"), (CONTEXT, THEORY, "once a context"))
+        for each, color, label in kinds:
+            points = values[::each][:8192, :2].T
+            plane.scatter(*points, s=0.7, color=color, linewidths=0, label=label)
+    rows[0, 1].set_title("overlaps")
+    rows[0, 2].set_title("plane $m^o_1, m^o_2$")
+    series.set_xlabel("token")
+    plane.set_xlabel("$m^o_1$")
     drawn = [*rows[0, 1].lines, *rows[0, 2].collections]
-    figure.legend(handles=drawn, loc="outside lower center", ncols=len(drawn), markerscale=5)
+    where = {"loc": "outside lower center", "ncols": len(drawn), "markerscale": 5}
+    figure.legend(handles=drawn, **where)
     figure.savefig(options.output / "trajectories.png")
 
 # %% Draw orbit diagrams

@@ -76,25 +76,17 @@ def test_published_formats(tmp_path, monkeypatch):
     np.testing.assert_array_equal(found.pixels, [ink, ink])
 
 
-def test_stopped_training_resumes_exactly(tmp_path):
+def test_finished_training_is_read_again(tmp_path):
     task = tasks.OneShotTask(tasks.characters(4, 3, key=KEY))
     architecture = bpkr.Architecture((2, 2), 4, temperature=1.0)
     network = initial_network(architecture, 3, task.features, key=KEY)
     settings = Training(3, batch=8, validate_every=1, validation_examples=10)
-
-    def fit(name: str, stream=task):
-        return train(network, stream, task, settings, key=KEY, path=tmp_path / name)
-
-    def stopped(count, *, key):
-        raise KeyboardInterrupt
-
-    whole, history = fit("whole")
+    call = {"settings": settings, "key": KEY, "path": tmp_path / "training.eqx"}
+    trained, history = train(network, task, task, **call)
     assert history["step"].values.tolist() == [1, 2, 3]
-    again, read = fit("whole", stopped)
+    again, read = train(network, None, None, **call)
     xr.testing.assert_identical(history, read)
-    assert jax.tree.all(jax.tree.map(np.array_equal, whole, again))
-    with pytest.raises(ValueError, match="another training"):
-        train(network, task, task, settings, key=jax.random.key(1), path=tmp_path / "whole")
+    assert jax.tree.all(jax.tree.map(np.array_equal, trained, again))
 
 
 @pytest.mark.slow
@@ -130,4 +122,4 @@ def test_figure_3_at_a_tiny_size(tmp_path, monkeypatch):
     found = xr.open_datatree(tmp_path / "one-shot.nc")["L2H4"].to_dataset()
     assert found["converged"].all() and (tmp_path / "figure-3.png").exists()
     # Without any head removed, all orders leave the whole network.
-    assert len(np.unique(found["pruned"].isel(removed=0, distribution=0))) == 1
+    assert np.ptp(found["pruned"].isel(removed=0, distribution=0)) < 1e-12

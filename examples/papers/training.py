@@ -61,35 +61,25 @@ def train(
         training, validation: `stream(examples, *, key)` draws `Examples`; a pytree.
         settings: number of steps and so on.
         key: JAX random key.
-        path: file of the state at the last validation, from which training resumes.
+        path: file of the result, which is read if it exists.
 
     Returns:
         The network of highest validation accuracy, and the history over `step`.
 
     Raises:
-        ValueError: the loss is not finite, or `path` has another training.
+        ValueError: the loss is not finite.
     """
-    about = f"{settings} {jax.random.key_data(key)} {network.architecture}\n".encode()
     # Columns: step, loss since the last validation, validation error and accuracy
     history = np.full((-(-settings.steps // settings.validate_every), 4), np.nan)
-    moments = optax.adam(0.0).init(_trained(network))
-    best, first, rows = network, 1, 0
+    best = network
     if path.exists():
-        with path.open("rb") as file:
-            if (found := file.read(len(about))) != about:
-                raise ValueError(f"{path} has another training: {found}, not {about}")
-            state = network, moments, best, history
-            network, moments, best, history = eqx.tree_deserialise_leaves(file, state)
-        rows = int(np.isfinite(history[:, 0]).sum())
-        first = int(history[rows - 1, 0]) + 1
+        best, history = eqx.tree_deserialise_leaves(path, (best, history))
+        return best, _named(history)
+    moments = optax.adam(0.0).init(_trained(network))
     held_key = jax.random.fold_in(key, 0)
     held_out = validation(settings.validation_examples, key=held_key)
-    losses, bar = [], trange(first, settings.steps + 1, desc="training", mininterval=1)
-    for step in bar:
-        past = history[:rows, 3]
-        recent, before = past[-settings.patience :], past[: -settings.patience]
-        if len(before) and recent.max() <= before.max():
-            break
+    losses, rows = [], 0
+    for step in trange(1, settings.steps + 1, desc="training", mininterval=1):
         number = jax.random.fold_in(key, step)
         how = settings.learning_rate, settings.batch, number
         network, moments, loss = _step(network, moments, training, *how)
@@ -99,19 +89,24 @@ def train(
         loss, losses = float(np.mean(losses)), []
         if not np.isfinite(loss):
             raise ValueError(f"the training loss is {loss} before step {step}")
-        error, accuracy = map(float, _validate(network, held_out))
-        best = network if accuracy > max(past, default=-1.0) else best
-        history[rows] = step, loss, error, accuracy
+        history[rows] = step, loss, *map(float, _validate(network, held_out))
+        highest = int(np.nanargmax(history[:, 3]))
+        best = network if highest == rows else best
         rows += 1
-        bar.set_postfix(loss=loss, accuracy=accuracy)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with path.with_suffix(".part").open("wb") as file:
-            file.write(about)
-            eqx.tree_serialise_leaves(file, (network, moments, best, history))
-        os.replace(path.with_suffix(".part"), path)
+        if rows - 1 - highest >= settings.patience:
+            break
+    path.parent.mkdir(parents=True, exist_ok=True)
+    part = path.with_suffix(".part")
+    eqx.tree_serialise_leaves(part, (best, history))
+    os.replace(part, path)
+    return best, _named(history)
+
+
+def _named(history: np.ndarray) -> xr.Dataset:
+    step, *columns = history[np.isfinite(history[:, 0])].T
     names = ("loss", "validation_error", "validation_accuracy")
-    columns = {name: ("step", history[:rows, i]) for i, name in enumerate(names, 1)}
-    return best, xr.Dataset(columns, {"step": history[:rows, 0].astype(int)})
+    columns = {name: ("step", each) for name, each in zip(names, columns, strict=True)}
+    return xr.Dataset(columns, {"step": step.astype(int)})
 
 
 @eqx.filter_jit

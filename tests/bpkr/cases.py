@@ -230,13 +230,6 @@ def assert_close(actual, desired, tolerance: float = 1e-10) -> None:
     np.testing.assert_allclose(actual, desired, rtol=0, atol=tolerance * max(np.max(np.abs(desired)), 1e-300))
 
 
-def changed(array: np.ndarray, index, value) -> np.ndarray:
-    """A copy of `array` with one entry, or one example, replaced."""
-    copy = np.array(array)
-    copy[index] = value
-    return copy
-
-
 def refused(text: str):
     """Expects a ValueError whose message contains `text`."""
     return pytest.raises(ValueError, match=re.escape(text))

@@ -1,18 +1,13 @@
 """The object for sequences with labels: its numbers are those of the functions below, and scikit-learn runs on it."""
 
-import copy
 import math
-import os
 import pickle
-import subprocess
-import sys
 from functools import cache
 
 import jax
 import numpy as np
-import pandas as pd
 import pytest
-from sklearn.base import clone, is_classifier, is_regressor
+from sklearn.base import clone
 from sklearn.ensemble import VotingClassifier
 from sklearn.metrics import accuracy_score, r2_score
 from sklearn.model_selection import GridSearchCV, KFold, cross_val_predict, cross_val_score
@@ -112,17 +107,6 @@ def test_the_infinite_width_is_the_gaussian_process():
     assert model.log_evidence_ == evidence
 
 
-@pytest.mark.slow
-def test_heads_come_as_arrays_as_an_object_and_at_random():
-    arrays = bpkr.Model(**SETTINGS).fit(INPUTS, TEXT)
-    as_object = bpkr.Model(**{**SETTINGS, "heads": bpkr.Heads(key_query=KEY_QUERY), "layers": None}).fit(INPUTS, TEXT)
-    assert arrays.log_evidence_ == as_object.log_evidence_
-    first, again, other = (
-        bpkr.Model(layers=(2,), random_state=seed).fit(INPUTS, TEXT).log_evidence_ for seed in (1, 1, 2)
-    )
-    assert first == again != other
-
-
 def test_attention_can_be_given_instead_of_heads():
     maps, test_maps = (bpkr.attention(each, key_query=KEY_QUERY) for each in (INPUTS, TEST_INPUTS))
     settings = {name: value for name, value in SETTINGS.items() if name not in ("layers", "heads")}
@@ -143,19 +127,6 @@ def test_attention_can_be_given_instead_of_heads():
         other.predict(TEST_INPUTS, test_maps)
     with pytest.raises(ValueError, match="transposed"):
         model.fit(INPUTS, TEXT, as_torch)
-
-
-def test_costs_of_heads_are_those_of_the_problem_with_test_examples():
-    model = fitted()
-    alone = model.head_costs(progress=False)
-    expected = bpkr.head_costs(model.problem_, model.saddle_, progress=False)
-    np.testing.assert_array_equal(alone.log_evidence[0], expected.log_evidence[0])
-    assert alone.measure == ""
-    found = model.head_costs(TEST_INPUTS, TEST_TEXT, progress=False)
-    np.testing.assert_allclose(found.log_evidence[0], alone.log_evidence[0], rtol=1e-12)
-    assert found.measure == "expected accuracy" and (found.prediction_error[0] > 0).all()
-    right = model.predict_proba(TEST_INPUTS)  # includes the labels' noise, which an expected accuracy does not
-    assert np.abs(found.prediction[0]).max() < 1 and right.shape == (TEST, 2)
 
 
 def test_a_sweep_of_seeds_is_that_of_models_and_its_best_fits_a_model():
@@ -212,62 +183,9 @@ def test_cross_validation_grid_search_clone_and_pickle():
     assert (losses < 0).all()
 
 
-UNPICKLED = """
-import pickle, sys, theorykit
-try:
-    pickle.load(open(sys.argv[1], "rb"))
-except RuntimeError as error:
-    print(error)
-theorykit.enable_float64()
-model = pickle.load(open(sys.argv[1], "rb"))
-print(model.log_evidence_, float(model.order_parameters_.first[0, 0]))
-"""
-
-
-def test_a_process_without_double_precision_is_told_when_it_unpickles_a_fitted_model(tmp_path):
-    path, model = tmp_path / "model.pickle", fitted()
-    path.write_bytes(pickle.dumps(model))
-    environment = {name: value for name, value in os.environ.items() if name != "JAX_ENABLE_X64"}
-    command = [sys.executable, "-c", UNPICKLED, str(path)]
-    said, numbers = subprocess.check_output(command, env=environment, text=True).splitlines()
-    assert "theorykit.enable_float64()" in said
-    assert numbers == f"{model.log_evidence_} {model.order_parameters_.first[0, 0]}"
-    for again in (copy.copy(model), copy.deepcopy(model), pickle.loads(pickle.dumps(model))):
-        assert again.log_evidence_ == model.log_evidence_ and not hasattr(again, "other_")
-    refitted = pickle.loads(pickle.dumps(model)).fit(INPUTS, NUMBERS)
-    assert not hasattr(refitted, "classes_") and refitted.log_evidence_ != model.log_evidence_
-
-
-def test_labels_say_what_kind_of_estimator_it_is_or_the_user():
-    assert not is_classifier(bpkr.Model()) and not is_regressor(bpkr.Model())
-    assert is_classifier(bpkr.Model(classes=True)) and is_regressor(bpkr.Model(classes=False))
-    numbered = bpkr.Model(layers=(2,), classes=True).fit(INPUTS, (NUMBERS > 0).astype(int))
-    assert is_classifier(numbered) and set(numbered.predict(TEST_INPUTS)) <= {0, 1}
-
-
 @cache
 def fitted():
     return bpkr.Model(**SETTINGS).fit(INPUTS, TEXT)
-
-
-def test_a_column_of_pandas_is_a_list_of_text():
-    of_column, of_list = (bpkr.Model(**SETTINGS).fit(INPUTS, labels) for labels in (pd.Series(TEXT), TEXT.tolist()))
-    assert of_column.problem_.data.classes.names == of_list.problem_.data.classes.names == ("down", "up")
-    assert {type(name) for name in of_column.problem_.data.classes.names} == {str}
-    assert of_column.log_evidence_ == of_list.log_evidence_
-
-
-def test_a_fit_that_fails_leaves_the_model_as_it_was(monkeypatch):
-    def fails(problem):
-        raise ValueError("no solution")
-
-    model = bpkr.Model(layers=(2,), widths=10)
-    monkeypatch.setattr("theorykit.bpkr.model.solve", fails)
-    with pytest.raises(ValueError, match="no solution"):
-        model.fit(INPUTS, TEXT)
-    assert "not fitted" in repr(model)
-    with pytest.raises(ValueError, match="not fitted yet"):
-        model.predict(INPUTS)
 
 
 def test_padding_is_carried_by_the_data():

@@ -118,26 +118,3 @@ def test_a_readout_of_every_token_has_the_prior_of_networks():
     assert np.max(np.abs(covariance - expected) / error) * np.sqrt(len(drawn)) < 5
     network = bpkr.sample_network(architecture, heads, input_features=N0, key=jax.random.key(1))
     assert_close(network.path_outputs(features).sum(axis=1), network(inputs), 1e-12)
-
-
-@pytest.mark.slow
-def test_a_readout_of_every_token_agrees_with_the_exact_posterior():
-    architecture = bpkr.Architecture((), 200.0, temperature=0.5, read_tokens=2)
-    inputs, labels = RNG.normal(size=(10, 2, N0)), RNG.normal(size=10)
-    features = bpkr.path_features(inputs, [], architecture)
-    found = bpkr.solve(architecture, bpkr.Data(features, labels))
-    corrected = bpkr.fluctuations(bpkr.Problem(architecture, bpkr.Data(features, labels)), found, features)
-    plain = bpkr.predict(bpkr.Problem(architecture, bpkr.Data(features, labels)), found, features)
-    # importance sampling of the exact law of U, Wishart
-    law = bpkr.finite_width_law(architecture)
-    points = jax.vmap(law.sample)(jax.random.split(jax.random.key(0), 40_000))
-
-    def weighted(coordinates):
-        point = law.order_parameters(coordinates)
-        return -bpkr.evaluate(bpkr.Problem(architecture, bpkr.Data(features, labels)), point).energy / 2, point.readout
-
-    logs, readouts = jax.jit(jax.vmap(weighted))(points)
-    weights = np.exp(np.asarray(logs) - np.max(logs))
-    exact = np.einsum("s,sij->ij", weights, np.asarray(readouts)) / weights.sum()
-    assert np.max(np.abs(exact - np.asarray(corrected.mean.readout))) < 4e-3
-    assert plain.mean.shape == (10,)

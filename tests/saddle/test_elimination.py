@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 from sympy import Identity, Symbol, Trace, exp, symbols
 
-from benchmarks.replicas import V, V_hat, m, m_hat, q_hat, ridge_regression
 from theorykit import saddle
 from theorykit.derivation import Derivation
 from theorykit.saddle import Action, Between, Positive, PositiveDefinite, Real, Symmetric
@@ -20,7 +19,9 @@ from theorykit.symbolic import (
     symmetric,
 )
 
-RIDGE = ridge_regression()
+from .textbook import RIDGE, V, V_hat, m, m_hat, q_hat
+
+START = {"m": 0.5, "m_hat": 0.5, "q": 1.0, "q_hat": 1.0, "V": 1.0, "V_hat": 1.0}
 AT = {"alpha": 1.5, "lambda_": 0.1, "sigma2": 0.25}
 n = Symbol("n", integer=True, positive=True)
 alpha, beta, r, z = symbols("alpha beta r z", positive=True)
@@ -48,12 +49,12 @@ def index_of_block(action, solution, names):
 @pytest.mark.slow
 @pytest.mark.parametrize("eliminated", [(q_hat, V_hat, m_hat), (m, m_hat)], ids=lambda s: " ".join(map(str, s)))
 def test_ridge_regression_keeps_its_solution(eliminated):
-    whole = saddle.stationary(RIDGE.action, AT, index=3, initial=RIDGE.start)
-    reduced = RIDGE.action.eliminate(*eliminated)
-    assert set(reduced.order_parameters) == set(RIDGE.action.order_parameters) - set(eliminated)
+    whole = saddle.stationary(RIDGE, AT, index=3, initial=START)
+    reduced = RIDGE.eliminate(*eliminated)
+    assert set(reduced.order_parameters) == set(RIDGE.order_parameters) - set(eliminated)
     assert reduced.derivation.verify().holds
-    index = 3 - index_of_block(RIDGE.action, whole, [symbol.name for symbol in eliminated])
-    start = {symbol: RIDGE.start[symbol.name] for symbol in reduced.order_parameters}
+    index = 3 - index_of_block(RIDGE, whole, [symbol.name for symbol in eliminated])
+    start = {symbol: START[symbol.name] for symbol in reduced.order_parameters}
     found = saddle.stationary(reduced, AT, index=index, initial=start)
     assert whole.converged and found.converged
     assert abs(whole.action - found.action) < 1e-12
@@ -63,14 +64,14 @@ def test_ridge_regression_keeps_its_solution(eliminated):
     def response(action, at, start, index):
         return jax.grad(lambda x: saddle.stationary(action, {**AT, "lambda_": x}, index=index, initial=start)[V])(at)
 
-    assert abs(response(RIDGE.action, 0.1, RIDGE.start, 3) - response(reduced, 0.1, start, index)) < 1e-9
+    assert abs(response(RIDGE, 0.1, START, 3) - response(reduced, 0.1, start, index)) < 1e-9
 
 
 def test_the_multiplier_q_hat_fixes_V_hat():
-    (step,) = RIDGE.action.eliminate(q_hat, V_hat).derivation.steps
+    (step,) = RIDGE.eliminate(q_hat, V_hat).derivation.steps
     ridge = Symbol("lambda_", positive=True)
     assert step.definitions == ((V_hat, 1 / V - ridge),)
-    assert RIDGE.action.eliminate("V_hat", "q_hat") == RIDGE.action.eliminate(q_hat, V_hat)
+    assert RIDGE.eliminate("V_hat", "q_hat") == RIDGE.eliminate(q_hat, V_hat)
 
 
 @pytest.mark.slow
@@ -135,7 +136,7 @@ def test_refused_by_name(case):
 
 
 def test_wrong_eliminations_are_found():
-    steps = [*RIDGE.action.eliminate(q_hat, V_hat, m_hat).derivation.steps, *MATRICES.eliminate(K_hat).derivation.steps]
+    steps = [*RIDGE.eliminate(q_hat, V_hat, m_hat).derivation.steps, *MATRICES.eliminate(K_hat).derivation.steps]
     sizes = ({n: 2}, {n: 3})
     assert Derivation(tuple(steps), sizes).verify().holds
     for step in steps:

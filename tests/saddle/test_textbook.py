@@ -9,9 +9,9 @@ from theorykit.saddle import Action, Between, Positive, Real, follow, near, sear
 from theorykit.symbolic import gaussian_average
 
 from ..bpkr.cases import assert_close
+from .textbook import RIDGE, V, V_hat, alpha, m, m_hat, noise, q, q_hat, ridge, z
 
-m, m_hat, z = symbols("m m_hat z", real=True)
-q, q_hat, V, V_hat, r, C, alpha, ridge, noise = symbols("q q_hat V V_hat r C alpha lambda_ sigma2", positive=True)
+r, C = symbols("r C", positive=True)
 
 HOPFIELD = Action(
     m**2 / 2 + alpha * r * C / 2 - alpha / (2 * (1 - C)) - gaussian_average(abs(m + sqrt(alpha * r) * z), z),
@@ -19,14 +19,6 @@ HOPFIELD = Action(
     [alpha],
 )
 """The replica-symmetric energy at temperature zero; C is the susceptibility."""
-RIDGE = Action(
-    m * m_hat
-    - (q * V_hat - V * q_hat) / 2
-    - (m_hat**2 + q_hat) / (2 * (ridge + V_hat))
-    + alpha * (1 - 2 * m + q + noise) / (2 * (1 + V)),
-    {m: Real(), m_hat: Real(), q: Positive(), q_hat: Positive(), V: Positive(), V_hat: Positive()},
-    [alpha, ridge, noise],
-)
 
 
 @pytest.mark.slow

@@ -3,11 +3,11 @@
 import numpy as np
 from sympy import MatrixSymbol, Trace, cosh, log, sqrt, symbols
 
-from theorykit.saddle import Action, Between, PositiveDefinite, Real
+from theorykit.saddle import Action, Between, Positive, PositiveDefinite, Real
 from theorykit.symbolic import gaussian_average, log_cosh, log_det, positive_definite
 
-m, beta, h, lam, z = symbols("m beta h lam z", real=True)
-q = symbols("q", positive=True)
+m, m_hat, beta, h, lam, z = symbols("m m_hat beta h lam z", real=True)
+q, q_hat, V, V_hat, alpha, ridge, noise = symbols("q q_hat V V_hat alpha lambda_ sigma2", positive=True)
 x, K, U = MatrixSymbol("x", 3, 1), positive_definite("K", 3), positive_definite("U", 3)
 
 CURIE_WEISS = Action(m**2 / 2 - log(2 * cosh(beta * (m + h))) / beta, {m: Real()}, [beta, h])
@@ -22,6 +22,15 @@ GLASS = Action(
     [beta, h],
 )
 """The replica-symmetric free energy of the Sherrington-Kirkpatrick model, maximal in the overlap q."""
+RIDGE = Action(
+    m * m_hat
+    - (q * V_hat - V * q_hat) / 2
+    - (m_hat**2 + q_hat) / (2 * (ridge + V_hat))
+    + alpha * (1 - 2 * m + q + noise) / (2 * (1 + V)),
+    {m: Real(), m_hat: Real(), q: Positive(), q_hat: Positive(), V: Positive(), V_hat: Positive()},
+    [alpha, ridge, noise],
+)
+"""Ridge regression of a linear teacher by replicas: V is the resolvent of the Marchenko-Pastur law."""
 
 
 def random_matrix(seed, size=3):

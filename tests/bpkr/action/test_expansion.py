@@ -4,7 +4,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from sympy import MatrixSymbol
 
 from tests.marks import slow
 from theorykit import bpkr
@@ -65,10 +64,3 @@ def test_closed_forms_solve_their_equations_and_compile(case):
         compiled = compile_expressions("closed", {"value": solution}, action.symbols.completed(tuple(arguments)))
         arrays = {name: jnp.asarray(value) if np.ndim(value) else value for name, value in values.items()}
         np.testing.assert_allclose(compiled.call_from(arrays)["value"], point, rtol=1e-9, atol=1e-9)
-
-
-def test_hidden_layers_of_attention_have_closed_forms():
-    action = bpkr.derive(bpkr.Architecture((2, 3, 2), widths=5, temperature=1.0, outputs=2))
-    assert tuple(action.closed_forms) == (*action.symbols.matrices[1:], action.symbols.readout)
-    assert all(isinstance(symbol, MatrixSymbol) for symbol in action.closed_forms)
-    assert not bpkr.derive(bpkr.Architecture((bpkr.Skip(2),), widths=5, temperature=1.0)).closed_forms

@@ -53,15 +53,6 @@ def test_batches_have_the_action_and_the_predictions_of_the_examples(outputs, te
         assert_close(bpkr.solve(few).log_evidence, bpkr.solve(every).log_evidence, 1e-10)
 
 
-def test_batches_of_dask_arrays():
-    dask_array = pytest.importorskip("dask.array")
-    features, labels = random_data(4)
-    blocks = dask_array.from_array(features, chunks=(10, PATHS, FEATURES)).blocks
-    found = bpkr.Data.of_batches((block, labels[10 * i : 10 * i + 10]) for i, block in enumerate(blocks))
-    expected = np.einsum("pai,pbj->aibj", features, features)
-    assert_close(np.einsum("pai,pbj->aibj", found.features, found.features), expected, 1e-13)
-
-
 def test_batches_need_a_temperature_and_have_no_training_kernel():
     data = bpkr.Data.of_batches([random_data(5)])
     with pytest.raises(ValueError, match="needs an invertible kernel"):

@@ -1,7 +1,6 @@
-"""The compiled action: against explicit sums, its symmetries, and the minimum of its entropy."""
+"""The compiled action against explicit sums, and its coordinates."""
 
 import math
-from dataclasses import replace
 
 import jax
 import jax.numpy as jnp
@@ -12,25 +11,19 @@ from hypothesis import given, settings
 from theorykit import bpkr
 from theorykit.bpkr.evaluation.formulas import bind
 from theorykit.bpkr.order_parameters import from_order_parameters, gp_coordinates, to_order_parameters
-from theorykit.codegen import interpret
 
 from ..cases import (
     ANY_ACTION,
-    ANY_OF_THE_GRAMMAR,
-    CASES,
-    GRAMMAR,
-    READOUTS_OF_TOKENS,
     SEEDS,
     TWO_LAYERS,
     assert_close,
     explicit_energy,
     explicit_entropies,
-    explicit_gain,
     explicit_kernel,
     problems,
     random_problem,
 )
-from ..problems import EXAMPLES, action_terms, random_order_parameters, symbol_values
+from ..problems import EXAMPLES, action_terms, random_order_parameters
 from ..reference import optimal_readout
 
 # Each of these architectures is compiled, so draw few of them; their numbers are cheap.
@@ -46,25 +39,6 @@ def test_every_term_is_its_explicit_kronecker_form(problem):
     assert_close(terms.entropies, entropies)
     assert_close(terms.energy, explicit_energy(problem))
     assert_close(terms.total, sum(entropies) + explicit_energy(problem))
-
-
-@FEW
-@given(problem=problems(ANY_ACTION))
-def test_generated_code_agrees_with_the_interpreter(problem):
-    action, terms, values = bpkr.derive(problem.architecture), problem.evaluate(), symbol_values(problem)
-    assert_close(terms.total, interpret(action.total, values))
-    assert_close(terms.entropy, interpret(action.entropy, values))
-    assert_close(terms.energy, interpret(action.energy, values))
-
-
-@pytest.mark.parametrize("case", CASES)
-def test_the_symbolic_entropy_is_stationary_at_the_gp_limit(case):
-    """The saddle-point equations without their energy terms, which vanish with the features."""
-    problem = random_problem(case, 0)
-    limit = bpkr.gp_limit(problem.architecture)
-    values = symbol_values(replace(problem, order_parameters=limit, features=0 * problem.features))
-    for equation in bpkr.derive(problem.architecture).saddle_point_equations.values():
-        assert np.max(np.abs(interpret(equation, values))) < 1e-12 * max(case.widths)
 
 
 @FEW
@@ -109,24 +83,3 @@ def test_coordinates_round_trip(case, seed):
     coordinates = jnp.array(rng.normal(size=gp_coordinates(architecture).shape))
     again = coordinates_of(architecture, order_parameters_at(architecture, coordinates))
     assert_close(again, coordinates, 1e-7)  # the matrices of random coordinates are ill-conditioned
-
-
-@FEW
-@given(case=ANY_OF_THE_GRAMMAR, seed=SEEDS)
-def test_every_point_of_the_coordinates_is_consistent_across_straight_branches(case, seed):
-    architecture = case.architecture()
-    coordinates = np.random.default_rng(seed).normal(size=gp_coordinates(architecture).shape)
-    point = order_parameters_at(architecture, jnp.array(coordinates))
-    outers = (*point.matrices[1:], np.atleast_2d(point.readout))
-    for layer, matrix, outer in zip(architecture.layers, point.matrices, outers, strict=True):
-        if gain := explicit_gain(layer):
-            assert_close(matrix[: len(outer), : len(outer)], gain**2 * np.asarray(outer), 1e-13)
-
-
-@pytest.mark.parametrize("case", (*CASES, *GRAMMAR, *READOUTS_OF_TOKENS))
-def test_the_origin_of_the_coordinates_is_the_gp_limit(case):
-    architecture = case.architecture()
-    origin, limit = order_parameters_at(architecture, gp_coordinates(architecture)), bpkr.gp_limit(architecture)
-    for ours, theirs in zip(*map(jax.tree.leaves, (origin, limit)), strict=True):
-        assert_close(ours, theirs, 1e-14)
-    assert_close(1 + coordinates_of(architecture, limit), 1 + gp_coordinates(architecture), 1e-14)

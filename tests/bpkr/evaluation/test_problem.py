@@ -1,9 +1,8 @@
-"""A problem: one check of the data, whose every form gives the same numbers, and which travels."""
+"""A problem: its test examples, pickling and derivatives."""
 
 import pickle
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -16,10 +15,6 @@ RNG = np.random.default_rng(0)
 FEATURES, LABELS = RNG.normal(size=(20, 2, 5)), RNG.choice([-1.0, 1.0], size=20)
 DATA = bpkr.Data(FEATURES, LABELS, FEATURES[:3], LABELS[:3])
 PROBLEM = bpkr.Problem(ARCHITECTURE, DATA)
-
-
-def test_an_architecture_with_data_is_the_same_as_their_problem():
-    assert bpkr.solve(ARCHITECTURE, DATA).action == bpkr.solve(PROBLEM).action
 
 
 @pytest.mark.slow
@@ -40,19 +35,3 @@ def test_a_problem_can_be_pickled_and_differentiated_through():
     action = jax.jit(action)
     slope = (action(0.1 + 1e-5) - action(0.1 - 1e-5)) / 2e-5
     assert_close(jax.jit(jax.grad(action))(0.1), slope, 1e-6)
-
-
-def test_a_kernel_needs_no_labels_and_a_problem_no_data_twice():
-    kernel = bpkr.kernel(bpkr.Problem(ARCHITECTURE, bpkr.Data(FEATURES)), bpkr.gp_limit(ARCHITECTURE))
-    assert_close(kernel, bpkr.kernel(PROBLEM, bpkr.gp_limit(ARCHITECTURE)), 1e-12)
-
-
-def test_evaluate_works_under_jit_and_vmap():
-    point, temperatures = bpkr.gp_limit(ARCHITECTURE), (0.05, 0.4)
-
-    def action(temperature):
-        problem = bpkr.Problem(bpkr.Architecture((2,), 10.0, temperature=temperature), DATA)
-        return bpkr.evaluate(problem, point).total
-
-    together = jax.jit(jax.vmap(action))(jnp.array(temperatures))
-    assert_close(together, [action(each) for each in temperatures], 1e-12)

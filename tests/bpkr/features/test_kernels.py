@@ -1,18 +1,14 @@
 """Path features by their kernels, against sums over tokens and formulas of the literature written out."""
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 import sympy
 from sympy import Symbol, exp
 
-from tests.marks import slow
 from theorykit import bpkr
 from theorykit.bpkr import Dense
-from theorykit.bpkr.features.implicit import ImplicitFeatures
-from theorykit.bpkr.features.kernels import kernel_between, kernel_diagonal, kernel_of
-from theorykit.bpkr.specification.activations import IDENTITY
+from theorykit.bpkr.features.kernels import Kernel, kernel_diagonal, kernel_of
 
 from ..cases import assert_close, explicit_kernel, refused
 
@@ -110,47 +106,15 @@ def test_dense_layers_take_the_function_of_the_kernel_below(first, second):
     assert_close(found, kernel_of_tokens(u1, readings, between), _OF_ROUNDING)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("outputs", [1, *slow([2])])
-def test_with_the_identity_they_are_explicit_features(outputs):
-    """Everything that takes features, of both kinds."""
-    architecture = bpkr.Architecture((2,), 9.0, 1.2, temperature=0.2, outputs=outputs)
-    explicit = bpkr.path_features(INPUTS, ATTENTION, architecture, "mean")
-    readings = jnp.asarray(ATTENTION[0].mean(axis=3).transpose(0, 2, 1)) / np.sqrt(2)
-    tokens = jnp.asarray(INPUTS) * np.sqrt(1.2 / FEATURES)
-    implicit = ImplicitFeatures(tokens, readings, jnp.zeros(0), (IDENTITY,))
-    labels = RNG.normal(size=(EXAMPLES, outputs) if outputs > 1 else EXAMPLES)
-    found = {}
-    for name, features in (("explicit", explicit), ("implicit", implicit)):
-        problem = bpkr.Problem(architecture, bpkr.Data(features, labels))
-        saddle = bpkr.solve(problem, tolerance=1e-10)
-        found[name] = [
-            saddle.order_parameters,
-            saddle.action,
-            bpkr.evaluate(problem, saddle),
-            bpkr.predict(problem, saddle, features[1:3]),
-            bpkr.kernel(bpkr.Problem(architecture, bpkr.Data(features[1:])), saddle, features),
-            bpkr.first_order(problem),
-            bpkr.fluctuations(problem, saddle, features[:2]),
-        ]
-    for ours, theirs in zip(*map(jax.tree.leaves, found.values()), strict=True):
-        assert_close(ours, theirs, 1e-7)
-    u1 = np.asarray(bpkr.gp_limit(architecture).first) + 0.1
-    point = bpkr.OrderParameters((u1,), np.eye(2) if outputs > 1 else 1.0)
-    assert_close(
-        kernel_between(jnp.asarray(u1), implicit, implicit), explicit_kernel(point, np.asarray(explicit), explicit)
-    )
-
-
-@pytest.mark.parametrize("outputs", [*slow([1]), 2])
-def test_kernels_of_pairs_add_up(outputs):
-    architecture = bpkr.Architecture((2,), 9.0, temperature=0.2, embedding="erf", outputs=outputs)
-    features, size = bpkr.path_features(INPUTS, ATTENTION, architecture), 2 * outputs
+@pytest.mark.parametrize("outputs", [1, 2])
+def test_a_table_and_features_have_the_explicit_kernel(outputs):
+    features, size = RNG.normal(size=(EXAMPLES, 2, FEATURES)), 2 * outputs
     root = RNG.normal(size=(size, size))
     u1 = jnp.asarray(root @ root.T)
-    kernel = kernel_between(u1, features, features)
-    assert_close(kernel_of(features, outputs).matrix(u1), kernel, 1e-13)
-    assert_close(kernel_diagonal(u1, features), np.diagonal(kernel), 1e-13)
+    expected = explicit_kernel(bpkr.OrderParameters((u1,), 1.0), features, features)
+    for kernel in (kernel_of(jnp.asarray(features), outputs), Kernel(jnp.asarray(features), None, outputs)):
+        assert_close(kernel.matrix(u1), expected, 1e-13)
+        assert_close(kernel_diagonal(u1, kernel.features), np.diagonal(expected), 1e-13)
 
 
 @pytest.mark.parametrize("function", [exp(Symbol("h") ** 2), 1 / Symbol("h"), sympy.log])

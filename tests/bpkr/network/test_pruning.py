@@ -1,7 +1,5 @@
 """A pruned network is smaller, and gives what the whole one gives without the contributions of the heads removed."""
 
-import dataclasses
-
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -11,18 +9,9 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from theorykit import bpkr
-from theorykit.bpkr import Attention, Dense, Head, Skip
+from theorykit.bpkr import Dense, Head, Skip
 
-from ..cases import (
-    ALL_SKIPS,
-    CORRELATED,
-    Case,
-    CorrelatedHeads,
-    TiedHeads,
-    assert_close,
-    random_key_queries,
-    refused,
-)
+from ..cases import ALL_SKIPS, CORRELATED, Case, CorrelatedHeads, TiedHeads, assert_close, random_key_queries, refused
 from ..problems import INPUT_FEATURES, random_inputs
 
 TWO_BY_TWO = Case((2, 2), (9.0, 7.0, 8.0), (0.9, 1.3, 0.6, 1.7))
@@ -70,22 +59,6 @@ def silenced(network, removed):
     return eqx.tree_at(lambda network: network.weights, network, tuple(map(jnp.array, weights)))
 
 
-def heads_left(case, removed):
-    return tuple(heads - sum(head.layer == layer for head in removed) for layer, heads in enumerate(case.heads, 1))
-
-
-def smaller(case, removed):
-    """The case of the heads that are left, its kinds of layers written anew."""
-
-    def of(layer, heads):
-        if isinstance(layer, Skip):
-            return Skip(of(layer.layer, heads), layer.gain)
-        return Attention(heads) if heads else layer
-
-    layers = tuple(map(of, case.architecture().layers, heads_left(case, removed)))
-    return dataclasses.replace(case, layers=layers)
-
-
 @pytest.mark.quick(1)
 @pytest.mark.parametrize(("make_heads", "readout"), [(key_query, "first"), (key_query, "last"), (projections, "mean")])
 @every_case
@@ -95,19 +68,6 @@ def test_the_output_is_that_of_zero_blocks(case, removed, make_heads, readout):
     assert_close(network.without_heads(removed)(inputs), expected, 1e-12)
     assert eqx.tree_equal(network.without_heads([]), network)
     assert np.max(np.abs(expected - network(inputs))) > 1e-3 * np.max(np.abs(expected))
-
-
-@pytest.mark.quick("case0-removed0", "case3-removed3")
-@every_case
-def test_a_pruned_network_has_the_shapes_of_the_smaller_architecture(case, removed):
-    """Another network, drawn for fewer heads, has as its leaves what the pruned one has, and its kinds of layers."""
-    network, fewer = sampled(case), smaller(case, removed)
-    pruned = network.without_heads(removed)
-    drawn = eqx.filter_eval_shape(lambda: sampled(fewer))
-    assert [leaf.shape for leaf in jax.tree.leaves(pruned)] == [leaf.shape for leaf in jax.tree.leaves(drawn)]
-    assert jax.tree.structure(pruned) == jax.tree.structure(drawn)
-    assert pruned.widths == network.widths
-    assert tuple(layer.heads for layer in pruned.architecture.layers) == heads_left(case, removed)
 
 
 def test_a_count_of_parameters_in_numbers():

@@ -8,7 +8,7 @@ import pytest
 from theorykit import bpkr
 from theorykit.bpkr import Attention, Dense, Skip
 from theorykit.bpkr.evaluation.formulas import bind
-from theorykit.bpkr.order_parameters import from_positive, log_volume, to_order_parameters, to_overlaps
+from theorykit.bpkr.order_parameters import from_positive, log_volume, to_order_parameters
 from theorykit.bpkr.saddle.gaussian_fluctuations import prior_corrections
 
 from ..cases import CORRELATED, Case, CorrelatedHeads, Pooling, random_key_queries
@@ -76,30 +76,6 @@ def test_the_law_has_the_derived_density(case):
     assert np.ptp(differences) < 1e-9 * np.max(np.abs(differences))
 
 
-@pytest.mark.slow
-@every_regular
-def test_the_volume_element_is_the_jacobian(case):
-    architecture = case.architecture()
-
-    def free_entries(coordinates):
-        """Entries on and above the diagonal, but for those of a block that is another order parameter."""
-        point = to_order_parameters(architecture, coordinates)
-        matrices, entries = to_overlaps(point), []
-        for i, matrix in enumerate(matrices):
-            kept = len(matrices[i + 1]) if i < architecture.depth and architecture.forms[i].has_skip else 0
-            rows, columns = np.triu_indices(len(matrix))
-            free = columns >= kept
-            entries.append(matrix[rows[free], columns[free]])
-        return jnp.concatenate(entries)
-
-    law, differences = bpkr.finite_width_law(architecture), []
-    for seed in range(3):
-        coordinates = jnp.asarray(0.4 * np.random.default_rng(seed).normal(size=law.dimension))
-        _, expected = np.linalg.slogdet(np.asarray(jax.jacobian(free_entries)(coordinates)))
-        differences.append(log_volume(architecture, coordinates) - expected)
-    assert np.ptp(differences) < 1e-9 * max(1.0, np.max(np.abs(differences)))
-
-
 @pytest.mark.quick("attention")
 @pytest.mark.parametrize("case", [marked(name, case) for name, case in {**REGULAR, **SINGULAR}.items()])
 def test_the_law_is_that_of_sampled_networks(case):
@@ -131,21 +107,6 @@ def test_the_law_is_that_of_sampled_networks(case):
         ours, theirs = (statistic(sample @ directions) for sample in samples)
         error = np.hypot(ours.std(axis=0), theirs.std(axis=0)) / np.sqrt(DRAWS)
         assert np.max(np.abs(ours.mean(axis=0) - theirs.mean(axis=0)) / error) < 5
-
-
-@pytest.mark.quick("correlated")
-@pytest.mark.parametrize("case", SINGULAR.values(), ids=SINGULAR)
-def test_order_parameters_have_the_rank_of_the_narrowest_layer(case):
-    architecture = case.architecture()
-    law, heads = bpkr.finite_width_law(architecture), [np.zeros((n, 3, 3)) for n in case.heads if n]
-    sampled, key = bpkr.Heads(key_query=heads), jax.random.key(0)
-    network = bpkr.sample_network(architecture, sampled, input_features=3, key=key)
-    ranks, measured = (
-        [np.linalg.matrix_rank(matrix) for matrix in point.matrices]
-        for point in (law.order_parameters(law.sample(key)), bpkr.empirical_order_parameters(network))
-    )
-    assert ranks == measured
-    assert any(rank < size for rank, size in zip(ranks, architecture.overlap_sizes[:-1], strict=True))
 
 
 @pytest.mark.slow

@@ -88,26 +88,6 @@ def test_a_head_without_features_costs_nothing_and_equal_heads_cost_the_same():
 
 
 @pytest.mark.slow
-def test_without_its_only_head_a_network_knows_nothing():
-    """Of an embedding by error functions, whose features are kernels."""
-    architecture = bpkr.Architecture((1,), 7.0, temperature=0.5, embedding="erf")
-    rng = np.random.default_rng(0)
-    features = bpkr.path_features(
-        rng.normal(size=(2 * EXAMPLES, 3, FEATURES)), [np.full((1, 3, 3), 1 / 3)], architecture
-    )
-    labels = rng.choice([-1.0, 1.0], size=2 * EXAMPLES)
-    problem = bpkr.Problem(
-        architecture, bpkr.Data(features[:EXAMPLES], labels[:EXAMPLES], features[EXAMPLES:], labels[EXAMPLES:])
-    )
-    saddle, costs = costs_of(problem)
-    noise = np.sum(norm.logpdf(labels[:EXAMPLES], scale=np.sqrt(0.5)))
-    assert_close(costs.log_evidence[0][0], float(saddle.log_evidence) - noise, 1e-9)
-    prediction = bpkr.predict(problem, saddle)
-    right = norm.cdf(labels[EXAMPLES:] * prediction.mean / np.sqrt(prediction.variance))
-    assert_close(costs.prediction[0][0], right.mean() - 0.5, 1e-9)
-
-
-@pytest.mark.slow
 def test_a_failed_solve_is_no_number():
     problem = problem_of((2,))
     with pytest.warns(ConvergenceWarning, match="2 of 2 solves failed: layer 1, head 1: "):

@@ -9,7 +9,7 @@ import pytest
 from theorykit import bpkr
 from theorykit.bpkr import sampling
 from theorykit.bpkr.sampling import Schedule
-from theorykit.bpkr.sampling.sample import label_draws, of_posterior_mean
+from theorykit.bpkr.sampling.sample import label_draws
 
 from .problems import problem, quietly
 
@@ -102,15 +102,6 @@ def test_what_cannot_be_sampled_is_refused(samplers, name, changes, named):
             quietly(sampler, *problem(name, **changes)[:3], **SHORT)
 
 
-@pytest.mark.slow
-def test_interpolation_is_sampled_where_the_kernel_has_an_inverse():
-    """At T = 0 the mean output on training examples is the labels, and nothing is uncertain there."""
-    architecture, features, labels, _ = problem(temperature=0.0)
-    tree = quietly("exact", architecture, features, labels, features, **SHORT)
-    means = tree["posterior"]["mean"].values
-    np.testing.assert_allclose(means, np.broadcast_to(labels, means.shape), atol=1e-5)
-
-
 def compared(name, **options):
     architecture, features, labels, test_features = problem(name)
     data = bpkr.Data(features, labels, test_features, np.ones(len(test_features)))
@@ -132,19 +123,3 @@ def test_the_comparison_measures_in_standard_errors():
     assert 0 <= float(ours["accuracy"]) <= 1
     saddle = bpkr.solve(problem()[0], bpkr.Data(*problem()[1:3]))
     np.testing.assert_allclose(result["U_1"].sel(approach="saddle"), saddle.order_parameters.matrices[0])
-
-
-@pytest.mark.slow
-def test_corrections_are_left_out_below_the_number_of_paths():
-    result = compared("singular", approaches=("saddle", "one_over_n"))
-    left_out = result.sel(approach="one_over_n")
-    assert all(np.isnan(left_out[name]).all() for name in ("U_1", "mean", "variance", "accuracy"))
-    assert np.isfinite(result["mean"].sel(approach="saddle")).all()
-    assert "fewer units" in str(left_out["diagnosis"].values)
-
-
-def test_the_jackknife_of_independent_draws():
-    """Each sign is right with the probability that a normal of deviation 1/sqrt(8000) about 0.02 is positive."""
-    draws = np.random.default_rng(0).normal(0.02, 1.0, size=(4, 2000, 200))
-    accuracy, error = of_posterior_mean(draws, lambda mean: np.mean(mean > 0))
-    assert abs(accuracy - 0.963) < 4 * 0.0134 and 0 < error < 0.05

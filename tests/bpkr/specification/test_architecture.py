@@ -1,4 +1,4 @@
-"""What follows from an architecture alone: sizes, path order, one number for all layers, and being a pytree."""
+"""What follows from an architecture alone: path order, the infinite width, and being a pytree."""
 
 import itertools
 import math
@@ -8,13 +8,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import scipy
-from sympy import Identity, KroneckerProduct, OneMatrix, sqrt
 
 from theorykit import bpkr
-from theorykit.bpkr import Dense, Skip
+from theorykit.bpkr import Skip
 
 from .. import cases
-from ..cases import TiedHeads, assert_close, explicit_branches, explicit_covariance, explicit_gain, refused
+from ..cases import assert_close, explicit_covariance, explicit_gain, refused
 
 
 @pytest.mark.parametrize(
@@ -36,35 +35,6 @@ def test_paths_take_the_straight_branch_first_and_then_every_block(case, branche
     assert len(set(architecture.path_labels())) == architecture.paths == math.prod(branches)
 
 
-@pytest.mark.parametrize("case", (*cases.CASES, *cases.GRAMMAR))
-def test_sizes_count_branches_and_outputs(case):
-    architecture = case.architecture()
-    attention = [None if heads == 0 else np.zeros((heads, 1, 1)) for heads in case.heads]
-    branches = [len(explicit_branches(*layer, 1)) for layer in zip(architecture.layers, attention, strict=True)]
-    sizes = [case.outputs * math.prod(branches[layer:]) for layer in range(len(branches))]
-    assert list(architecture.branches) == branches and architecture.depth == len(case.heads)
-    assert list(architecture.overlap_sizes[:-1]) == sizes
-
-
-def test_blocks_through_the_same_heads_are_told_apart():
-    class TwoBlocks(TiedHeads):
-        def forward(self, layer):
-            everywhere = KroneckerProduct(OneMatrix(2, layer.heads), layer.hidden)
-            return layer.weights(2) * everywhere * layer.attention / sqrt(layer.heads * layer.width)
-
-        def prior(self, layer):
-            return layer.variance * Identity(2)
-
-    assert bpkr.Architecture((TwoBlocks(2),), 10, temperature=0.1).path_labels() == ("1+2a", "1+2b")
-    assert bpkr.Architecture((12, 11), 10, temperature=0).path_labels()[::131] == ("1.1", "12.11")
-
-
-def test_one_number_stands_for_all_layers_and_variances_are_one_unless_given():
-    one = bpkr.Architecture((2, 3), 10.0, 0.5, temperature=0.1)
-    assert one.widths == (10.0,) * 3 and one.prior_variances == (0.5,) * 4
-    assert bpkr.Architecture((2, 3), 10, temperature=0.1).prior_variances == (1.0,) * 4
-
-
 def test_heads_are_static_and_numbers_and_parameters_are_leaves():
     architecture = cases.SKIP_FIRST.architecture(temperature=0.3)
     assert jax.tree.leaves(architecture) == [0.7, *cases.SKIP_FIRST.widths, *cases.SKIP_FIRST.variances, 0.3]
@@ -76,15 +46,6 @@ def test_heads_are_static_and_numbers_and_parameters_are_leaves():
         return bpkr.gp_limit(bpkr.Architecture(layers, 30.0, temperature=0.1)).matrices[0][0, 0]
 
     np.testing.assert_allclose(jax.jit(jax.vmap(jax.grad(first)))(jnp.array([0.5, 2.0])), [1.0, 4.0])
-
-
-def test_both_sides_of_a_straight_branch_have_one_width_symbol():
-    def names(*layers):
-        return [str(symbol) for symbol in bpkr.Architecture(layers, 10, temperature=0.1).form.widths]
-
-    assert names(2, 3) == ["N_1", "N_2", "N_a"]
-    assert names(Skip(2)) == ["N_1", "N_1"]
-    assert names(2, Skip(2), Skip(2), Dense(), 1) == ["N_1", "N_2", "N_2", "N_2", "N_5", "N_a"]
 
 
 @pytest.mark.parametrize("case", (*cases.CASES, *cases.GRAMMAR))

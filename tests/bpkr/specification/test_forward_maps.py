@@ -6,10 +6,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax.typing import ArrayLike
-from sympy import Identity, KroneckerProduct, MatMul, MatrixSymbol, OneMatrix, Symbol, exp, expand, sqrt, tanh
+from sympy import Identity, KroneckerProduct, MatrixSymbol, OneMatrix, sqrt
 
 from theorykit import bpkr
-from theorykit.bpkr.specification.layers import AbstractLayer, Attention, Skip
+from theorykit.bpkr.specification.layers import AbstractLayer, Skip
 from theorykit.symbolic.atoms import below
 
 from ..cases import Case, assert_close, random_key_queries
@@ -132,43 +132,3 @@ def test_a_forward_map_that_is_not_covered_is_refused_with_the_reason(forward, r
     with pytest.raises(ValueError, match=reason) as refusal:
         bpkr.Architecture((kind(forward, heads=0),), 8, temperature=1.0)
     assert "Kind" in str(refusal.value)
-
-
-def test_functions_of_numbers_and_sizes_are_welcome():
-    gain = Symbol("g_1", positive=True)
-
-    class Gated(AbstractLayer):
-        heads: int = eqx.field(static=True, default=0)
-
-        def forward(self, layer):
-            return tanh(layer.number("g")) * exp(-layer.number("g")) * dense(layer)
-
-        def prior(self, layer):
-            return layer.variance * Identity(1)
-
-        def parameters(self, layer):
-            return {layer.number("g"): 0.5}
-
-    action = bpkr.derive(bpkr.Architecture((Gated(), Attention(2)), 8, temperature=1.0))
-    assert gain in action.forms[0].block_tokens.free_symbols
-    assert action.derivation.verify().holds
-
-
-def test_a_product_may_be_written_in_other_ways():
-    """What matters of a forward map is its value, not how it is bracketed."""
-
-    def bracketed(layer):
-        return MatMul(layer.weights(1), MatMul(2, layer.hidden)) / sqrt(4 * layer.width)
-
-    plain = bpkr.Architecture((kind(dense, heads=0),), 8, temperature=1.0)
-    other = bpkr.Architecture((kind(bracketed, heads=0),), 8, temperature=1.0)
-    first, second = bpkr.derive(plain), bpkr.derive(other)
-    assert expand(first.entropy - second.entropy) == 0
-    assert first.forms[0].block_tokens == second.forms[0].block_tokens
-
-
-def test_an_action_whose_readout_has_no_closed_form_is_shown_without_it():
-    architecture = SEVERAL_BLOCKS["differences"].architecture()
-    action = bpkr.derive(architecture)
-    assert action.symbols.readout not in action.closed_forms
-    assert r"\partial u" in action.render_markdown()

@@ -11,7 +11,6 @@ from tests.bpkr.cases import ALL_SKIPS, ONE_HEAD, OWN_KINDS, THREE_LAYERS, Case,
 from tests.bpkr.sweeps.problems import ARCHITECTURE, random_data
 from theorykit import bpkr
 from theorykit.bpkr import Dense, Skip, sweeps
-from theorykit.bpkr.sweeps.datasets import score_prediction
 
 UNEVEN = Case((Skip(2, 0.7), Dense(), 3), (25.0, 25.0, 20.0, 30.0), (0.8, 1.2, 0.9, 1.3, 0.7), outputs=2)
 
@@ -62,15 +61,6 @@ def test_everything_the_solve_found_is_there(uneven):
     scores = bpkr.head_scores(architecture, saddle.order_parameters)
     np.testing.assert_array_equal(dataset["head_score_3"], scores[2])
     assert "head_score_2" not in dataset, "layer 2 has no heads"
-
-
-def test_errors_of_predictions():
-    prediction = bpkr.Prediction(mean=jax.numpy.array([0.5, -2.0, 0.1]), variance=jax.numpy.ones(3))
-    errors = score_prediction(prediction, np.array([1.0, -1.0, -1.0]))
-    assert errors["test_accuracy"] == 2 / 3
-    np.testing.assert_allclose(errors["test_error"], (0.25 + 1 + 1.21) / 3)
-    assert "test_accuracy" not in score_prediction(prediction, np.array([1.0, -1.0, 2.0]))
-    assert "test_r_squared" not in score_prediction(prediction, np.full(3, 0.3))
 
 
 def test_numbers_of_any_axes_are_labelled_with_order_parameters():

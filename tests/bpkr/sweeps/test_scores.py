@@ -1,14 +1,12 @@
-"""How well predictions fit: of signs, of classes and of numbers, in solutions, sweeps and comparisons."""
+"""Scores of classes and of numbers in sweeps."""
 
 import warnings
 
-import jax
 import numpy as np
 import pytest
 
-from tests.marks import slow
 from theorykit import bpkr
-from theorykit.bpkr import sampling, sweeps
+from theorykit.bpkr import sweeps
 
 RNG = np.random.default_rng(0)
 NAMES = np.array(["cat", "cow", "dog"])
@@ -50,19 +48,6 @@ def test_numbers_are_scored_by_the_variance_that_is_explained():
     residual = np.mean((result["mean"] - test_labels) ** 2)
     np.testing.assert_allclose(result["test_r_squared"], 1 - residual / np.var(test_labels), rtol=1e-12)
     assert "test_accuracy" not in result and "test_confusion" not in result
-
-
-@pytest.mark.slow
-@pytest.mark.filterwarnings("ignore::theorykit.bpkr.sampling.MixingWarning")
-@pytest.mark.parametrize("approaches", [("saddle", "infinite_width"), *slow([("saddle", "exact")])])
-def test_a_comparison_has_the_accuracy_of_classes(approaches):
-    options = {"exact": {"schedule": sampling.Schedule(2, 50, 50)}} if "exact" in approaches else {}
-    result = sampling.compare(
-        THREE, DATA, key=jax.random.key(0), approaches=approaches, options=options, progress=False
-    )
-    for approach in approaches:
-        said = DATA.classes.decode(result["mean"].sel(approach=approach).values)
-        np.testing.assert_allclose(result["accuracy"].sel(approach=approach), np.mean(said == named(TEST_FEATURES)))
 
 
 def test_numbers_of_classes_are_told_that_they_are_regressed():

@@ -7,6 +7,7 @@ import joblib
 import numpy as np
 import pytest
 import xarray as xr
+from scipy.stats import multivariate_normal
 
 from tests.bpkr.sweeps.problems import ARCHITECTURE, TEMPERATURES, WIDTHS, random_data, swept
 from theorykit import bpkr
@@ -84,18 +85,6 @@ def test_values_of_the_axes_are_plain_numbers():
             swept(DATA, width=width, temperature=[0.1])
 
 
-def test_a_start_that_does_not_converge_is_followed_by_a_cold_one(monkeypatch):
-    def warm_starts_fail(*arguments, **options):
-        bounded = {**options, "max_steps": 1} if options["initial"] is not None else options
-        return _solve(*arguments, **bounded)
-
-    cold = swept(DATA, **SMALL)
-    monkeypatch.setattr(bpkr, "solve", warm_starts_fail)
-    again = swept(DATA, **SMALL)
-    assert bool(again["converged"].all()) and bool((again["start"] == "Gaussian-process limit").all())
-    assert_same(again, cold)
-
-
 @pytest.mark.slow
 def test_points_that_do_not_converge_are_counted_once_and_solved_again(tmp_path, starts):
     with pytest.warns(ConvergenceWarning) as caught:
@@ -154,16 +143,6 @@ def test_a_folder_of_another_sweep_is_refused(tmp_path, monkeypatch, change, nam
         sweeps.sweep(**{**sweep, **change}, folder=tmp_path)
 
 
-def test_widths_layer_by_layer_are_labelled():
-    result = swept(NO_TEST_DATA, width=((20, 80), 20.0), temperature=(0.5,)).isel(temperature=0)
-    assert result["width"].values.tolist() == ["20-80", "20"]
-    single = bpkr.solve(
-        bpkr.Architecture((2,), (20, 80), (1.1, 0.8, 1.3), temperature=0.5), bpkr.Data(DATA.features, DATA.labels)
-    )
-    np.testing.assert_allclose(result["action"].sel(width="20-80"), single.action, rtol=1e-7)
-    assert "mean" not in result and "test_error" not in result
-
-
 @pytest.mark.slow
 def test_seeds_do_not_depend_on_the_number_of_jobs(tmp_path, starts):
     run = {**SMALL, "seeds": (3, 4), "progress": False}
@@ -210,6 +189,17 @@ def test_points_at_which_the_theory_does_not_hold_are_marked_and_never_the_best(
         sweeps.best(found.sel(width=[1]))
 
 
-def test_the_load_is_examples_per_unit_of_the_narrowest_layer():
-    found = swept(NO_TEST_DATA, width=((20, 80), 24, math.inf), temperature=(0.5,))
-    np.testing.assert_allclose(found["load"], [12 / 20, 12 / 24, 0.0])
+def test_the_infinite_width_is_a_gaussian_process():
+    result = swept(DATA, width=(math.inf,), temperature=(0.1, 1.0))
+    variance = np.prod(ARCHITECTURE.prior_variances[1:])  # on the diagonal of U_1
+    both = np.concatenate([DATA.features, DATA.test_features])
+    kernel = variance * np.einsum("ipf,jpf->ij", both, both)
+    train, test = slice(12), slice(12, None)
+    for noise in (0.1, 1.0):
+        limit = result.sel(width=math.inf, temperature=noise)
+        gram, across = kernel[train, train] + noise * np.eye(12), kernel[test, train]
+        np.testing.assert_allclose(limit["mean"], across @ np.linalg.solve(gram, DATA.labels), rtol=1e-9, atol=1e-12)
+        expected = np.diag(kernel[test, test] - across @ np.linalg.solve(gram, across.T))
+        np.testing.assert_allclose(limit["variance"], expected, rtol=1e-8, atol=1e-12)
+        evidence = multivariate_normal(cov=gram).logpdf(DATA.labels)
+        np.testing.assert_allclose(limit["log_evidence"], evidence, rtol=1e-11)
