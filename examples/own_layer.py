@@ -58,6 +58,7 @@ class UnequalHeads(bpkr.AbstractLayer):
 # %% [markdown]
 # ## Derivation and verification
 
+
 # %%
 def network(width: int) -> bpkr.Architecture:
     return bpkr.Architecture((UnequalHeads([2.0, 0.5]), 2), widths=width, temperature=0.2)
