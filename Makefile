@@ -36,11 +36,12 @@ lint: $(INSTALLED)
 derivations: $(INSTALLED)  ## Write the derivations in derivations/
 	for script in derivations/*.py; do $(BIN)/python $$script || exit 1; done
 
-docs: $(INSTALLED)  ## Build the site in build/docs/html
+docs: derivations  ## Build the site in build/docs/html
 	@echo "Running the examples and building the site: five to ten minutes on two cores, and one if no code changed."
 	$(BIN)/python -m pip install --quiet --editable '.[docs]'
 	rm -rf build/docs/source && mkdir -p build/docs/source
 	git ls-files -z --cached --others --exclude-standard | tar --null -T - -cf - | tar -xf - -C build/docs/source
+	cp derivations/*.md build/docs/source/derivations
 	$(BIN)/sphinx-build -q -W --keep-going -c docs/site build/docs/source build/docs/html
 	@echo "The site is build/docs/html/index.html"
 

@@ -2,7 +2,7 @@
 
     python benchmarks/tables.py
 
-Each table goes to its page, between its two marks.
+Each table goes to docs/benchmarks.md, between its two marks.
 """
 
 import json
@@ -77,8 +77,6 @@ ON_DEVICES = {
     ("orbits", "map"): ("`dynamics.advance`, 1,000 tokens", "{:,} orbits"),
     ("orbits", "leading 3"): ("`dynamics.lyapunov_spectrum`, 3 of 1,000 tokens", "{:,} orbits"),
     ("diagrams", "orbit diagram"): ("`dynamics.orbits`, 3,000 tokens", "{:,} orbits"),
-    ("factorisations", "cholesky"): ("Cholesky", "{0:,} x {0:,}"),
-    ("factorisations", "eigh"): ("`eigh`", "{0:,} x {0:,}"),
 }
 
 
@@ -98,22 +96,17 @@ def gpu() -> str:
     return markdown(("computation", "size", "GPU", "CPU", "CPU / GPU"), rows)
 
 
-PAGES = {
-    "solvers.md": [peers],
-    "own-action.md": [replicas],
-    "parallel.md": [gpu],
-}
+TABLES = peers, replicas, gpu
 
 
 def main() -> None:
-    for page, tables in PAGES.items():
-        path = ROOT / "docs" / page
-        text = path.read_text()
-        for table in tables:
-            begin, end = f"<!-- benchmarks/tables.py: {table.__name__} -->", "<!-- end -->"
-            head, _, rest = text.partition(begin)
-            text = f"{head}{begin}\n\n{table()}\n\n{end}{rest.partition(end)[2]}"
-        path.write_text(text)
+    path = ROOT / "docs" / "benchmarks.md"
+    text = path.read_text()
+    for table in TABLES:
+        begin, end = f"<!-- benchmarks/tables.py: {table.__name__} -->", "<!-- end -->"
+        head, _, rest = text.partition(begin)
+        text = f"{head}{begin}\n\n{table()}\n\n{end}{rest.partition(end)[2]}"
+    path.write_text(text)
 
 
 if __name__ == "__main__":

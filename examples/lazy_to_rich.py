@@ -78,23 +78,6 @@ print("best accuracy at widths", {width: round(best.sel(width=width).item(), 3) 
 # width at infinite width always decreases with the richness.
 
 # %% [markdown]
-# ## Alignment of the kernel
-#
-# The alignment $y^T K y / (|y|^2 |K|)$ with the Frobenius norm is one if the kernel is proportional to $y y^T$.
-
-# %%
-labels = np.asarray(training.labels)
-
-
-def alignment(solution) -> float:
-    point = sweeps.order_parameters_of(arch, solution)
-    kernel = np.asarray(bpkr.kernel(bpkr.Problem(arch, data), point))
-    return labels @ kernel @ labels / (labels @ labels * np.linalg.norm(kernel))
-
-
-aligned = [alignment(limit.sel(richness=gamma)) for gamma in RICHNESS]
-
-# %% [markdown]
 # ## Deep linear networks
 #
 # With whitened data and one unit label vector, $U_1 = c$ solves $c = (1 + \gamma_0^2 c / (T + c)^2)^L$ for $L$ hidden
@@ -119,10 +102,10 @@ for depth, found in overlaps.items():
 
 # %%
 with use_style():
-    figure, axes = plt.subplots(2, 3, figsize=(8.8, 5.4), layout="constrained")
+    figure, axes = plt.subplots(2, 2, figsize=(6.4, 5.4), layout="constrained")
     colors = dict(zip(WIDTHS, plt.get_cmap("viridis_r")(np.linspace(0.15, 1, len(WIDTHS))), strict=True))
     rich, places = np.array(RICHNESS[1:]), np.array([RICHNESS[1] / 3, *RICHNESS[1:]])
-    (accuracy, overlap_axes, scores), (kernels, evidence, deep) = axes
+    (accuracy, overlap_axes), (evidence, deep) = axes
     for width in WIDTHS[:-1]:
         at = finite.sel(width=width)
         accuracy.plot(rich, at["test_accuracy"], "o-", ms=3, color=colors[width], label=f"$N = {width}$")
@@ -132,11 +115,6 @@ with use_style():
     for path, color in zip(limit["path_1"].values, plt.get_cmap("tab10").colors, strict=False):
         u1 = limit["U_1"].sel(path_1=path, other_path_1=path)
         overlap_axes.plot(places, u1, "o-", ms=3, color=color, label=f"path {path}")
-    for layer, style in ((1, "-"), (2, "--")):
-        for head in range(2):
-            line = limit[f"head_score_{layer}"][:, head]
-            scores.plot(places, line, style, marker="o", ms=3, label=f"layer {layer}, head {head + 1}")
-    kernels.plot(places, aligned, "o-", ms=3, color=colors[math.inf])
     for depth, color in zip(DEPTHS, plt.get_cmap("viridis")(np.linspace(0, 0.8, len(DEPTHS))), strict=True):
         deep.plot(STRENGTHS, overlaps[depth] - 1, "o", ms=3, color=color, label=f"$L = {depth}$")
         deep.plot(STRENGTHS, depth * STRENGTHS**2, ":", color=color, lw=0.8)
@@ -145,17 +123,20 @@ with use_style():
     deep.plot([], [], "--", color="0.4", lw=0.8, label=r"rich, $\gamma_0^{2L/(L+1)}$")
     for panel in axes.flat:
         panel.set(xscale="log", xlabel=r"richness $\gamma_0$")
-        if panel is not kernels:
-            panel.legend(fontsize=7)
-    for panel in (accuracy, overlap_axes, scores, kernels):
+        panel.legend(fontsize=7)
+    for panel in (accuracy, overlap_axes):
         panel.set_xticks([places[0], 1e-2, 1e-1, 1, 10], ["0", "0.01", "0.1", "1", "10"])
         panel.minorticks_off()
     accuracy.set(ylabel="test accuracy", title="accuracy")
     overlap_axes.set(ylabel=r"$U_1^{\pi\pi}$", yscale="log", title="path weights, infinite width")
-    scores.set(ylabel="head score", title="head scores, infinite width")
-    kernels.set(ylabel="alignment", title="kernel and labels, infinite width")
     evidence.set(ylabel="$-$ log evidence per width", yscale="log", title="evidence")
     deep.set(ylabel="$c - 1$", yscale="log", ylim=(1e-4, 1e4), title="deep linear networks")
     print(save(figure, Path("lazy_to_rich.png")))
 
 figure
+
+# %% [markdown]
+# ## Conclusion
+#
+# With richness, features are learned at infinite width: path weights grow from 1 to several thousand. On this task that
+# lowers the accuracy there, from 0.827 to 0.598, while narrow networks gain: the best accuracy at width 10 is 0.973.

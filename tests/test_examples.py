@@ -15,12 +15,13 @@ LONG = (
     "hidden_markov_chains",
     "in_context_learning",
     "lazy_to_rich",
-    "new_layer_kinds",
     "phase_diagrams",
     "recorded_attention",
     "ridge_replicas",
+    "own_layer",
     "self_attention_bifurcations",
     "self_attention_fluctuations",
+    "skip_and_dense",
     "special_cases",
 )
 

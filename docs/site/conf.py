@@ -36,7 +36,14 @@ extensions = [
     "api",
     "equations",
 ]
-include_patterns = ["*.md", "docs/*.md", "docs/site/api/*.md", "derivations/*.md", "examples/*.py"]
+include_patterns = [
+    "CHANGELOG.md",
+    "CONTRIBUTING.md",
+    "docs/*.md",
+    "docs/site/api/*.md",
+    "derivations/*.md",
+    "examples/*.py",
+]
 root_doc = "docs/index"
 html_extra_path = ["index.html"]
 nitpicky = True

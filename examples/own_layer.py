@@ -1,12 +1,11 @@
 # %% [markdown]
-# # Two custom layers
+# # A layer of your own
 #
 # Learn how to define a new layer, and how to derive and check its theory.
 #
-# You define a layer by its forward map, which is linear in its weights, and its prior. This example defines two layers
-# that the package does not have: heads whose weights have unequal prior variances, and heads that share one set of
-# value weights. For each layer, theorykit derives the action, checks every step, compiles the action and solves for the
-# saddle point. We compare the saddle point with the exact posterior at finite width, by sampling networks.
+# You define a layer by its forward map, which is linear in its weights, and its prior. This example defines heads whose
+# weights have unequal prior variances. theorykit derives the action, checks every step, compiles the action and solves
+# for the saddle point. We compare it with the exact posterior at finite width, by sampling networks.
 
 # %%
 from pathlib import Path
@@ -17,7 +16,7 @@ import jax.numpy as jnp
 import matplotlib.pyplot as plt
 import numpy as np
 from jaxtyping import Array, Float
-from sympy import Identity, KroneckerProduct, OneMatrix, sqrt
+from sympy import Identity, KroneckerProduct, sqrt
 
 import theorykit
 from theorykit import bpkr
@@ -56,44 +55,18 @@ class UnequalHeads(bpkr.AbstractLayer):
 
 
 # %% [markdown]
-# ## Tied heads
-#
-# All heads share one block of value weights, so the layer has a single branch, whose attention is the sum over heads.
-# The row of ones adds up the heads.
-
-
-# %%
-class TiedHeads(bpkr.AbstractLayer):
-    """Attention whose heads share their value weights."""
-
-    heads: int = eqx.field(static=True)
-
-    def forward(self, layer):
-        values = layer.weights(1) * KroneckerProduct(OneMatrix(1, layer.heads), layer.hidden)
-        return values * layer.attention / sqrt(layer.heads * layer.width)
-
-    def prior(self, layer):
-        return layer.variance * Identity(1)
-
-
-# %% [markdown]
 # ## Derivation and verification
 
+
 # %%
-KINDS = {"unequal heads": UnequalHeads([2.0, 0.5]), "tied heads": TiedHeads(3)}
+def network(width: int) -> bpkr.Architecture:
+    return bpkr.Architecture((UnequalHeads([2.0, 0.5]), 2), widths=width, temperature=0.2)
 
 
-def network(kind: bpkr.AbstractLayer, width: int) -> bpkr.Architecture:
-    return bpkr.Architecture((kind, 2), widths=width, temperature=0.2)
-
-
-for name, kind in KINDS.items():
-    action = bpkr.derive(network(kind, 10))
-    verification = action.derivation.verify()
-    print(f"{name}: {len(verification.evidence)} steps, {'all hold' if verification.holds else verification.failures}")
-    print("  S_1 =", action.entropies[0])
-    print("  differences from the entropies of the second route:", action.route_differences)
-    print("  branches of each layer:", network(kind, 10).branches)
+action = bpkr.derive(network(10))
+print("S_1 =", action.entropies[0])
+print("all steps hold:", action.derivation.verify().holds)
+print("differences from the entropies of the second route:", action.route_differences)
 
 # %% [markdown]
 # ## Solution, and comparison with sampling
@@ -135,22 +108,20 @@ def sampled_posterior_mean(architecture, heads, features, draws=20_000):
 
 
 # %%
-WIDTHS = (10, 50)
-results = {}
-for name, kind in KINDS.items():
-    for width in WIDTHS:
-        architecture = network(kind, width)
-        heads = heads_of(architecture)
-        features = bpkr.path_features(inputs, heads(inputs), architecture)
-        saddle = bpkr.solve(architecture, bpkr.Data(features, labels))
-        mean, error, effective = sampled_posterior_mean(architecture, heads, features)
-        theory = saddle.order_parameters.matrices[0]
-        results[name, width] = theory, mean, error
-        gap = float(jnp.max(jnp.abs(theory - mean)))
-        print(
-            f"{name:14} N = {width:3}  largest gap to sampling {gap:.3f}, times N {gap * width:.1f}; "
-            f"standard error {float(jnp.max(error)):.3f}, {float(effective):.0f} effective draws"
-        )
+WIDTHS, results = (10, 30, 100), {}
+for width in WIDTHS:
+    architecture = network(width)
+    heads = heads_of(architecture)
+    features = bpkr.path_features(inputs, heads(inputs), architecture)
+    saddle = bpkr.solve(architecture, bpkr.Data(features, labels))
+    mean, error, effective = sampled_posterior_mean(architecture, heads, features)
+    theory = saddle.order_parameters.first
+    results[width] = theory, mean, error
+    gap = float(jnp.max(jnp.abs(theory - mean)))
+    print(
+        f"N = {width:3}: largest gap to sampling {gap:.3f}, standard error {float(jnp.max(error)):.3f}, "
+        f"{float(effective):.0f} effective draws"
+    )
 
 # %% [markdown]
 # The saddle point is exact in the limit of large width: its distance from the exact posterior mean falls as $1/N$, down
@@ -158,14 +129,13 @@ for name, kind in KINDS.items():
 
 # %%
 with use_style():
-    figure, axes = plt.subplots(1, len(KINDS), figsize=(7.4, 3.4))
-    for ax, name in zip(axes, KINDS, strict=True):
-        for width, color in zip(WIDTHS, (LIMITS[0], THEORY), strict=True):
-            theory, mean, error = (np.ravel(part) for part in results[name, width])
-            ax.errorbar(theory, mean, 2 * error, fmt="o", markersize=4, color=color, label=f"$N = {width}$")
-        ax.axline((0, 0), slope=1, color="k", linestyle=":", linewidth=1, label="equal")
-        ax.set(title=name, xlabel="saddle point", ylabel="posterior mean, sampled")
-        ax.legend(title="entries of $U_1$")
+    figure, ax = plt.subplots(figsize=(4, 3.4))
+    for width, color in zip(WIDTHS, (LIMITS[0], LIMITS[1], THEORY), strict=True):
+        theory, mean, error = (np.ravel(part) for part in results[width])
+        ax.errorbar(theory, mean, 2 * error, fmt="o", markersize=4, color=color, label=f"$N = {width}$")
+    ax.axline((0, 0), slope=1, color="k", linestyle=":", linewidth=1, label="equal")
+    ax.set(xlabel="saddle point", ylabel="posterior mean, sampled")
+    ax.legend(title="entries of $U_1$")
     save(figure, Path(__file__).with_suffix(".png"))
 
 figure
@@ -173,6 +143,6 @@ figure
 # %% [markdown]
 # ## Conclusion
 #
-# Both layers needed only a forward map and a prior. All 53 steps of each derivation hold. The gap between saddle point
-# and sampled networks falls from 0.128 to 0.035 and from 0.191 to 0.015 as the width grows from 10 to 50, as expected
-# for a theory that is exact at large width.
+# The layer needed only a forward map and a prior. All steps of its derivation hold, and the second derivation, which is
+# exact at finite width, has the same leading order. The gap between saddle point and sampled networks falls from 0.128
+# at width 10 to 0.013 at width 100, within two standard errors of the sampling at all widths.
