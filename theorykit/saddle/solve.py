@@ -20,7 +20,7 @@ from ..checks import checked_instance, checked_number, checked_whole_number, is_
 from .action import Action
 from .bound_action import BEYOND, BoundAction, Values, bind, initial_coordinates
 from .certificate import NOT_FINITE, SOLVED, UNRESOLVED, Evidence, evidence, quadrature_errors
-from .diagnosis import report
+from .diagnosis import ConvergenceWarning, report
 from .newton import MAX_STEPS, Newton, chosen
 from .problem import Coordinates, QuadraticModel, implicit_point, reach_of, stationary_value
 from .solution import Solution, Solutions
