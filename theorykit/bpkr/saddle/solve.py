@@ -15,7 +15,7 @@ import optimistix as optx
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from ..._jit import jit_and_keep, usual_settings
-from ...checks import checked_instance, checked_number, checked_whole_number, counted, is_traced, refuse_traced
+from ...checks import checked_instance, checked_number, checked_whole_number, counted, is_in_traced_code, refuse_traced
 from ...saddle import newton as minimisers
 from ...saddle.diagnosis import AbstractOutcome, report
 from ...saddle.newton import MAX_STEPS, AbstractSaddleSolver
@@ -159,7 +159,7 @@ def solve(
         start = np.zeros(problem.dimension)
         if initial is not None:
             start = problem.coordinates(problem.point(initial, "initial"))
-        if is_traced(problem, start):
+        if is_in_traced_code(problem, start):
             saddle = _attempt(problem.canonical, start, solver, tolerance, max_steps)
         else:
             numbers = _COPIES * architecture.overlap_sizes[0] ** 2 + _KERNELS * rows**2
