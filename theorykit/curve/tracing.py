@@ -128,10 +128,15 @@ class _Tracer:
             if events is None:
                 length /= 2
                 continue
-            for _, kind, u, jumps in events:
+            for at, kind, u, jumps in events:
+                ended = self.system.ends(kind, place.u if jumps else u)
+                if ended and not jumps and at > _SHORT * self.largest:
+                    # The equations may be singular at the end. Add a regular point next to it.
+                    beside = self.ahead(place, at - _SHORT * self.largest)
+                    self.points += [(beside.u, "")] * beside.is_near(at)
                 if not jumps:
                     self.points.append((u, kind))
-                if ended := self.system.ends(kind, place.u if jumps else u):
+                if ended:
                     return ended
             self.points.append((ahead.u, ""))
             if ahead is first:
