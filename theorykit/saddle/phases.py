@@ -481,7 +481,7 @@ class _Diagram:
     def search(self, values: Mapping) -> list[Solution]:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            return search(self.action, values, index=self.index, starts=self.starts, progress=False)
+            return search(self.action, values, index=self.index, starts=self.starts)
 
     def places(self, line: xr.Dataset) -> np.ndarray:
         """Return the parameters (point, 2) in units of half their ranges."""

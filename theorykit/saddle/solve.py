@@ -119,7 +119,6 @@ def search(
     seed: int = 0,
     tolerance: float = 1e-9,
     max_steps: int = 1000,
-    progress: bool = True,
 ) -> list[Solution]:
     """Find all different stationary points of an index that are reached from random starts.
 
@@ -134,12 +133,11 @@ def search(
         differs by more than 1e-5. `stats["reached"]` counts the starts that ended there.
         If none did, a `ConvergenceWarning` describes the end of the best start.
     """
-    with stage(f"search from {starts} starts", shown=progress):
-        run, ends = _solve(action, values, None, index, tolerance, max_steps, starts, seed)
-        (solved,) = np.nonzero(np.asarray(ends.evidence.is_solved))
-        actions = np.sum(np.asarray(ends.evidence.terms), axis=1)[solved]
-        groups = distinct(actions, np.asarray(ends.coordinates)[solved], _SAME)
-        found = [(_solution(run, ends, solved[group[0]]), len(group)) for group in groups]
+    run, ends = _solve(action, values, None, index, tolerance, max_steps, starts, seed)
+    (solved,) = np.nonzero(np.asarray(ends.evidence.is_solved))
+    actions = np.sum(np.asarray(ends.evidence.terms), axis=1)[solved]
+    groups = distinct(actions, np.asarray(ends.coordinates)[solved], _SAME)
+    found = [(_solution(run, ends, solved[group[0]]), len(group)) for group in groups]
     if not found:
         best = f"no start ended in one; the best: {_solution(run, ends).diagnosis}"
         warnings.warn(best, ConvergenceWarning, stacklevel=2)

@@ -59,7 +59,7 @@ def check_action(
         given = {symbol.name: groups[0][0][symbol.name] for symbol in action.parameters}
         with warnings.catch_warnings(record=True) as failures:
             warnings.simplefilter("always")
-            found = search(action, given, index=index, progress=False)
+            found = search(action, given, index=index)
         said, wrong = ("; ".join(each.place for each in found), "") if found else ("", str(failures[-1].message))
         checks.append(Finding(f"a stationary point has index {index}", said, wrong))
     return Report("The action", tuple(checks))

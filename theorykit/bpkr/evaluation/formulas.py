@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -39,7 +40,7 @@ class BoundAction(eqx.Module):
     architecture: Architecture
     action: Action = eqx.field(static=True)
 
-    def __call__(self, values: Values, **expressions: Expr) -> dict[str, Array]:
+    def __call__(self, values: Mapping[Expr, Any], **expressions: Expr) -> dict[str, Array]:
         """Evaluate expressions, given the `values` of all other symbols."""
         return compiled(self.action, **expressions).call_from(self.numbers() | values)
 
