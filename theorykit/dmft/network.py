@@ -118,7 +118,8 @@ def fluctuations(network: FiniteNetwork, start: State, parameters: Parameters, *
             return jnp.concatenate([moved, after.attention[0], overlaps.ravel()]), after
 
         numbers = ravel_pytree(eqx.filter(state, eqx.is_inexact_array))[0]
-        (J, H), after = jax.jacfwd(following, argnums=(0, 1), has_aux=True)(numbers, jnp.zeros(4 * patterns))
+        derivatives = jax.jacfwd(following, argnums=(0, 1), has_aux=True)
+        (J, H), after = derivatives(numbers, jnp.zeros(4 * patterns))
         given = {
             "Omega": network.signs[:, OUTPUT],
             "X": columns,
