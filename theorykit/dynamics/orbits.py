@@ -12,7 +12,6 @@ Simul. 35, 233 (1993).
 
 from __future__ import annotations
 
-import hashlib
 import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -45,12 +44,7 @@ _BLOCKS = 20
 _VERSION = 3
 # Most orbits in a block, few enough for the cache of a CPU.
 _MOST, _MOST_ON_ACCELERATORS = 256, 4096
-_AXES = {
-    "values": ("step", "component"),
-    "visited": ("component", "level"),
-    "exponent": ("number",),
-    "exponent_error": ("number",),
-}
+_AXES = {"values": ("step", "component"), "visited": ("component", "level")}
 
 
 def advance(step: Step, start: PyTree, parameter: PyTree, steps: ArrayLike) -> PyTree:
@@ -318,7 +312,7 @@ def orbits(
     if folder is not None:
         text = _block.lower(*program, jax.tree.map(lambda leaf: leaf[blocks[0]], parameters)).as_text()
         arrays = jax.tree.leaves(eqx.filter((program, parameters), eqx.is_array))
-        run = {"lengths": lengths, "arrays": arrays, "program": hashlib.sha256(text.encode()).hexdigest()}
+        run = {"lengths": lengths, "arrays": arrays, "program": text.encode()}
         kept = Folder.of(folder, "orbits", _VERSION, **run)
 
     def piece(block: np.ndarray) -> xr.Dataset:
@@ -329,7 +323,9 @@ def orbits(
             with usual_settings():
                 arrays = _block(*program, jax.tree.map(lambda leaf: leaf[padded], parameters))
             shown = {each: np.asarray(array)[: len(block)] for each, array in arrays.items()}
-            found = xr.Dataset({each: (("orbit", *_AXES[each]), array) for each, array in shown.items()})
+            found = xr.Dataset(
+                {each: (("orbit", *_AXES.get(each, ("number",))), array) for each, array in shown.items()}
+            )
             kept.write(name, found)
         return found
 
