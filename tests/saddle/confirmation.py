@@ -20,11 +20,13 @@ DIGITS = 150
 _NEAR, _CLOSE, _BESIDE = mp.mpf(10) ** -6, mp.mpf(10) ** -12, mp.mpf(10) ** -30
 # rounding of a coordinate that is stored in double precision
 _ROUNDED = mp.mpf(2) ** -50
-_MOST_STEPS = 400
+_MOST_STEPS, _MOST_JUMPS = 400, 3
+# ratios of the lengths of Newton steps that differ by less are the same, and smaller ones are zero
+_CONSTANT = mp.mpf(10) ** -2
 # steps after which a point is exact, beside the sizes; of what is smaller than the unit, beside that
 _SETTLED, _UNIT = mp.mpf(10) ** -26, mp.mpf(10) ** -3
-# curvatures that are zero, and those that may be soft, of the largest one
-_ZERO, _SOFT = mp.mpf(10) ** -40, mp.mpf(10) ** -9
+# curvatures that may be zero, of the largest one
+_SOFT = mp.mpf(10) ** -9
 _RADII = [mp.mpf(10) ** -k for k in range(12, 2, -1)]
 # relative to the range of the domain: next to an edge
 _AT_EDGE, _NEXT_TO_EDGE, _FROM_EDGE, _INSIDE = (mp.mpf(10) ** -k for k in (60, 30, 12, 6))
@@ -114,7 +116,7 @@ def _objection(claim: Claim) -> str | None:
         return why
     hessian = _second(at, polished, claim.sizes)
     curvatures, directions = _eigen(hessian)
-    negative, unclear = _signature(curvatures)
+    negative, unclear = _signature(at, polished, curvatures, directions, max(allowed))
     if unclear is not None:
         return unclear
     if negative != claim.index:
@@ -126,13 +128,21 @@ def _objection(claim: Claim) -> str | None:
 
 def _polished(at, start: list, sizes: list, allowed: list) -> tuple[list | None, str | None]:
     """Run Newton's method in 150 digits from `start`; return its end if that is within the allowed distance."""
-    here = list(start)
+    here, last, ratios, jumps = list(start), None, [], 0
     for _ in range(_MOST_STEPS):
         slope, hessian = _first(at, here, sizes), _second(at, here, sizes)
         try:
             step = [-x for x in mp.lu_solve(_regular(hessian), mp.matrix(slope))]
         except ZeroDivisionError:
             return None, "the Hessian is zero"
+        # At the minimum of x^6 a step is 4/5 of the last one, and of |x|^(3/2) it is -1 times the last one. Sum the
+        # geometric series.
+        if last is not None:
+            ratios.append(mp.fdot(step, last) / mp.fdot(last, last))
+        last = step
+        steady = len(ratios) > 1 and abs(ratios[-1] - ratios[-2]) < _CONSTANT < abs(ratios[-1])
+        if steady and jumps < _MOST_JUMPS:
+            step, last, ratios, jumps = [by / (1 - ratios[-1]) for by in step], None, [], jumps + 1
         here = [x + by for x, by in zip(here, step, strict=True)]
         if any(abs(x) > 100 * room + mp.mpf("1e-2") for x, room in zip(here, allowed, strict=True)):
             return None, f"Newton leads away, by {mp.nstr(max(map(abs, here)), 5)}"
@@ -188,12 +198,49 @@ def _eigen(hessian: list[list]) -> tuple[list, list[list]]:
         return list(values), [list(vectors[:, j]) for j in range(len(values))]
 
 
-def _signature(curvatures: list) -> tuple[int, str | None]:
-    """How many curvatures are negative. No certified one is zero, which 50 digits show."""
-    largest = max(map(abs, curvatures))
-    if any(abs(curvature) <= _ZERO * largest for curvature in curvatures):
-        return 0, "a curvature vanishes"
-    return sum(curvature < 0 for curvature in curvatures), None
+def _signature(at, here: list, curvatures: list, directions: list, allowed) -> tuple[int, str | None]:
+    """How many curvatures are negative; soft ones by the action reduced to their direction, on both sides."""
+    largest, negative = max(map(abs, curvatures)), 0
+    for curvature, direction in zip(curvatures, directions, strict=True):
+        if abs(curvature) > _SOFT * largest:
+            negative += curvature < 0
+            continue
+        radius = max(30 * allowed, mp.mpf("1e-9"))
+        ahead, behind = (_reduced(at, here, direction, side * radius) for side in (1, -1))
+        if ahead == behind == 0:
+            return 0, "the action is constant along a direction"
+        if ahead * behind <= 0:
+            return 0, f"an inflection: {mp.nstr(ahead, 5)} and {mp.nstr(behind, 5)} at {mp.nstr(radius, 5)}"
+        negative += ahead < 0
+    return negative, None
+
+
+def _reduced(at, here: list, direction: list, distance) -> Any:
+    """S - S(here) at a distance along a direction, stationary in the others."""
+    count = len(here)
+    moved = [x + distance * d for x, d in zip(here, direction, strict=True)]
+    if count == 1:
+        return at(moved) - at(here)
+    basis = _complement(direction)
+    ones = [mp.mpf(1)] * (count - 1)
+
+    def beside(shift: list):
+        return at([x + sum(s * b[i] for s, b in zip(shift, basis, strict=True)) for i, x in enumerate(moved)])
+
+    shift = [mp.mpf(0)] * (count - 1)
+    for _ in range(12):
+        slope, hessian = _first(beside, shift, ones), _second(beside, shift, ones)
+        by = mp.lu_solve(_regular(hessian), mp.matrix(slope))
+        shift = [s - b for s, b in zip(shift, by, strict=True)]
+        if max(map(abs, by)) < mp.mpf("1e-40") * abs(distance):
+            break
+    return beside(shift) - at(here)
+
+
+def _complement(direction: list) -> list[list]:
+    """An orthonormal basis of what is orthogonal to a unit vector."""
+    columns, _ = mp.qr(mp.matrix(direction))
+    return [list(columns[:, j]) for j in range(1, len(direction))]
 
 
 def _lower(at, here: list, directions: list, sizes: list) -> str | None:

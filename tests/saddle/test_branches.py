@@ -86,10 +86,13 @@ def test_another_branch_of_the_same_action_compiles_nothing(hysteresis, caplog):
     assert [each for each in caplog.messages if "XLA compilation" in each]
 
 
-def test_a_branch_that_ends_on_an_event_reports_it():
+def test_a_branch_that_starts_or_ends_on_an_event_reports_it():
     solution = minimise(CURIE_WEISS, {beta: 0.8, h: 0.0}, initial={m: 0.3})
     ends = follow(CURIE_WEISS, {beta: 0.8, h: 0.0}, solution, beta, (0.7, 1.0))
     assert events(ends)["event"].values.tolist() == ["branch point"] and "reached 1" in ends.attrs["ended"]
+    quartic = Action(m**4 / 4 - h * m**2 / 2, {m: Real()}, [h])
+    starts = follow(quartic, {h: 0.0}, minimise(quartic, {h: 0.0}, initial={m: 0.3}), h, (-1, 1))
+    assert starts["event"].values[0] == "branch point"
 
 
 def test_the_ising_model_on_the_bethe_lattice_orders_at_its_known_temperature():

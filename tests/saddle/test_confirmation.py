@@ -43,9 +43,8 @@ def origin():
     ("twin", "is_right"),
     [
         (m**2 / 2 + x**2, True),
-        (m**4 + x**2, False),
-        (m**4 / 10**9 + m**2 / 10**6 + x**2, True),
-        ((x - m**2) ** 2 + m**4 / 2, False),
+        (m**4 + x**2, True),
+        ((x - m**2) ** 2 + m**4 / 2, True),
         ((x - m**2) ** 2 - m**4 / 2, False),
         (m**3 + x**2, False),
         (m**6 + m**5 + x**2, False),

@@ -105,7 +105,8 @@ class SelfAttention(eqx.Module):
         # Positions are binary numbers, most significant bit first, with -1 for 0.
         code = 2.0 * ((np.arange(context)[:, None] >> np.arange(bits)[::-1]) & 1) - 1
         positional = np.einsum("fmp,lp->lfm", weights.positional, code) / bits
-        return cls(*map(jnp.asarray, (directions, np.swapaxes(moments, 0, 1), positional)))  # Eq. (6)
+        moments = np.swapaxes(moments, 0, 1)  # Eq. (6)
+        return cls(*map(jnp.asarray, (directions, moments, positional)))
 
     @classmethod
     def from_correlations(
@@ -180,7 +181,7 @@ class SelfAttention(eqx.Module):
         """
         window = jnp.asarray(checks.numeric_array("window", window))
         if window.shape != (shape := (self.context, self.patterns)):
-            raise ValueError(f"window of shape {window.shape} must have shape {shape}")
+            raise ValueError(f"window must be {shape}, got {window.shape}")
         places = (position - jnp.arange(self.context)) % self.context
         stored = jax.vmap(self.overlaps, in_axes=(None, 0, 0))(parameters, window[1:], places[1:])
         return State(window, stored[:, KEY], stored[:, VALUE], places[0], jnp.asarray(self.context - 1))
@@ -190,11 +191,11 @@ class SelfAttention(eqx.Module):
         return self.attend(state, parameters, self.token(state, parameters))
 
     def token(self, state: State, parameters: Parameters, key: PRNGKeyArray | None = None) -> Array:
-        """Return the overlaps of the next token, which are not random."""
+        """Return the overlaps of the next token."""
         return self.overlaps(parameters, state.attention[0], state.position)
 
     def overlaps(self, parameters: Parameters, attention: Array, position: Array | None = None) -> Array:
-        """Return m^o, m^v, m^q and m^k (families, patterns) of the token after `attention`; Eq. (5).
+        """Return m^o, m^v, m^q and m^k of the token after `attention`; Eq. (5).
 
         Without a position, return the semantic part, (1 - epsilon) <w tanh>.
         """
@@ -292,11 +293,12 @@ def stroboscope(
     checked_choice("scanned", scanned, ("beta", "gamma", "epsilon"))
     tokens = checked_whole_number("tokens", network.context if tokens is None else tokens, least=1)
     if tokens % network.context and float(parameters.epsilon) != 0:
-        raise ValueError(f"tokens={tokens} must be a multiple of the context, {network.context}, unless epsilon is 0")
+        raise ValueError(f"tokens={tokens} must be a multiple of {network.context}, the context")
     return eqx.Partial(_after, network, parameters, scanned, tokens)
 
 
 def _after(network, parameters, scanned, tokens, window, value):
     parameters = eqx.tree_at(lambda at: getattr(at, scanned), parameters, jnp.asarray(value, float))
     state = network.resume(parameters, jnp.reshape(window, (network.context, network.patterns)))
-    return jax.lax.fori_loop(0, tokens, lambda _, at: network(at, parameters), state).attention.ravel()
+    state = jax.lax.fori_loop(0, tokens, lambda _, at: network(at, parameters), state)
+    return state.attention.ravel()

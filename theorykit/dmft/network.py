@@ -12,6 +12,8 @@ derivatives of the next state with respect to the state and to the overlaps.
 
 from __future__ import annotations
 
+import warnings
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -19,9 +21,12 @@ from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from .._jit import jit
-from ..checks import checked_whole_number
+from ..checks import checked_whole_number, is_traced
 from .map import Parameters, SelfAttention, State, compiled
 from .weights import OUTPUT, Weights
+
+# Largest standard deviation of attentions that counts as small.
+_SMALL = 0.3
 
 
 class FiniteNetwork(eqx.Module):
@@ -90,16 +95,23 @@ class Fluctuations(eqx.Module):
         return jnp.sqrt(jnp.mean(self.attention_deviation[..., 1:, :] ** 2, axis=(-2, -1)))
 
 
-@jit
 def fluctuations(network: FiniteNetwork, start: State, parameters: Parameters, *, steps: int) -> Fluctuations:
     """Compute covariances of what `run` samples, to first order in 1/N.
 
     Deviations must stay small compared to the range of attentions, from -1 to 1, after
     the map has amplified them: on a stable cycle for any number of tokens if N is large
     enough, and for about log N / (2 lambda) tokens if the largest Lyapunov exponent
-    lambda is positive.
+    lambda is positive. A warning is issued if they are not small.
     """
-    checked_whole_number("steps", steps, least=1)
+    found = _fluctuations(network, start, parameters, steps=checked_whole_number("steps", steps, least=1))
+    if not is_traced(found) and (largest := float(jnp.max(found.attention_deviation))) > _SMALL:
+        said = f"the predicted standard deviation of attentions, which are at most 1, reaches {largest:.2g}"
+        warnings.warn(f"{said}: the expansion to first order in 1/N is not accurate", stacklevel=2)
+    return found
+
+
+@jit
+def _fluctuations(network: FiniteNetwork, start: State, parameters: Parameters, *, steps: int) -> Fluctuations:
     model, patterns = network.limit, network.limit.patterns
     columns = network.signs.reshape(len(network.counts), -1)
     sums = columns * (network.counts / network.neurons)[:, None]
@@ -119,12 +131,7 @@ def fluctuations(network: FiniteNetwork, start: State, parameters: Parameters, *
 
         numbers = ravel_pytree(eqx.filter(state, eqx.is_inexact_array))[0]
         (J, H), after = jax.jacfwd(following, argnums=(0, 1), has_aux=True)(numbers, jnp.zeros(4 * patterns))
-        given = {
-            "Omega": network.signs[:, OUTPUT],
-            "X": columns,
-            "Xbar": sums,
-            "A": state.attention[0][:, None],
-        }
+        given = {"Omega": network.signs[:, OUTPUT], "X": columns, "Xbar": sums, "A": state.attention[0][:, None]}
         Q = compiled("noise")(**given, beta=parameters.beta, epsilon=parameters.epsilon)["noise"]  # Eq. (9)
         carried = J @ covariance @ J.T + H @ Q @ H.T / network.neurons
         carried = (carried + carried.T) / 2

@@ -36,7 +36,7 @@ class Weights(eqx.Module):
     def __init__(self, signs: Any, position_bits: int):
         values = np.asarray(checked_array("signs", signs, "families patterns bits"))
         if len(values) != 4 or not np.isin(values, (-1, 1)).all():
-            raise ValueError(f"signs must be +1 or -1 of 4 families, got {np.unique(values)} of {len(values)}")
+            raise ValueError(f"signs must be +1 or -1 of 4 families, got {np.unique(values)}")
         checked_whole_number("position_bits", position_bits, least=1, most=values.shape[-1] - 1)
         self.semantic, self.positional = np.split(values.astype(np.int8), [-position_bits], axis=-1)
 

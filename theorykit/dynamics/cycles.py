@@ -224,7 +224,8 @@ def follow(
     """
     points = _checked(step, cycle["points"].values, cycle["parameter"].item(), "cycle")
     start = np.append(points, cycle["parameter"])
-    return trace(Cycles(step, len(points)), start, bounds, direction=direction, largest_step=largest_step)
+    options = {"direction": direction, "largest_step": largest_step}
+    return trace(Cycles(step, len(points)), start, bounds, **options)
 
 
 def double_period(step: Step, event: xr.Dataset, *, amplitude: float = 1e-2) -> xr.Dataset:
@@ -256,7 +257,7 @@ def double_period(step: Step, event: xr.Dataset, *, amplitude: float = 1e-2) -> 
     guess = twice + amplitude * _scale(points) * across
     place = corrected(system, guess, np.where(is_first, across, 0.0))
     if not place.is_near() or _shortest_period(system.points(place.u)) <= period:
-        raise RuntimeError(f"no cycle of period {2 * period} was found with an amplitude of {amplitude}")
+        raise RuntimeError(f"no cycle of period {2 * period} has an amplitude of {amplitude}")
     return find_cycle(step, system.points(place.u), place.u[-1], 2 * period)
 
 
@@ -292,6 +293,5 @@ def _shortest_period(points: Float[Array, "period state"]) -> int:
 
 @jit
 def _orbit(step, state, parameter, length):
-    """Return `length` states."""
     _, states = jax.lax.scan(lambda here, _: (step(here, parameter), here), state, length=length)
     return states

@@ -129,7 +129,8 @@ def lyapunov_spectrum(
         raise ValueError(f"the orbit is not finite within {steps} steps from the start")
     mean = jnp.mean(growth, axis=0)
     scatter = jnp.where(jnp.isfinite(mean), growth - mean, 0.0)
-    return LyapunovSpectrum(mean, jnp.sqrt(jnp.sum(scatter**2, axis=0) / (blocks * (blocks - 1))), growth)
+    errors = jnp.sqrt(jnp.sum(scatter**2, axis=0) / (blocks * (blocks - 1)))
+    return LyapunovSpectrum(mean, errors, growth)
 
 
 def _measured(step: Step, floats: PyTree) -> PyTree:
@@ -237,7 +238,8 @@ def classify(exponents: ArrayLike, errors: ArrayLike = 0.0, threshold: float = 1
     if not np.all(bars >= 0):
         raise ValueError(f"errors must be numbers >= 0, got {shown(errors)}")
     largest = np.argsort(-values, axis=-1)[..., :2]
-    values, bars = (np.moveaxis(np.take_along_axis(each, largest, axis=-1), -1, 0) for each in (values, bars))
+    leading = [np.take_along_axis(each, largest, axis=-1) for each in (values, bars)]
+    values, bars = np.moveaxis(leading, -1, 1)
     low, high = values - bars, values + bars
     is_zero = (low[0] >= -threshold) & (high[0] <= threshold)
     cases = {

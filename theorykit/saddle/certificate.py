@@ -41,6 +41,10 @@ _FARTHEST = 0.1
 # Probe the faces of this many of the softest directions, the face of the stiffest, and
 # this many random corners.
 _FACES, _CORNERS = 8, 2
+# The slope halfway to a face is at most this fraction of the slope at the face, unless S
+# has a kink, and slopes beside the softest direction are small if they lower S by at most
+# the second fraction of its change.
+_CONTINUOUS, _ALONE = 0.8, 0.1
 # A curvature below this fraction of the largest is rounding.
 _FLAT = 1e-12
 # Coordinates next to an edge at which one-sided derivatives are taken. Their signs must
@@ -123,8 +127,8 @@ def evidence(bound: BoundAction, coordinates: Coordinates, index: int, tolerance
     softest = jnp.argsort(jnp.where(held, jnp.inf, sizes))[:_FACES]
     faces = jnp.eye(len(sizes))[jnp.append(softest, len(sizes) - 1)]
     corners = jnp.sign(jax.random.normal(jax.random.key(0), (_CORNERS, len(sizes)), dtype=coordinates.dtype))
-    inside = jnp.concatenate([faces, corners]) * jnp.where(held, 0.0, box)
-    inside = jnp.concatenate([inside, -inside])
+    inside = jnp.concatenate([faces, faces[:1] / 2, corners]) * jnp.where(held, 0.0, box)
+    count, inside = len(inside), jnp.concatenate([inside, -inside])
     steps = inside @ directions.T
 
     def probe(step):
@@ -136,6 +140,21 @@ def evidence(bound: BoundAction, coordinates: Coordinates, index: int, tolerance
     off = jnp.where(held, 0.0, jnp.max(jnp.maximum(off, 0.0), axis=0) / (sizes * box))
     contracts = off <= _CONTRACTS
 
+    # Along the softest direction, a curvature of zero may still be an extremum: the slope
+    # changes its sign without a jump, and those in other directions are too small to matter.
+    soft, is_soft = softest[0], jnp.arange(len(sizes)) == softest[0]
+    ends = (changes + local.slope)[jnp.array([0, count, len(faces), count + len(faces)])] @ directions
+    (ahead, behind), halfway = ends[:2, soft], ends[2:, soft]
+    beside = jnp.sum(jnp.where(is_soft, 0.0, ends**2 / sizes), axis=1)
+    is_alone = jnp.all(beside <= _ALONE * jnp.abs(ends[:, soft]) * box[soft])
+    is_continuous = jnp.all(jnp.abs(halfway) <= _CONTINUOUS * jnp.abs(ends[:2, soft]))
+    floor = 4 * along[soft]
+    falls, rises = (ahead < -floor) & (behind > floor), (ahead > floor) & (behind < -floor)
+    is_bracketed = is_soft & ~contracts & is_alone & is_continuous & (falls | rises)
+    negative = jnp.sum(jnp.where(is_bracketed, falls, curvatures < 0))
+    moved = jnp.linalg.norm(jnp.where(is_bracketed, box, shift))
+    contracts = contracts | is_bracketed
+
     # A smooth action changes by the mean of the slopes at both ends of a step.
     action_error = 4 * eps * jnp.sum(jnp.abs(terms)) + eps * within_terms + jnp.finfo(terms.dtype).tiny
     work = changes * steps
@@ -144,7 +163,7 @@ def evidence(bound: BoundAction, coordinates: Coordinates, index: int, tolerance
     # In the smallest box, only a kink or noise can change the slope by as much as the
     # curvature does.
     is_rough = jnp.any(~contracts & (box <= smallest) & jnp.isfinite(off)) | leaps
-    is_unknown = ~(jnp.linalg.norm(shift) <= NEAR * reach)
+    is_unknown = ~(jnp.linalg.norm(jnp.where(is_bracketed, 0.0, shift)) <= NEAR * reach)
     is_flat = jnp.any(jnp.where(held, jnp.inf, sizes) <= _FLAT * jnp.max(sizes))
 
     finite = jnp.all(jnp.isfinite(terms)) & jnp.isfinite(gradient_norm) & jnp.all(jnp.isfinite(curvatures))
@@ -157,12 +176,12 @@ def evidence(bound: BoundAction, coordinates: Coordinates, index: int, tolerance
         (DEGENERATE, ~(left <= NEAR * reach) | ~jnp.all(contracts)),
         (UNRESOLVED, is_unknown),
         (AT_EDGE, jnp.any(local.unclear)),
-        (OTHER_INDEX, jnp.sum(curvatures < 0) != index),
+        (OTHER_INDEX, negative != index),
     ]
     verdict = jnp.array(SOLVED)
     for name, holds in reversed(wrong):
         verdict = jnp.where(holds, name, verdict)
-    error = jnp.linalg.norm(shift) + left / (1 - _CONTRACTS) + 4 * eps * reach
+    error = moved + left / (1 - _CONTRACTS) + 4 * eps * reach
     return Evidence(verdict, terms, action_error, gradient_norm, error, jnp.array(0.0), local)
 
 
