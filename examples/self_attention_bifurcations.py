@@ -206,5 +206,5 @@ figure
 # ## Conclusion
 #
 # Continuation locates bifurcations to all printed digits: the branch point at $\beta = 1/c = 1.666666666667$ and the
-# birth of the torus at $\beta = 1.243444548$. Two attractors coexist near $\beta = 1.27$, reached from 0.78 and 0.22 of
-# the starts. Both branches end at the same period doubling, $\beta = 1.269384750250$.
+# birth of the torus at $\beta = 1.243444548$. Two attractors coexist near $\beta = 1.27$, reached from about 0.8 and
+# 0.2 of the starts. Both branches end at the same period doubling, $\beta = 1.269384750250$.
