@@ -88,8 +88,8 @@ onset = events(driven).squeeze("point")
 print(f"the cycle has a {onset['event'].item()} bifurcation at beta = {onset['parameter']:.9f}")
 
 # %% [markdown]
-# On a cycle, the Lyapunov exponents of the orbit are the logarithms of its multipliers (Floquet multipliers), per token.
-# Beyond the bifurcation the cycle is unstable, and the orbit is on a torus, with an exponent of zero.
+# On a cycle, the Lyapunov exponents of the orbit are the logarithms of its Floquet multipliers, per token. Beyond the
+# bifurcation the cycle is unstable, and the orbit is on a torus, with an exponent of zero.
 
 # %%
 betas = np.concatenate([np.linspace(1.2, 1.243, 15), np.linspace(1.244, 1.2635, 40)])
@@ -182,6 +182,7 @@ with use_style():
     for branch, color, label in ((silent, "0.4", "$A = 0$"), (speaking, THEORY, r"$A \neq 0$")):
         draw(fork, branch, branch["points"].values[:, 0, 0], color)
         fork.plot([], [], color=color, label=label)
+    fork.plot([], [], "--", color="0.4", linewidth=0.7, label="unstable")
     fork.set(xlabel=r"inverse temperature $\beta$", ylabel="attention $A$", title="one pattern: a pitchfork")
     draw(torus, driven, np.log(driven["multiplier_modulus"].values[:, 0]) / CONTEXT, "0.4")
     torus.plot([], [], color="0.4", label=r"cycle, $\log|\mu_1|/4$")

@@ -146,7 +146,7 @@ with use_style():
             axes.axvline(onset, color="0.75", linewidth=0.8, zorder=0)
             axes.text(onset, 0.02, f" {name}", transform=axes.get_xaxis_transform(), color="0.4", fontsize=8)
         axes.set(xlabel=r"inverse temperature $\beta$", xlim=ends)
-    size.set(ylabel=r"$\sqrt{N}$ times rms distance", title="amplitude over 400 tokens")
+    size.set(ylim=(0.6, 2e3), ylabel=r"$\sqrt{N}$ times rms distance", title="amplitude over 400 tokens")
     size.legend(loc="upper left")
     ratios.set(ylim=(0, 2), ylabel="simulation / theory", title="ratio of the amplitudes")
     save(figure, Path(__file__).with_suffix(".png"))
@@ -156,4 +156,6 @@ figure
 # %% [markdown]
 # ## Conclusion
 #
-# CONCLUSION
+# At $\beta = 1.1$ theory and simulation agree within three percent for all $N$ of at least $10^4$. The expansion needs
+# larger networks closer to the transition to the torus: at $\beta = 1.2425$ the ratio is 0.68 at $N = 10^4$ and 0.92 at
+# $10^6$. In chaos the linear prediction grows without bound and fails.
