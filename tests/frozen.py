@@ -37,7 +37,7 @@ from theorykit.codegen import interpret
 from theorykit.saddle import ConvergenceWarning
 from theorykit.saddle.bound_action import bind
 from theorykit.symbolic import atoms, averages, functions, matrix_functions, normal
-from theorykit.theories import empirical_risk, in_context, learned_attention, nested_kernels, units_with_mean
+from theorykit.theories import nested_kernels, units_with_mean
 
 from .bpkr.cases import CorrelatedHeads, Pooling, TiedHeads
 from .saddle.confirmation import claim_of, error_of_action, objection
@@ -550,72 +550,11 @@ def search(spec: dict, given: dict[str, np.ndarray]) -> Results:
 
 
 @kind
-def elimination(spec: dict, given: dict[str, np.ndarray]) -> Results:
-    """Eliminate order parameters: the expressions that replace them, and S at the given values, entry by entry."""
-    action = _action(spec).eliminate(*spec["eliminated"])
-    definitions = {symbol.name: each for step in action.derivation.steps for symbol, each in step.definitions}
-    S = [
-        interpret(action.expression, dict(zip(given, point, strict=True)))
-        for point in zip(*given.values(), strict=True)
-    ]
-    results = {"S": np.array(S, float), "expression": sp.srepr(action.expression)}
-    return results | {name: sp.srepr(each) for name, each in definitions.items()}
-
-
-@kind
 def fixed_point(spec: dict, given: dict[str, np.ndarray]) -> Results:
     """Evaluate the map of order parameters that solves the saddle-point equations, at the given values."""
     points = [dict(zip(given, point, strict=True)) for point in zip(*given.values(), strict=True)]
     updates = _action(spec).fixed_point
     return {symbol.name: np.array([interpret(each, at) for at in points]) for symbol, each in updates.items()}
-
-
-@kind
-def derivatives(spec: dict, given: dict[str, np.ndarray]) -> Results:
-    """Differentiate S and the order parameters in the parameters, once and twice if `order` is two."""
-    action = _action(spec)
-
-    def solve(values: dict) -> jax.Array:
-        found = _solution(action, values, spec["start"])
-        return jnp.concatenate([jnp.ravel(each) for each in (found.action, *found.order_parameters.values())])
-
-    def flat(tree: dict, rows: int) -> np.ndarray:
-        return np.concatenate([np.reshape(each, (rows, -1)) for each in jax.tree.leaves(tree)], axis=1)
-
-    slope = jax.jacfwd(solve)
-    first = flat(jax.jit(slope)(given), len(solve(given)))
-    if spec["order"] == 1:
-        return {"first": first}
-    return {"first": first, "second": flat(jax.jit(jax.jacfwd(slope))(given), len(first))}
-
-
-@kind
-def learned_attention_errors(spec: dict, given: dict[str, np.ndarray]) -> Results:
-    found = []
-    for alpha, rho, tokens in zip(*(given[key].tolist() for key in ("alpha", "rho", "tokens")), strict=True):
-        solution = learned_attention.solve(alpha, rho, tokens, output=spec["output"])
-        error = learned_attention.mmse(alpha, rho, tokens, output=spec["output"])
-        found.append(_numbers([error, solution.action, *solution.order_parameters.values()]))
-    found = np.array(found)
-    return {"mmse": found[:, 0], "S": found[:, 1], "order_parameters": found[:, 2:]}
-
-
-@kind
-def in_context_errors(spec: dict, given: dict[str, np.ndarray]) -> Results:
-    return in_context.errors(**given)._asdict()
-
-
-@kind
-def empirical_risk_students(spec: dict, given: dict[str, np.ndarray]) -> Results:
-    labels, (x, y) = spec["labels"], sp.symbols("x y", real=True)
-    action, results = empirical_risk.action(_parse(spec["loss"]), x, y, labels=labels), []
-    for point in zip(*given.values(), strict=True):
-        values = dict(zip(given, map(float, point), strict=True))
-        student = empirical_risk.solve(action, values)
-        error = empirical_risk.generalisation_error(student, labels=labels)
-        loss = empirical_risk.training_loss(action, values, student)
-        results.append(_numbers([error, loss, student.action, *(student[name] for name in ("m", "s", "V"))]))
-    return dict(zip(("error", "loss", "S", "m", "s", "V"), np.transpose(results), strict=True))
 
 
 @kind
