@@ -18,8 +18,10 @@ from theorykit import bpkr, plots
 from theorykit.bpkr import sampling, sweeps
 from theorykit.bpkr.order_parameters import gp_coordinates
 from theorykit.saddle import ConvergenceWarning
+from theorykit.testing import strategies
 
-from .cases import ANY_OF_THE_GRAMMAR, assert_close, problems
+from .cases import SEEDS, assert_close
+from .problems import random_problem
 
 DATA = Path(__file__).parents[1] / "data" / "richness"
 CASES = {case["name"]: case for case in json.loads((DATA / "manifest.json").read_text())}
@@ -120,7 +122,7 @@ def test_every_step_of_the_derivation_holds(layers, width, outputs):
 
 @pytest.mark.slow
 @settings(max_examples=5)
-@given(problem=problems(ANY_OF_THE_GRAMMAR), richness=st.floats(0.1, 10.0))
+@given(problem=st.builds(random_problem, strategies.architectures(), SEEDS), richness=st.floats(0.1, 10.0))
 def test_random_networks_have_the_action_at_other_scales_and_its_limit(problem, richness):
     def at(problem, order_parameters):
         return replace(problem, order_parameters=order_parameters).evaluate()

@@ -10,7 +10,7 @@ from theorykit.bpkr import AbstractLayer
 OF_SIZES = r"sqrt\(layer\.|layer\.width|another width"
 NAMES = {
     **dict.fromkeys(["wrong sign", "minus a symbol"], r"-1 times|-\w+ in place of"),
-    **dict.fromkeys(["factor 2", "factor 1/2", "half a symbol"], r"(2|1/2) times|(2\*\w+|\w+/2) in place of"),
+    **dict.fromkeys(["factor 2", "factor 1/2", "half a symbol"], r"(2|1/2) times|2\*\w+ in place of"),
     **dict.fromkeys(["sqrt(N) too many", "sqrt(N) too few", "symbol / sqrt(N)"], OF_SIZES),
     **dict.fromkeys(["a part of the next order", "N + 1 for N"], OF_SIZES),
     **dict.fromkeys(["squared", "inverted"], r"in place of|\w\*\*2 times|1/\w times|in addition|no factor"),

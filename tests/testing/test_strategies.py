@@ -1,7 +1,8 @@
-"""What the public strategies draw fits."""
+"""What the public strategies draw fits, and has few shapes."""
 
 import numpy as np
-from hypothesis import given, settings
+import pytest
+from hypothesis import find, given, settings
 from hypothesis import strategies as st
 from sympy import MatrixSymbol, Trace, log, symbols
 
@@ -10,15 +11,39 @@ from theorykit.bpkr.order_parameters import checked_order_parameters
 from theorykit.testing import strategies
 
 from ..bpkr.cases import TiedHeads
+from .layers import stated
 
-NETWORK = bpkr.Architecture((TiedHeads(2), 2), 6.0, temperature=0.3, outputs=2)
+OWN = TiedHeads(2)
 
 
 @settings(max_examples=2)
-@given(problem=strategies.problems(NETWORK), point=strategies.order_parameters(NETWORK))
-def test_problems_and_order_parameters_fit_their_architecture(problem, point):
-    checked_order_parameters(NETWORK, point)
+@given(data=st.data())
+def test_problems_and_order_parameters_fit_their_architecture(data):
+    architecture = data.draw(strategies.architectures())
+    problem = data.draw(strategies.problems(architecture))
+    point = data.draw(strategies.order_parameters(architecture))
+    checked_order_parameters(architecture, point)
     assert np.isfinite(bpkr.evaluate(problem, point).total)
+
+
+@settings(max_examples=30)
+@given(architecture=strategies.architectures(OWN))
+def test_architectures_of_a_kind_have_it(architecture):
+    assert OWN in architecture.layers
+    assert 0.01 <= architecture.temperature <= 10
+
+
+@pytest.mark.slow
+def test_few_shapes_are_drawn():
+    seen = set()
+    find(strategies.architectures(), lambda architecture: seen.add(architecture.widths) or len(seen) > 4)
+    assert len(seen) == 5
+
+
+def test_a_kind_that_is_no_layer_of_the_theory_is_refused_with_the_reason():
+    bad = stated(lambda layer: layer.weights(1) * layer.hidden * layer.hidden.T * layer.hidden)
+    with pytest.raises(ValueError, match="attention on hidden activations"):
+        find(strategies.architectures(bad), lambda architecture: True)
 
 
 @settings(max_examples=10)

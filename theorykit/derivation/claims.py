@@ -53,7 +53,7 @@ def random_values(expressions: Iterable[Expr], sizes: Mapping[Expr, int], rng: n
 def random_value(symbol: Symbol | MatrixSymbol, sizes: Values, rng: np.random.Generator) -> np.ndarray | float:
     """Draw a value for one symbol."""
     if not getattr(symbol, "is_Matrix", False):
-        return float(rng.uniform(0.5, 1.5)) * (-1 if symbol.is_negative else 1)
+        return float(rng.uniform(0.5, 1.5))
     rows, columns = (round(float(interpret(side, sizes))) for side in symbol.shape)
     matrix = rng.normal(size=(rows, columns)) / np.sqrt(columns)
     if isinstance(symbol, PositiveDefiniteSymbol):

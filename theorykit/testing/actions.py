@@ -9,15 +9,15 @@ from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
-from sympy import Expr, MatrixSymbol, Symbol, Trace, log
+from sympy import Expr, MatrixSymbol, Symbol, Trace, log, solve
 
 from .._compat import require_float64
 from ..checks import by_name, checked_instance, shown
 from ..codegen import interpret
-from ..derivation.claims import random_value
+from ..codegen.errors import quadrature_error
 from ..saddle import Action, search
 from ..symbolic import log_det
-from .explain import Finding, Point, Report, Trial, changes_of, compare, of_shape
+from .explain import Finding, Point, Report, Trial, changes_of, compare, of_shape, random_value
 
 Values = Mapping[Any, Any]
 # Undetermined sizes of matrices differ, so that a transpose is detected.
@@ -25,7 +25,7 @@ _SIDES = (3, 4, 2, 5)
 # Sets of parameters, and points per set beyond one per term.
 _GROUPS, _POINTS = 3, 6
 # Gaussian averages have errors of quadrature.
-_TOLERANCE = 1e-7
+_TOLERANCE, _AVERAGES = 1e-7, 1e-6
 
 
 def check_action(
@@ -54,17 +54,13 @@ def check_action(
     if checks[0].meaning:
         return Report("The action", tuple(checks))
     if reference is not None:
-        try:
-            checks.append(_check_reference(action, groups, reference))
-        except Exception as error:  # The user's code may raise any error.
-            checks.append(Finding("the reference can be compared", "", repr(error)))
+        checks.append(_check_reference(action, groups, reference))
     if index is not None:
         given = {symbol.name: groups[0][0][symbol.name] for symbol in action.parameters}
         with warnings.catch_warnings(record=True) as failures:
             warnings.simplefilter("always")
             found = search(action, given, index=index)
-        said = "; ".join(each.place for each in found)
-        wrong = "" if found else str(failures[-1].message)
+        said, wrong = ("; ".join(each.place for each in found), "") if found else ("", str(failures[-1].message))
         checks.append(Finding(f"a stationary point has index {index}", said, wrong))
     return Report("The action", tuple(checks))
 
@@ -84,6 +80,11 @@ def _check_alone(action: Action, groups: Sequence[Sequence[Point]], seed: int) -
         failures = action.derivation.verify(seed).failures
         wrong = "; ".join(f"{each.step.rule} does not follow" for each in failures)
         yield Finding("every step of the derivation holds", "", wrong)
+    if action.nodes:
+        given = {symbol.name: points[0][symbol.name] for symbol in action.symbols}
+        error = float(quadrature_error(action.expression, given)) / max(np.max(np.abs(values[0])), 1.0)
+        wrong = "an average is steep: use more nodes" if error > _AVERAGES else ""
+        yield Finding("averages have enough nodes", f"their error is {error:.2g}", wrong)
     scale = action.scale.free_symbols & set(action.parameters) - set(action.sizes)
     if scale:
         doubled = {symbol.name: 2 * points[0][symbol.name] for symbol in scale}
@@ -100,24 +101,23 @@ def random_values(action: Action, rng: np.random.Generator, count: int, values: 
     known = {name: np.asarray(value)[()] for name, value in by_name("values", values or {}).items()}
     shapes = {symbol: getattr(symbol, "shape", ()) for symbol in action.symbols}
     for symbol, shape in shapes.items():
-        lengths = zip(shape, np.shape(known.get(symbol.name)), strict=False)
-        known |= {side.name: length for side, length in lengths if isinstance(side, Symbol)}
+        for side, length in zip(shape, np.shape(known.get(symbol.name)), strict=False):
+            rest = side.subs({each: known.get(each.name, each) for each in side.free_symbols}) - length
+            known |= {size.name: int(solve(rest, size)[0]) for size in rest.free_symbols}
     sides = {size.name for shape in shapes.values() for side in shape for size in side.free_symbols}
     known |= dict(zip(sorted(sides - known.keys()), _SIDES * len(sides), strict=False))
     for symbol in action.parameters:
         if symbol.name not in known:
             known[symbol.name] = random_value(symbol, known, rng)
 
-    def point() -> Point:
-        values = dict(known)
-        for symbol, domain in action.order_parameters.items():
-            # Any coordinates give a point inside a domain.
-            shape = tuple(int(interpret(side, known)) for side in shapes[symbol])
-            coordinates = jnp.asarray(rng.standard_normal(domain.size(shape)))
-            values[symbol.name] = np.asarray(domain.value(coordinates, shape))[()]
-        return values
+    def draw(symbol: Expr, domain: Any) -> Any:
+        # Any coordinates give a point inside a domain.
+        shape = tuple(int(interpret(side, known)) for side in shapes[symbol])
+        coordinates = jnp.asarray(rng.standard_normal(domain.size(shape)))
+        return np.asarray(domain.value(coordinates, shape))[()]
 
-    return [point() for _ in range(count)]
+    own = action.order_parameters.items()
+    return [{**known, **{symbol.name: draw(symbol, domain) for symbol, domain in own}} for _ in range(count)]
 
 
 def _value(expression: Expr, point: Point) -> float:
@@ -135,22 +135,23 @@ def _values(action: Action, points: Sequence[Point]) -> np.ndarray:
 
 
 def _check_reference(action: Action, groups: Sequence[Sequence[Point]], reference: Callable) -> Finding:
-    names, trials = [symbol.name for symbol in action.symbols], []
-
-    def evaluate(at: Point) -> np.ndarray:
-        return of_shape((), np.squeeze(reference(**{name: at[name] for name in names})))
-
+    claim, trials = "the action equals the reference, up to a constant", []
+    names = [symbol.name for symbol in action.symbols]
     for points in groups:
+        try:
+            found = [reference(**{name: at[name] for name in names}) for at in points]
+            values = [of_shape((), np.squeeze(each)) for each in found]
+        except Exception as error:  # The user's code may raise any error.
+            return Finding(claim, "", repr(error))
         numbers = {each.name: abs(points[0][each.name]) for each in action.parameters if isinstance(each, Symbol)}
-        trials.append(Trial(points, evaluate, _TOLERANCE, numbers))
+        trials.append(Trial(points, values, _TOLERANCE, numbers))
 
     def named(terms: Sequence[Expr]) -> dict[str, Callable[[Point], float]]:
         return {shown(term): lambda at, of=term: _value(of, at) for term in terms}
 
     own = [symbol.name for symbol in action.symbols if symbol not in action.sizes]
     changes = changes_of(groups[0][0], own)
-    claim, extras = "the action equals the reference, up to a constant", named(_simple_terms(action))
-    return compare(claim, named(action.terms), trials, changes, extras)
+    return compare(claim, named(action.terms), trials, changes, named(_simple_terms(action)))
 
 
 def _simple_terms(action: Action) -> list[Expr]:
@@ -165,6 +166,8 @@ def _simple_terms(action: Action) -> list[Expr]:
             is_square = each.shape[0] == each.shape[1]
             found += [log_det(each), Trace(each), Trace(each.I)] if is_square else []
     for one, other in permutations(action.symbols, 2):
-        if isinstance(one, MatrixSymbol) and one.shape == getattr(other, "shape", ()):
+        if isinstance(one, Symbol) and isinstance(other, Symbol):
+            found += [one * other, one**2 * other, one / (1 - other)]
+        elif isinstance(one, MatrixSymbol) and one.shape == getattr(other, "shape", ()):
             found.append(Trace(one.T * other))
     return found

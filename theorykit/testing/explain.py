@@ -9,13 +9,16 @@ guess that differs least from your formula.
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache, cached_property
+from functools import cache
 from itertools import combinations, permutations, product
 from textwrap import fill
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
-from sympy import Mul, Rational, Symbol
+from sympy import Expr, MatrixSymbol, Mul, Rational, Symbol
+
+from ..codegen import interpret
+from ..symbolic.atoms import SymmetricSymbol
 
 Point = Mapping[str, Any]
 Terms = Mapping[str, Callable[[Point], Any]]
@@ -25,9 +28,11 @@ _Guess = tuple[str, str, Terms]
 
 # Normalisations are square roots of sizes.
 _POWERS = [Rational(power, 2) for power in (1, -1, 2, -2, 3, -3, 4, -4)]
-_MOST_NAMED = 4
+_MOST_NAMED = 3
 # Above the cost of any number of named differences.
 _UNNAMED = 100.0
+# Errors of terms where a guess does not apply.
+_ERRORS = (AttributeError, IndexError, NotImplementedError, TypeError, ValueError)
 _OF_NUMBERS = {
     "-{0}": np.negative,
     "{0}**2": np.square,
@@ -46,6 +51,7 @@ _OF_MATRICES = {
     "the diagonal of {0}": lambda value: np.diag(np.diag(value)),
     "{0}, reversed,": lambda value: value[::-1, ::-1],
 }
+_OF_PAIRS = {"{1}": lambda one, other: other, "{0}*{1}": np.multiply, "{0}/{1}": np.divide}
 
 
 @dataclass(frozen=True, repr=False)
@@ -86,29 +92,38 @@ class Report:
         return "\n".join([f"{self.subject}: {count} checks failed", *map(repr, self.checks)])
 
 
-@dataclass(frozen=True)
-class Trial:
-    """Points with the same parameters, at which the reference is compared.
+class Trial(NamedTuple):
+    """The reference (points, ...) at points with the same parameters.
 
     At several points, formulas are equal if they differ by a constant. `tolerance` is
     the relative error of equal formulas, and `quantities` may be part of a factor.
     """
 
     points: Sequence[Point]
-    reference: Callable[[Point], Any]
+    reference: Any
     tolerance: float
     quantities: Mapping[str, float]
+    place: str = ""
 
-    @cached_property
-    def target(self) -> np.ndarray:
-        """The values of the reference."""
-        return self.values(self.reference)
+    def centred(self, values: Any) -> np.ndarray:
+        """Subtract the mean over several points."""
+        values = np.asarray(values, dtype=float)
+        return (values - values.mean(axis=0) * (len(values) > 1)).ravel()
 
     def values(self, term: Callable[[Point], Any]) -> np.ndarray:
-        """Evaluate a term, and subtract the mean over several points."""
+        """Evaluate a term at the points."""
         with np.errstate(all="ignore"):
-            values = np.array([term(point) for point in self.points], dtype=float)
-        return (values - values.mean(axis=0) * (len(values) > 1)).ravel()
+            return self.centred([term(point) for point in self.points])
+
+
+def random_value(symbol: Expr, sizes: Mapping[str, int], rng: np.random.Generator) -> Any:
+    """Draw a number or a matrix, definite if it is symmetric."""
+    if not isinstance(symbol, MatrixSymbol):
+        return rng.uniform(0.5, 1.5) * (-1.0 if symbol.is_negative else 1.0)
+    matrix = rng.normal(size=[int(interpret(side, sizes)) for side in symbol.shape])
+    if isinstance(symbol, SymmetricSymbol):
+        return matrix @ matrix.T / len(matrix) + 0.3 * np.eye(len(matrix))
+    return matrix
 
 
 def of_shape(shape: tuple[int, ...], found: Any) -> np.ndarray:
@@ -119,9 +134,10 @@ def of_shape(shape: tuple[int, ...], found: Any) -> np.ndarray:
     return found
 
 
-def put(name: str, change: Callable[[Any], Any]) -> Change:
-    """Return a change of one value."""
-    return lambda point: {**point, name: change(point[name])}
+def put(name: str, change: Callable[..., Any], *names: str) -> Change:
+    """Return a change of a value, as a function of itself or of other values."""
+    names = names or (name,)
+    return lambda point: {**point, name: change(*(point[each] for each in names))}
 
 
 def changes_of(point: Point, names: Sequence[str]) -> dict[str, Change]:
@@ -133,6 +149,8 @@ def changes_of(point: Point, names: Sequence[str]) -> dict[str, Change]:
     for one, other in permutations(names, 2):
         if np.shape(point[one]) == np.shape(point[other]):
             found[f"{one} and {other} exchanged"] = lambda at, a=one, b=other: {**at, a: at[b], b: at[a]}
+            for form, change in _OF_PAIRS.items():
+                found[f"{form.format(one, other)} in place of {one}"] = put(one, change, one, other)
     return found
 
 
@@ -143,12 +161,19 @@ def compare(claim: str, terms: Terms, trials: Sequence[Trial], changes: Mapping[
     """
     errors = []
     for trial in trials:
-        error = np.max(np.abs(sum(map(trial.values, terms.values())) - trial.target))
-        errors.append(error / max(np.max(np.abs(trial.target)), 1e-300))
-    said = f"they differ by {np.max(errors):.2g} of the size"
-    if np.max(errors) <= trials[0].tolerance:
+        target = trial.centred(trial.reference)
+        error = np.max(np.abs(sum(map(trial.values, terms.values())) - target))
+        errors.append(error / max(np.max(np.abs(target)), 1e-300))
+    said = f"they differ by {max(errors):.2g} of the size"
+    wrong = [trial for trial, error in zip(trials, errors, strict=True) if not error <= trial.tolerance]
+    if not wrong:
         return Finding(claim, said)
-    meaning = _explain(_guesses(terms, changes, extras), trials)
+    places = [trial.place for trial in wrong]
+    if right := [trial.place for trial in trials if trial.place not in places]:
+        said += f", but agree for {'; '.join(right)}"
+    guesses = [*_guesses(terms, changes, extras)]
+    # Orders of heads are guesses for one number of heads.
+    meaning = _explain(guesses, wrong) or _explain(guesses, wrong[:3])
     return Finding(claim, said, meaning or "no factor, transpose, order or term explains it")
 
 
@@ -163,13 +188,13 @@ def _guesses(terms: Terms, changes: Mapping[str, Change], extras: Terms) -> Iter
         yield "", (name := f"{extra} in addition"), {**terms, name: term}
 
 
-def _explain(guesses: Iterator[_Guess], trials: Sequence[Trial]) -> str:
+def _explain(guesses: Sequence[_Guess], trials: Sequence[Trial]) -> str:
     """Describe the simplest guess that equals the reference, or return ""."""
     values = cache(lambda number, term: trials[number].values(term))
 
     def fit(terms: Terms, number: int, free: Sequence[str]) -> dict[str, float] | None:
         """Fit the factors of `free` terms, if they are unique."""
-        target = trials[number].target
+        target = trials[number].centred(trials[number].reference)
         least = trials[number].tolerance * np.max(np.abs(target))
         try:
             columns = {name: values(number, term) for name, term in terms.items()}
@@ -178,7 +203,7 @@ def _explain(guesses: Iterator[_Guess], trials: Sequence[Trial]) -> str:
             is_free = np.array([name in free for name in columns])
             rest = target - matrix @ ~is_free
             found, _, rank, _ = np.linalg.lstsq(matrix[:, is_free], rest, rcond=None)
-        except Exception:  # The guess does not apply to this term.
+        except _ERRORS:
             return None
         error = np.max(np.abs(matrix[:, is_free] @ found - rest))
         if not error <= least or rank < len(found):
@@ -228,7 +253,7 @@ def _described(change: str, extra: str, terms: Terms, fits: Sequence[tuple[Mappi
 def _factor(values: Sequence[float], trials: Sequence[Trial]) -> str:
     """Write a factor as a product of powers of quantities and of 2 and 3.
 
-    Up to four products that the trials do not distinguish are all named. If there are
+    Up to three products that the trials do not distinguish are all named. If there are
     more, or none, a constant is a number, and the result else "".
     """
     values, tolerance = np.array(values), trials[0].tolerance

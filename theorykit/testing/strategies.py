@@ -1,6 +1,6 @@
 """Hypothesis strategies for problems of theory 1, and for actions.
 
-Shapes are fixed, because JAX recompiles for every new shape.
+There are few, fixed shapes, because JAX recompiles for every new shape.
 Install Hypothesis with `pip install -e '.[testing]'` in a clone.
 """
 
@@ -19,6 +19,31 @@ from .actions import random_values
 
 st = needed("hypothesis.strategies", "theorykit.testing.strategies")
 _SEEDS = st.integers(0, 2**32 - 1)
+_TEMPERATURES = st.floats(-2, 1).map(lambda exponent: 10.0**exponent)
+# Layers, widths and number of outputs.
+_STRUCTURES = (
+    ((3,), (30.0, 20.0), 1),
+    ((3, 2), (40.0, 25.0, 30.0), 1),
+    ((3, 2), (40.0, 25.0, 30.0), 2),
+    ((2, bpkr.Dense(), 2), (30.0, 20.0, 25.0, 40.0), 1),
+    ((bpkr.Skip(2, 0.7), 3), (30.0, 30.0, 20.0), 1),
+    ((2, bpkr.Skip(bpkr.Dense(), 1.3)), (20.0, 30.0, 30.0), 1),
+)
+
+
+def architectures(*kinds: bpkr.AbstractLayer) -> st.SearchStrategy[bpkr.Architecture]:
+    """Generate architectures, with your `kinds` of layers if there are any."""
+    structures = [((kind,), (6.0, 6.0), 1) for kind in kinds]
+    structures += [((kind, bpkr.Attention(2)), (6.0, 6.0, 7.0), 2) for kind in kinds]
+    structures += [((bpkr.Dense(), kind), (5.0, 6.0, 6.0), 1) for kind in kinds]
+
+    def architecture(structure: tuple, seed: int, temperature: float) -> bpkr.Architecture:
+        layers, widths, outputs = structure
+        variances = np.random.default_rng(seed).uniform(0.4, 2.5, len(layers) + 2).tolist()
+        return bpkr.Architecture(layers, widths, variances, temperature=temperature, outputs=outputs)
+
+    chosen = st.sampled_from(structures or _STRUCTURES)
+    return st.builds(architecture, chosen, _SEEDS, _TEMPERATURES)
 
 
 def problems(architecture: bpkr.Architecture) -> st.SearchStrategy[bpkr.Problem]:
