@@ -195,7 +195,7 @@ def follow(
         bounds: Lowest and highest value of the parameter.
         direction: 1 towards larger parameters, -1 towards smaller ones, 0 for both.
         largest_step: Largest step in the parameter and the root mean square of the points, by
-            default a 20th of the bounds. Two bifurcations that undo each other within a step
+            default a 20th of the bounds. Bifurcations that undo each other within a step
             are missed.
 
     Returns:

@@ -271,13 +271,13 @@ def orbits(
         step: The map, `step(state, parameter) -> state`. A state is any tree of
             arrays.
         parameters: An array with one value per orbit, or a tree of such arrays.
-        start: First state, or a function of an orbit's parameter that returns it.
+        start: First state, or a function of the parameter that returns it.
         transient: Number of steps to discard.
-        recorded: Number of steps to record; with exponents, a multiple of 20.
+        recorded: Number of steps to record, with exponents a multiple of 20.
         observe: Function of a state and a parameter that returns the numbers to
             record, NaN for none. By default, the state, which must be an array.
-        levels: Evenly spaced centres of levels. The result then has the visited
-            levels instead of values, for which long orbits have no room.
+        levels: Evenly spaced centres of levels. The result then has the
+            visited levels instead of values.
         exponents: Number of leading Lyapunov exponents over the recorded steps.
         folder: Folder for finished blocks, from which the same call resumes.
         progress: Report progress.
