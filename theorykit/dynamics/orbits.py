@@ -42,7 +42,7 @@ _NOISE, _UNCHANGED = 2.0**-44, 1e-3
 _BLOCKS = 20
 # Increase this number whenever orbits change for the same arguments.
 _VERSION = 3
-# Most orbits in a block, few enough for the cache of a CPU.
+# Most orbits in a block, for the cache of a CPU.
 _MOST, _MOST_ON_ACCELERATORS = 256, 4096
 _AXES = {"values": ("step", "component"), "visited": ("component", "level")}
 
