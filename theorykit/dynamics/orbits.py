@@ -51,7 +51,7 @@ def advance(step: Step, start: PyTree, parameter: PyTree, steps: ArrayLike) -> P
     """Return the state after `steps` of `step(state, parameter)`. Use `jax.vmap` for several."""
     if not is_traced(steps):
         checked_whole_number("steps", steps, least=0)
-    # An array needs no compilation for another number.
+    # An array needs no other compilation.
     return _advance(step, start, parameter, jnp.asarray(steps))
 
 
