@@ -215,6 +215,9 @@ def solve(settings: tyro.conf.Positional[Path], output: Path | None = None, over
     """
     result = obtain(settings, output or settings.with_suffix(".nc"), overwrite, False, None, 1)
     print(table(result))
+    for name in result:
+        if name.startswith("head_score"):
+            print(f"{name}: {result[name].values.ravel().round(3)}")
 
 
 def sweep(
@@ -239,6 +242,11 @@ def sweep(
     output = output or settings.with_name(f"{settings.stem}-sweep.nc")
     result = obtain(settings, output, overwrite, True, folder, n_jobs)
     print(table(result))
+    for name in ("test_accuracy", "test_error", "log_evidence"):
+        if name in result and "temperature" in result[name].dims and result[name].notnull().all():
+            best = result[name].idxmin("temperature") if name == "test_error" else result[name].idxmax("temperature")
+            print(f"best temperature by {name}: {best.to_dataframe('temperature')['temperature'].to_dict()}")
+            break
     with style.use_style():
         print(f"drew {style.save(figure(result), output.with_suffix('.png'))}")
 
@@ -256,6 +264,8 @@ def obtain(path: Path, output: Path, overwrite: bool, is_sweep: bool, folder: Pa
     except msgspec.DecodeError as mistake:
         raise ValueError(f"{path}: {mistake}") from None
     network, grid = settings.architecture, settings.sweep if is_sweep else Grid()
+    if not (path.parent / settings.data.file).exists():
+        raise FileNotFoundError(f"{path}: [data] names the file {settings.data.file}, which does not exist")
     content = (path.parent / settings.data.file).read_bytes()
     made_from = f"{network} {grid} {settings.data} {settings.solver} {hashlib.sha256(content).hexdigest()}"
     if output.exists() and not overwrite:
@@ -302,3 +312,5 @@ def main() -> None:
         subcommand_cli_from_dict(commands, prog="theorykit", description="Statistical mechanics of transformers.")
     except (OSError, ValueError) as mistake:
         sys.exit(f"theorykit: {mistake}")
+    except KeyboardInterrupt:
+        sys.exit("theorykit: stopped; with --folder, the same command resumes")

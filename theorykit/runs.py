@@ -143,6 +143,8 @@ class Folder:
         try:
             # gzip checks the content by its CRC-32.
             found = xr.load_dataset(io.BytesIO(gzip.decompress(path.read_bytes())), engine="h5netcdf")
+            # Whole numbers of this piece may be joined with missing ones of others.
+            found = found.drop_encoding()
             there, here = json.loads(found.attrs.pop("settings")), {**self.settings, "piece": piece}
         except Exception as error:  # Each reader raises its own errors.
             raise ValueError(f"{path} is damaged or not a piece of a run: remove it to compute it again") from error

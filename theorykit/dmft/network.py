@@ -140,7 +140,7 @@ def _fluctuations(network: FiniteNetwork, start: State, parameters: Parameters, 
         return (after, carried[:size, :size]), (after.attention[0], carried[size:, size:])
 
     begin = start, jnp.zeros((size, size))
-    _, (mean, covariance) = jax.lax.scan(token, begin, None, length=steps)
+    mean, covariance = jax.lax.scan(token, begin, None, length=steps)[1]
     mean = jnp.concatenate([start.attention[:1], mean])
     attention = jnp.zeros((steps + 1, patterns, patterns))
     attention = attention.at[1:].set(covariance[:, :patterns, :patterns])

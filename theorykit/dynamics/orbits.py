@@ -218,11 +218,11 @@ def classify(exponents: ArrayLike, errors: ArrayLike = 0.0, threshold: float = 1
     - "quasi-periodic": |lambda_1| <= threshold; "quasi-periodic (double)" if
       |lambda_2| is, too.
     - "chaotic": lambda_1 > threshold; "hyperchaotic" if lambda_2 is, too.
-    - "undecided": an error bar contains the decisive threshold.
+    - "undecided": an error bar contains a threshold.
 
     Args:
-        exponents: At least two exponents per orbit (..., exponents). If there is only
-            one, append minus infinity.
+        exponents: At least two exponents per orbit (..., exponents). If there is one,
+            append minus infinity.
         errors: Half-widths of error bars (..., exponents).
         threshold: Largest absolute value of an exponent that counts as zero. In T
             steps, a zero exponent is computed as a number of order 1/T.
@@ -287,8 +287,8 @@ def orbits(
 
         - `values` (orbit, step, component), or with levels `visited` (orbit,
           component, level), 1 for visited levels.
-        - `exponent`, `exponent_error` (orbit, number), and with two exponents or more
-          the `regime` (orbit) of `classify`, or "escaped".
+        - `exponent`, `exponent_error` (orbit, number), and the `regime` (orbit) of
+          `classify`, or "escaped".
     """
     require_float64()
     checked_whole_number("transient", transient, least=0)
@@ -306,7 +306,7 @@ def orbits(
     program = step, start, observe, lengths, grid
 
     on_cpu = jax.default_backend() == "cpu"
-    # Eight blocks keep all cores busy.
+    # Eight blocks keep cores busy.
     size = min(_MOST, -(-count // 8)) if on_cpu else min(_MOST_ON_ACCELERATORS, count)
     blocks = [np.arange(first, min(first + size, count)) for first in range(0, count, size)]
 
@@ -321,7 +321,7 @@ def orbits(
     def piece(block: np.ndarray) -> xr.Dataset:
         name = f"{block[0]:06d}-{block[-1]:06d}"
         if (found := kept.read(name)) is None:
-            # All blocks have one size, so that they are compiled once.
+            # All blocks have one size, to be compiled once.
             padded = np.pad(block, (0, size - len(block)), mode="edge")
             with usual_settings():
                 arrays = _block(*program, jax.tree.map(lambda leaf: leaf[padded], parameters))
@@ -348,11 +348,11 @@ def orbits(
     found = found.assign_coords({} if levels is None else {"level": np.asarray(levels)})
     if exponents:
         found["number"] = np.arange(1, exponents + 1)
-    if exponents > 1:
-        values = found["exponent"].values
+        more = (0, 0), (0, exponents == 1)  # in one dimension
+        values = np.pad(found["exponent"].values, more, constant_values=-np.inf)
         escaped = np.any(np.isnan(values), axis=1)
         values = np.where(escaped[:, None], -np.inf, values)
-        regimes = classify(values, found["exponent_error"].values)
+        regimes = classify(values, np.pad(found["exponent_error"].values, more))
         found["regime"] = ("orbit", np.where(escaped, "escaped", regimes).astype(str))
     return found
 

@@ -90,12 +90,12 @@ def sweep(
     """
     require_float64()
     refuse_traced("sweep", problem, data)
-    axes = {"width": [*map(_width, width)]}
+    axes = {"width": [*map(_width, [width] if np.isscalar(width) else width)]}
     if seeds is not None:
         axes = {"seed": [checked_whole_number("seeds", seed) for seed in seeds], **axes}
     for axis, values in (("temperature", temperature), ("richness", richness)):
         if values is not None:
-            axes[axis] = [float(checked_number(axis, value, least=0.0)) for value in values]
+            axes[axis] = [float(checked_number(axis, value, least=0.0)) for value in np.atleast_1d(values)]
     for axis, values in axes.items():
         if not values or len(set(values)) < len(values):
             raise ValueError(f"{axis} must have at least one value, and none twice, got {values}")
