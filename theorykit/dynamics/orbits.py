@@ -38,9 +38,9 @@ Step = Callable[[PyTree, PyTree], PyTree]
 # Relative size of the noise that shows which exponents are resolved, some 100
 # times the rounding, and the largest change of a resolved exponent by it.
 _NOISE, _UNCHANGED = 2.0**-44, 1e-3
-# Number of parts of an orbit from which the errors of exponents are computed.
+# Number of parts of an orbit, for errors of exponents.
 _BLOCKS = 20
-# Increase this number whenever orbits change for the same arguments.
+# Increase it whenever orbits change for the same arguments.
 _VERSION = 3
 # Most orbits in a block, for the cache of a CPU.
 _MOST, _MOST_ON_ACCELERATORS = 256, 4096
