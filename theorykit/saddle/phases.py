@@ -84,10 +84,13 @@ class Boundary(SystemOfAction):
     - `free` (points, coordinates): zero for fixed coordinates, on an edge of a domain.
     - `lengths` (unknowns,): units of the unknowns. Those of parameters are half their ranges.
     - `middle` (parameters,): centres of the ranges.
+    - `side`: difference of two points, or change of F along w with the parameters, at the
+      start. It is reversed where solutions merge.
     """
 
     free: Float[Array, "points coordinates"]
     middle: Float[Array, " parameters"]
+    side: Array
     kind: str = eqx.field(static=True)
     parameters: tuple[str, ...] = eqx.field(static=True)
 
@@ -124,6 +127,15 @@ class Boundary(SystemOfAction):
 
     def inside(self, u: Array) -> Array:
         return 1 - jnp.abs(u[-2] - self.middle[0]) / self.lengths[-2]
+
+    def merged(self, u: Array) -> Array:
+        return self.side @ self.sides(u) / (self.side @ self.side)
+
+    def ends(self, kind, u):
+        # The side may also turn by more than a right angle.
+        if kind == _MERGED and np.linalg.norm(self.sides(u)) > _DUPLICATE * np.linalg.norm(self.side):
+            return ""
+        return kind if kind in (*_ENDS, FOLD, BRANCH_POINT) else ""
 
     def seen(self, u):
         values, pairs = self.values(u), []
@@ -166,7 +178,7 @@ class SingularPoints(Boundary):
         last = slack
         if self.kind == CONTINUOUS:
             turns = jax.jacfwd(lambda p: left @ self.hessian(x, p) @ left)(values)
-            last = self.force(u) @ (turns * self.values(self.lengths))
+            last = self.sides(u) @ (turns * self.values(self.lengths))
         slope, change = self.slope(x, values), left @ self.hessian(x, values)
         return jnp.hstack([slope + slack * left, change, left @ left - 1, last])
 
@@ -174,7 +186,7 @@ class SingularPoints(Boundary):
         size = len(self.bound.units)
         return u[size : 2 * size], u[2 * size]
 
-    def force(self, u: Array) -> Float[Array, " parameters"]:
+    def sides(self, u: Array) -> Float[Array, " parameters"]:
         """Return the change of F along w with the parameters."""
         (x,), (left, _) = self.points(u), self.others(u)
         return jax.jacfwd(lambda p: left @ self.slope(x, p))(self.values(u)) * self.values(self.lengths)
@@ -207,26 +219,14 @@ class SingularPoints(Boundary):
         tests = {"outside": self.inside(u), "unstable": jnp.delete(curvatures, vanishing, assume_unique_indices=True)}
         if self.kind == CONTINUOUS:
             return {**tests, TRICRITICAL: cubic, "apart": 1 - jnp.abs(slack) / _SLACK}
-        # The tangent in the plane is orthogonal to the force. Both turn relative to each other
-        # where the force vanishes, and at critical points.
-        force, along = self.force(u), self.values(tangent / self.lengths)
-        turn = force[0] * along[1] - force[1] * along[0]
-        return {**tests, CRITICAL: quadratic, _MERGED: turn * quadratic}
+        return {**tests, _MERGED: self.merged(u), CRITICAL: quadratic}
 
     def seen(self, u):
         return {**super().seen(u), "normal_form": self.normal_form(u)}
 
-    def ends(self, kind, u):
-        return kind if kind in _ENDS else ""
-
 
 class Coexistence(Boundary):
-    """Two points of equal action. In one parameter, their actions may differ.
-
-    - `side`: difference of the points at the start, which is reversed where they merge.
-    """
-
-    side: Coordinates
+    """Two points of equal action. In one parameter, their actions may differ."""
 
     def residual(self, u):
         points, values = self.points(u), self.values(u)
@@ -237,15 +237,10 @@ class Coexistence(Boundary):
     def tests(self, u, tangent):
         if self.kind == _PAIR:
             return super().tests(u, tangent)
-        points = self.points(u)
-        merged = self.side @ (points[0] - points[1]) / (self.side @ self.side)
-        return {"outside": self.inside(u), "unstable": self.curvatures(u).ravel(), _MERGED: merged}
+        return {"outside": self.inside(u), "unstable": self.curvatures(u).ravel(), _MERGED: self.merged(u)}
 
-    def ends(self, kind, u):
-        if kind == _MERGED:
-            points = self.points(u / self.lengths)
-            return "" if np.max(np.abs(points[0] - points[1])) > _DUPLICATE else kind
-        return kind if kind in (*_ENDS, FOLD, BRANCH_POINT) else ""
+    def sides(self, u: Array) -> Coordinates:
+        return self.points(u)[0] - self.points(u)[1]
 
 
 def boundary_at(
@@ -270,13 +265,18 @@ def boundary_at(
     start = np.array([float(bound.parameters[name]) for name in ranges])
     others = np.zeros(0) if kind in (COEXISTENCE, _PAIR) else np.append(units, 0.0)
     lengths = np.concatenate([*[units] * len(points), np.ones(len(others)), (high - low) / 2])
-    fields = *map(jnp.asarray, (lengths, np.ones(at.shape), (low + high) / 2)), kind, tuple(ranges)
+    of = SingularPoints if len(others) else Coexistence
+    fields = (lengths, np.ones(at.shape), (low + high) / 2, np.zeros(0))
+    system = of(bound, *map(jnp.asarray, fields), kind, tuple(ranges)).framed(at)
     if len(others):
-        system = SingularPoints(bound, *fields).framed(at)
         others[:-1] = _left(system, at[0], start)
-    else:
-        system = Coexistence(bound, *fields, jnp.asarray(at[0] - at[1])).framed(at)
-    return system, np.concatenate([at.ravel(), others, start])
+    unknowns = np.concatenate([at.ravel(), others, start])
+    return replace(system, side=_sides(system, unknowns)), unknowns
+
+
+@jit
+def _sides(system: Boundary, u: Array) -> Array:
+    return system.sides(u)
 
 
 @jit
@@ -512,7 +512,7 @@ class _Diagram:
             # Minima merge if the lowest coefficient that does not vanish is positive.
             kind, (second, cubic) = line["event"].values[at], line["normal_form"].values[at]
             if kind == TRICRITICAL or self.index or abs(second) < 1e-6 * cubic:
-                self.points.append(line.isel(point=[at]).assign_attrs(kind=str(kind)))
+                self.add_point(line.isel(point=[at]).assign_attrs(kind=str(kind)))
         if system.kind == COEXISTENCE:
             for at, reason in ((0, line.attrs.get("began", "")), (-1, line.attrs["ended"])):
                 if reason.startswith((_MERGED, "no point was found")):
@@ -581,11 +581,15 @@ class _Diagram:
         off = np.linalg.norm(self.places(point)[0] - step.mean(axis=0))
         if not (point["error"] < _KNOWN and off <= np.linalg.norm(step[1] - step[0])):
             return
-        if not any(each.attrs["kind"] == TRIPLE and self.is_at(each, point, _SAME) for each in self.points):
-            self.points.append(point.isel(solution=slice(2)).assign_attrs(kind=TRIPLE))
+        self.add_point(point.isel(solution=slice(2)).assign_attrs(kind=TRIPLE))
         *pair, third = _points(point, 0)
         for one in pair:
             self.add(*self.boundary(COEXISTENCE, self.parameters(point, 0), [one, third]))
+
+    def add_point(self, point: xr.Dataset) -> None:
+        # A spinodal also ends at a tricritical point.
+        if not any(self.is_at(each, point, _SAME) for each in self.points):
+            self.points.append(point)
 
     def is_at(self, line: xr.Dataset, point: xr.Dataset, near: float = _END) -> bool:
         return bool(np.min(np.linalg.norm(self.places(line) - self.places(point)[0], axis=1)) < near)
