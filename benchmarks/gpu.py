@@ -133,18 +133,15 @@ def times(program, arguments, number) -> dict:
 PARTS = {each.__name__: each for each in (solves, orbits, diagrams, factorisations)}
 
 
-def measure(part: str, name: str | None, limit: float, sizes: int) -> tuple[dict, list[dict]]:
-    """Measure the `sizes` smallest cases of a part, in this process."""
+def measure(part: str, name: str | None, limit: float) -> tuple[dict, list[dict]]:
+    """Measure a part in this process."""
     if name:
         jax.config.update("jax_platforms", name)
     jax.config.update("jax_enable_compilation_cache", False)
     about = {"device": jax.devices()[0].device_kind, "jax": jax.__version__}
     about["cores"] = len(os.sched_getaffinity(0))
-    latest, rows, count = {}, [], {}
+    latest, rows = {}, []
     for case, size, order, program, arguments, number in PARTS[part]():
-        count[case] = count.get(case, 0) + 1
-        if count[case] > sizes:
-            continue
         row = {"part": part, "name": case, "size": size, "platform": jax.default_backend()}
         before, taken = latest.get(case, (size, 0.0))
         expected = taken * (size / before) ** order
@@ -166,12 +163,11 @@ def main() -> None:
     parser.add_argument("--parts", nargs="*", choices=PARTS, default=list(PARTS))
     parser.add_argument("--platforms", nargs="*", default=[None, "cpu"])
     parser.add_argument("--limit", type=float, default=60.0, help="seconds of a run")
-    parser.add_argument("--sizes", type=int, default=99, help="sizes per case")
     options = parser.parse_args()
     found = {"about": {}, "rows": []}
     for name in options.platforms:
         for part in options.parts:
-            about, rows = in_process(measure, part, name, options.limit, options.sizes)
+            about, rows = in_process(measure, part, name, options.limit)
             found["about"] = found["about"] or about
             found["rows"] += rows
             options.json.write_text(json.dumps(found, indent=1) + "\n")

@@ -102,7 +102,6 @@ def outcome(seed: int) -> dict:
         "gradient_norm": float(saddle.gradient_norm),
         "action": float(saddle.action),
         "action_error": float(saddle.action_error),
-        "largest_width": max(map(float, case.architecture.widths)),
         "attempts": int(saddle.stats["attempts"]),
         "steps": int(saddle.stats["steps"]),
         "seconds": round(time.perf_counter() - start, 3),

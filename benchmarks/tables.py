@@ -87,7 +87,7 @@ def gpu() -> str:
         times = found.setdefault((row["part"], row["name"], row["size"]), {})
         times[row["platform"]] = row.get("run_s")
     for (part, name, size), times in found.items():
-        if (part, name) in ON_DEVICES and size not in (16, 136):
+        if (part, name) in ON_DEVICES and size not in (1024, 4096, 16_384):
             computation, shown = ON_DEVICES[part, name]
             ours, cpu = times.get("gpu"), times.get("cpu")
             cells = [duration(time) if time else "not run" for time in (ours, cpu)]

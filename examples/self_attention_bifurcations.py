@@ -85,38 +85,21 @@ turn = dmft.stroboscope(network, parameters(1.0))
 nearly_silent = dynamics.cycle_near(turn, settled(parameters(0.5), 2000).attention.ravel(), 0.5, 1)
 driven = dynamics.follow(turn, nearly_silent, (0.5, 1.29), largest_step=0.005)
 onset = events(driven).squeeze("point")
-kind, beta_onset, turn_onset = (
-    onset["event"].item(),
-    float(onset["parameter"]),
-    float(onset["multiplier_angle"][0]) / (2 * np.pi),
-)
-print(f"the cycle of the positions has a {kind} bifurcation at beta = {beta_onset:.9f}, ", end="")
-print(f"where a perturbation turns by {turn_onset:.6f} of a circle per period of the positions")
+print(f"the cycle has a {onset['event'].item()} bifurcation at beta = {onset['parameter']:.9f}")
 
 # %% [markdown]
-# On a cycle, the Lyapunov exponents of the orbit are the logarithms of its multipliers, per token. Beyond the
-# bifurcation the two differ: the cycle is unstable, and the orbit is on a torus, with an exponent of zero. At the
-# bifurcation, the rotation angle on the torus is the angle of the multiplier. The angle increases with $\beta$, except
-# on an interval on which the rotation locks to a quarter of a circle.
+# On a cycle, the Lyapunov exponents of the orbit are the logarithms of its Floquet multipliers, per token. Beyond the
+# bifurcation the cycle is unstable, and the orbit is on a torus, with an exponent of zero.
 
 # %%
 betas = np.concatenate([np.linspace(1.2, 1.243, 15), np.linspace(1.244, 1.2635, 40)])
-on_torus = betas > beta_onset
-TURNS = 4096
 
 
-def orbit(at: dmft.Parameters) -> tuple[jax.Array, jax.Array]:
-    """Compute the largest exponent of an orbit, and its attention once per period of the positions."""
-    state = settled(at, 60_000)
-    spectrum = dynamics.lyapunov_spectrum(network, state, at, steps=20_000, exponents=1)
-    path = dmft.run(network, state, at, steps=TURNS * CONTEXT)
-    return spectrum.exponents[0], path.attention[CONTEXT::CONTEXT]
+def largest_exponent(at: dmft.Parameters) -> jax.Array:
+    return dynamics.lyapunov_spectrum(network, settled(at, 60_000), at, steps=20_000, exponents=1).exponents[0]
 
 
-exponents, once_a_turn = map(np.asarray, jax.vmap(orbit)(parameters(betas)))  # (orbits,), (orbits, turns, patterns)
-centred = once_a_turn[..., 0] - once_a_turn[..., 0].mean(axis=1, keepdims=True)
-spectrum = np.abs(np.fft.rfft(centred * np.hanning(TURNS)))
-rotations = np.fft.rfftfreq(TURNS)[np.argmax(spectrum, axis=1)]
+exponents = np.asarray(jax.vmap(largest_exponent)(parameters(betas)))
 
 # %% [markdown]
 # ## Two attractors on one curve
@@ -158,17 +141,16 @@ for start, count in sorted(zip(typical, members, strict=True), key=lambda each: 
 # %%
 seven, fourteen = attractors
 bounds, longest = (1.266, 1.275), 3e-4
-branches = {
-    "seven periods, from 1.27 up": dynamics.follow(turn, seven, bounds, largest_step=longest),
-    "seven periods, down": dynamics.follow(turn, seven, bounds, direction=-1, largest_step=longest),
-    "fourteen periods, up": dynamics.follow(turn, fourteen, bounds, largest_step=longest),
-    "fourteen periods, down": dynamics.follow(turn, fourteen, bounds, direction=-1, largest_step=longest),
-}
-for name, branch in branches.items():
-    kinds = zip(events(branch)["event"].values, events(branch)["parameter"].values, strict=True)
-    print(f"{name}:", *(f"{kind} {value:.6f}," for kind, value in kinds), branch.ended)
-birth = float(events(branches["fourteen periods, down"])["parameter"][-1])
-passed = events(branches["seven periods, from 1.27 up"])["parameter"].values
+branches = [
+    (cycle, dynamics.follow(turn, cycle, bounds, direction=direction, largest_step=longest))
+    for cycle in (seven, fourteen)
+    for direction in (1, -1)
+]
+for cycle, branch in branches:
+    at = zip(events(branch)["event"].values, events(branch)["parameter"].values, strict=True)
+    print(f"from the cycle of {cycle.sizes['time']} periods:", *(f"{kind} {value:.6f}," for kind, value in at))
+birth = float(events(branches[3][1])["parameter"][-1])
+passed = events(branches[0][1])["parameter"].values
 passed = passed[np.argmin(np.abs(passed - birth))]
 print(f"the period doubling that both reach: {passed:.12f} and {birth:.12f}")
 
@@ -179,106 +161,44 @@ print(f"the period doubling that both reach: {passed:.12f} and {birth:.12f}")
 MARKERS = {"branch point": "o", "Neimark-Sacker": "D", "period doubling": "s", "fold": "x"}
 
 
-def draw_branch(axes: plt.Axes, branch: xr.Dataset, heights: np.ndarray, color: str) -> None:
-    """Plot a height over the parameter, for every cycle of a branch."""
+def draw(axes, branch: xr.Dataset, heights, color: str) -> None:
+    """Plot a height over the parameter, for every cycle of a branch, and mark the events."""
     axes.plot(branch.parameter, heights, "--", color=color, linewidth=0.7)
     axes.plot(branch.parameter, np.where(branch.stable, heights, np.nan), color=color, linewidth=2)
+    for at in np.flatnonzero(branch["event"] != ""):
+        look = {"color": "black", "markersize": 4.5, "markerfacecolor": "white"}
+        axes.plot(branch.parameter[at], heights[at], MARKERS[branch["event"].item(at)], **look)
 
 
-def mark(axes: plt.Axes, event: xr.Dataset, height: float) -> None:
-    """Mark an event."""
-    axes.plot(
-        event["parameter"],
-        height,
-        MARKERS[event["event"].item()],
-        color="black",
-        markersize=4.5,
-        markerfacecolor="white",
-    )
-
-
-def size(points: xr.DataArray | jax.Array) -> np.ndarray:
-    """Compute the root mean square of A_1 over all tokens of cycles, (..., turns, state)."""
-    attention = np.reshape(np.asarray(points), (*points.shape[:-1], CONTEXT, network.patterns))[..., 0]
+def size(branch: xr.Dataset) -> np.ndarray:
+    """Compute the root mean square of A_1 over all tokens of cycles."""
+    points = branch["points"].values
+    attention = points.reshape(*points.shape[:-1], CONTEXT, network.patterns)[..., 0]
     return np.sqrt(np.mean(attention**2, axis=(-2, -1)))
 
 
-def draw_pitchfork(axes: plt.Axes) -> None:
-    """Draw both branches for the single pattern."""
-    for branch, color in ((silent, "0.4"), (speaking, THEORY)):
-        draw_branch(axes, branch, branch.points[:, 0, 0], color)
-    mark(axes, events(silent).squeeze("point"), 0.0)
-    for style, color, label in (
-        ("-", THEORY, r"stable, $A \neq 0$"),
-        ("-", "0.4", "stable, $A = 0$"),
-        ("--", "0.4", "unstable"),
-    ):
-        axes.plot([], [], style, color=color, label=label)
-    axes.plot([], [], "o", color="black", markerfacecolor="white", markersize=4.5, label=r"branch point, $\beta = 1/c$")
-    axes.legend(loc="upper left", fontsize=7)
-    axes.set(xlabel=r"inverse temperature $\beta$", ylabel="attention $A$", title="one pattern: a pitchfork")
-    axes.set_ylim(-0.6, 1.1)
-
-
-def draw_exponents(axes: plt.Axes) -> None:
-    """Draw exponents of the driven cycle, from its multipliers, and of orbits."""
-    draw_branch(axes, driven, np.log(driven.multiplier_modulus[:, 0]) / CONTEXT, "0.4")
-    axes.plot(betas, exponents, ".", color=THEORY, markersize=4, label="orbits")
-    axes.plot([], [], color="0.4", linewidth=2, label=r"cycle, $\log|\mu_1|/4$, dashed unstable")
-    mark(axes, onset, 0.0)
-    axes.plot([], [], MARKERS[kind], color="black", markerfacecolor="white", linestyle="", label=kind)
-    axes.set(
-        xlim=(1.2, 1.28), ylim=(-0.017, 0.016), xlabel=r"inverse temperature $\beta$", ylabel=r"exponent $\lambda_1$"
-    )
-    axes.set_title("the orbit leaves the cycle")
-    axes.legend(loc="upper left", fontsize=7)
-
-
-def draw_rotation(axes: plt.Axes) -> None:
-    """Draw the rotation speed of orbits on the torus against beta, starting at the bifurcation."""
-    axes.axhline(0.25, color="0.7", linewidth=0.6)
-    axes.text(betas[-1], 0.2503, "locked to 1/4", ha="right", color="0.4", fontsize=8)
-    axes.plot(betas[on_torus], rotations[on_torus], ".", color=THEORY, markersize=4, label="peak of the spectrum")
-    mark(axes, onset, turn_onset)
-    axes.plot([], [], MARKERS[kind], color="black", markerfacecolor="white", label=r"angle of $\mu_1$", linestyle="")
-    axes.set(xlabel=r"inverse temperature $\beta$", ylabel="rotations per period", title="rotation on the torus")
-    axes.legend(loc="upper left")
-
-
-def draw_tori(axes: plt.Axes) -> None:
-    """Draw orbits once per period of the positions, at growing distance from the bifurcation."""
-    for beta, color in zip((1.2445, 1.2485, 1.258), (LIMITS[2], LIMITS[1], THEORY), strict=True):
-        orbit = np.argmin(np.abs(betas - beta))
-        axes.scatter(*once_a_turn[orbit, :, :2].T, s=1, linewidths=0, color=color)
-        axes.scatter([], [], s=14, color=color, label=rf"$\beta = {betas[orbit]:.4f}$")
-    axes.set(xlabel="attention $A_1$", ylabel="attention $A_2$", title="the torus, once per period")
-    axes.legend(loc="upper left", handletextpad=0.1)
-
-
-def draw_curve(axes: plt.Axes) -> None:
-    """Draw the curve through both attractors."""
-    for name, branch in branches.items():
-        draw_branch(axes, branch, size(branch.points), THEORY if name.startswith("seven") else LIMITS[0])
-        for number in range(events(branch).sizes["point"]):
-            event = events(branch).isel(point=number)
-            mark(axes, event, size(event.points))
-    for cycle, color in ((seven, THEORY), (fourteen, LIMITS[0])):
-        axes.plot(BETA, size(cycle.points), "o", color=color, label=f"attractor of {cycle.sizes['time']} periods")
-    for name, marker in MARKERS.items():
-        if name != "branch point":
-            axes.plot([], [], marker, color="black", markerfacecolor="white", markersize=4.5, linestyle="", label=name)
-    axes.set(xlim=bounds, xlabel=r"inverse temperature $\beta$", ylabel="rms of $A_1$ over a cycle")
-    axes.plot([], [], "--", color="0.4", label="unstable")
-    axes.set_title(rf"two attractors at $\beta = {BETA}$, one curve")
-    axes.legend(loc="upper left", ncols=2)
-
-
 with use_style():
-    figure = plt.figure(figsize=(8.8, 5.6))
-    grid = figure.add_gridspec(2, 3)
-    places = (grid[0, 0], grid[0, 1], grid[0, 2], grid[1, 0], grid[1, 1:])
-    for place, draw in zip(places, (draw_pitchfork, draw_exponents, draw_rotation, draw_tori, draw_curve), strict=True):
-        draw(figure.add_subplot(place))
+    figure, (fork, torus, curve) = plt.subplots(1, 3, figsize=(9.6, 3.3), width_ratios=(1, 1, 1.4))
+    for branch, color, label in ((silent, "0.4", "$A = 0$"), (speaking, THEORY, r"$A \neq 0$")):
+        draw(fork, branch, branch["points"].values[:, 0, 0], color)
+        fork.plot([], [], color=color, label=label)
+    fork.plot([], [], "--", color="0.4", linewidth=0.7, label="unstable")
+    fork.set(xlabel=r"inverse temperature $\beta$", ylabel="attention $A$", title="one pattern: a pitchfork")
+    draw(torus, driven, np.log(driven["multiplier_modulus"].values[:, 0]) / CONTEXT, "0.4")
+    torus.plot([], [], color="0.4", label=r"cycle, $\log|\mu_1|/4$")
+    torus.plot(betas, exponents, ".", color=THEORY, markersize=4, label="orbits")
+    torus.set(xlabel=r"inverse temperature $\beta$", ylabel=r"exponent $\lambda_1$", title="a cycle becomes a torus")
+    torus.set(xlim=(1.2, 1.28), ylim=(-0.017, 0.016))
+    for cycle, branch in branches:
+        draw(curve, branch, size(branch), THEORY if cycle is seven else LIMITS[0])
+    for cycle, color in ((seven, THEORY), (fourteen, LIMITS[0])):
+        curve.plot(BETA, size(cycle), "o", color=color, label=f"attractor, {cycle.sizes['time']} periods")
+    for name, marker in MARKERS.items():
+        curve.plot([], [], marker, color="black", markerfacecolor="white", markersize=4.5, linestyle="", label=name)
+    curve.set(xlim=bounds, xlabel=r"inverse temperature $\beta$", ylabel="rms of $A_1$ over a cycle")
+    curve.set_title(rf"two attractors at $\beta = {BETA}$, one curve")
+    for axes in (fork, torus, curve):
+        axes.legend(loc="upper left", fontsize=7)
     save(figure, Path(__file__).with_suffix(".png"))
 
 figure

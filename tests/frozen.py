@@ -32,15 +32,14 @@ from sympy.functions.elementary.piecewise import ExprCondPair
 from sympy.matrices.expressions.applyfunc import ElementwiseApplyFunction
 
 from theorykit import bpkr, dmft, dynamics, saddle, symbolic
-from theorykit.bpkr import sampling, sweeps
+from theorykit.bpkr import sweeps
 from theorykit.codegen import interpret
 from theorykit.saddle import ConvergenceWarning
 from theorykit.saddle.bound_action import bind
 from theorykit.symbolic import atoms, averages, functions, matrix_functions, normal
-from theorykit.theories import empirical_risk, in_context, learned_attention, nested_kernels, units_with_mean
+from theorykit.theories import nested_kernels, units_with_mean
 
 from .bpkr.cases import CorrelatedHeads, Pooling, TiedHeads
-from .dmft.reference import perturbed
 from .saddle.confirmation import claim_of, error_of_action, objection
 
 Results = Mapping[str, Any]
@@ -97,7 +96,6 @@ def kind(function: Callable) -> Callable:
 _OWN_LAYERS = {each.__name__: each for each in (CorrelatedHeads, Pooling, TiedHeads)}
 # Functions of hidden units that the package knows by name; others are expressions in h.
 _NAMED_FUNCTIONS = ("identity", "erf", "relu", "quadratic")
-_SAMPLERS = {"order parameters": "exact", "weights": "nuts", "gibbs": "gibbs"}
 
 
 def are_equal_expressions(expected: str, found: str) -> bool:
@@ -298,12 +296,12 @@ def _first_order(spec, arrays, problem, saddle):
 def _heads(spec, arrays, problem, saddle):
     """Scores, the order in which pruning removes heads, and the costs of leaving them out."""
     scores, costs = bpkr.head_scores(problem.architecture, saddle), bpkr.head_costs(problem, saddle, progress=False)
-    order = bpkr.rank_heads(scores)
+    order = sorted((score, layer, head) for layer, of in enumerate(scores, 1) for head, score in enumerate(of, 1))
     return {
         "scores": _joined(scores),
         "scores_at_infinite_width": _joined(costs.infinite_width_scores),
-        "rank": np.array(order),
-        "removable": np.array(bpkr.removable_heads(order, problem.architecture.heads)),
+        "rank": np.array([head for _, *head in order]),
+        "removable": np.array(bpkr.removable_heads(scores)),
         "cost": _joined(costs.log_evidence),
         "cost_error": _joined(costs.log_evidence_error),
         "cost_of_prediction": _joined(costs.prediction),
@@ -365,91 +363,12 @@ def other_theories(spec, arrays):
 
 
 @kind
-def kernel_of_function(spec, arrays):
-    """E[f(g) f(g')] for Gaussian pairs, as a matrix over `inputs` (inputs, features), whose covariance is x.x'/N_0."""
-    spec = {"layers": [], "widths": 1.0, "variances": 1.0, "temperature": 1.0, "embedding": spec["function"]}
-    features = bpkr.path_features(arrays["inputs"][:, None], [], _architecture(spec))
-    problem = bpkr.Problem(_architecture(spec), bpkr.Data(features))
-    return {"kernel": bpkr.kernel(problem, bpkr.gp_limit(problem.architecture))}
-
-
-@kind
-def path_features(spec, arrays):
-    """Attention maps of inputs, and the path features that they give."""
-    maps = {f"attention_{layer}": each for layer, each in enumerate(_attention(spec, arrays), 1)}
-    return maps | {"features": _features(spec, arrays)}
-
-
-@kind
-def network(spec, arrays):
-    """Outputs of a finite network of given weights, whole and with heads removed, and its order parameters."""
-    weights, key_query = (
-        [arrays[name] for name in sorted(arrays) if name.startswith(prefix)] for prefix in ("weights", "key_query")
-    )
-    heads, readout = bpkr.Heads(key_query=key_query), spec.get("readout")
-    network = bpkr.Network.of_weights(_architecture(spec), weights, heads, readout=readout)
-    pruned = network.without_heads([bpkr.Head(*each) for each in spec["removed"]])
-    found = _named(bpkr.empirical_order_parameters(network))
-    return found | {"outputs": network(arrays["inputs"]), "pruned_outputs": pruned(arrays["inputs"])}
-
-
-def _with_padding(arrays, part):
-    """Return the inputs with tokens of NaN after the `lengths`, if any, of the examples."""
-    inputs, lengths = arrays[f"{part}inputs"], arrays.get(f"{part}lengths")
-    if lengths is None:
-        return inputs
-    is_real = np.arange(inputs.shape[1]) < lengths[:, None]
-    return np.where(is_real[..., None], inputs, np.nan)
-
-
-@kind
-def model(spec, arrays):
-    """The estimator: fitted, and its predictions."""
-    settings = dict(spec)
-    settings["widths"] = math.inf if isinstance(spec["widths"], str) else spec["widths"]
-    model = bpkr.Model(heads=[arrays["key_query"]], **settings)
-    model.fit(_with_padding(arrays, ""), arrays["labels"])
-    tested = _with_padding(arrays, "test_")
-    distribution = model.predict_distribution(tested)
-    features = model._features(model.architecture_, model.heads_, tested)
-    found = {
-        "predicted": model.predict(tested),
-        "score": model.score(tested, arrays["test_labels"]),
-        "mean": distribution.mean,
-        "variance": distribution.variance,
-        "log_evidence": model.log_evidence_,
-        "scores": _joined(bpkr.head_scores(model.architecture_, model.order_parameters_)),
-        "path_weights": model.order_parameters_.first,
-        "kernel": bpkr.kernel(model.problem_, model.order_parameters_, features),
-    }
-    if not hasattr(model, "classes_") or "richness" in spec:
-        return found
-    return found | {"classes": model.classes_, "probabilities": model.predict_proba(tested)}
-
-
-@kind
 def sweep(spec, arrays):
     """A table of solves at several widths and temperatures."""
     grid = {"temperature": spec["temperatures"], "richness": spec.get("richnesses")}
     width = [math.inf if isinstance(each, str) else each for each in spec["all_widths"]]
     found = sweeps.sweep(_problem(spec, arrays), width=width, progress=False, **grid)
     return {name: found[name].values for name in spec["results"]}
-
-
-@kind
-def sample(spec, arrays):
-    """Posterior means and their standard errors."""
-    problem = _problem(spec, arrays)
-    schedule = sampling.Schedule(**spec["schedule"])
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", sampling.MixingWarning)
-        sampler = _SAMPLERS[spec["sampler"]]
-        tree = sampling.sample(problem, sampler=sampler, key=jax.random.key(0), schedule=schedule, progress=False)
-    summary, found = tree["summary"].to_dataset(), {}
-    for name in spec["results"]:
-        found[name] = summary[name].sel(statistic="mean").values
-        found[f"{name}_error"] = summary[name].sel(statistic="mcse_mean").values
-    return found
 
 
 # ---- Own actions and theories ----
@@ -631,72 +550,11 @@ def search(spec: dict, given: dict[str, np.ndarray]) -> Results:
 
 
 @kind
-def elimination(spec: dict, given: dict[str, np.ndarray]) -> Results:
-    """Eliminate order parameters: the expressions that replace them, and S at the given values, entry by entry."""
-    action = _action(spec).eliminate(*spec["eliminated"])
-    definitions = {symbol.name: each for step in action.derivation.steps for symbol, each in step.definitions}
-    S = [
-        interpret(action.expression, dict(zip(given, point, strict=True)))
-        for point in zip(*given.values(), strict=True)
-    ]
-    results = {"S": np.array(S, float), "expression": sp.srepr(action.expression)}
-    return results | {name: sp.srepr(each) for name, each in definitions.items()}
-
-
-@kind
 def fixed_point(spec: dict, given: dict[str, np.ndarray]) -> Results:
     """Evaluate the map of order parameters that solves the saddle-point equations, at the given values."""
     points = [dict(zip(given, point, strict=True)) for point in zip(*given.values(), strict=True)]
     updates = _action(spec).fixed_point
     return {symbol.name: np.array([interpret(each, at) for at in points]) for symbol, each in updates.items()}
-
-
-@kind
-def derivatives(spec: dict, given: dict[str, np.ndarray]) -> Results:
-    """Differentiate S and the order parameters in the parameters, once and twice if `order` is two."""
-    action = _action(spec)
-
-    def solve(values: dict) -> jax.Array:
-        found = _solution(action, values, spec["start"])
-        return jnp.concatenate([jnp.ravel(each) for each in (found.action, *found.order_parameters.values())])
-
-    def flat(tree: dict, rows: int) -> np.ndarray:
-        return np.concatenate([np.reshape(each, (rows, -1)) for each in jax.tree.leaves(tree)], axis=1)
-
-    slope = jax.jacfwd(solve)
-    first = flat(jax.jit(slope)(given), len(solve(given)))
-    if spec["order"] == 1:
-        return {"first": first}
-    return {"first": first, "second": flat(jax.jit(jax.jacfwd(slope))(given), len(first))}
-
-
-@kind
-def learned_attention_errors(spec: dict, given: dict[str, np.ndarray]) -> Results:
-    found = []
-    for alpha, rho, tokens in zip(*(given[key].tolist() for key in ("alpha", "rho", "tokens")), strict=True):
-        solution = learned_attention.solve(alpha, rho, tokens, output=spec["output"])
-        error = learned_attention.mmse(alpha, rho, tokens, output=spec["output"])
-        found.append(_numbers([error, solution.action, *solution.order_parameters.values()]))
-    found = np.array(found)
-    return {"mmse": found[:, 0], "S": found[:, 1], "order_parameters": found[:, 2:]}
-
-
-@kind
-def in_context_errors(spec: dict, given: dict[str, np.ndarray]) -> Results:
-    return in_context.errors(**given)._asdict()
-
-
-@kind
-def empirical_risk_students(spec: dict, given: dict[str, np.ndarray]) -> Results:
-    labels, (x, y) = spec["labels"], sp.symbols("x y", real=True)
-    action, results = empirical_risk.action(_parse(spec["loss"]), x, y, labels=labels), []
-    for point in zip(*given.values(), strict=True):
-        values = dict(zip(given, map(float, point), strict=True))
-        student = empirical_risk.solve(action, values)
-        error = empirical_risk.generalisation_error(student, labels=labels)
-        loss = empirical_risk.training_loss(action, values, student)
-        results.append(_numbers([error, loss, student.action, *(student[name] for name in ("m", "s", "V"))]))
-    return dict(zip(("error", "loss", "S", "m", "s", "V"), np.transpose(results), strict=True))
 
 
 @kind
@@ -743,78 +601,6 @@ def parameters_of(spec: dict) -> dmft.Parameters:
     return dmft.Parameters(*(np.array(spec[name], dtype=float) for name in ("beta", "gamma", "epsilon")))
 
 
-def over_batch(spec: dict, arrays: dict, function: Callable) -> Any:
-    """Map `function(model, start, parameters)` over all axes of parameters and windows.
-
-    The start is the state after a prompt, in either convention, or has the attentions of a window, newest first.
-    """
-    weights, model = network_of(spec, arrays)
-    parameters, window = parameters_of(spec), np.moveaxis(arrays.get("window", np.zeros((1, 1))), (0, 1), (-2, -1))
-    batch = np.broadcast_shapes(parameters.beta.shape, window.shape[:-2])
-
-    def one(parameters, window):
-        if "window" in arrays:
-            return function(model, model.resume(parameters, window, spec["position"]), parameters)
-        return function(
-            model, model.start(parameters, weights.prompt(arrays["prompt"]), spec["convention"]), parameters
-        )
-
-    for _ in batch:
-        one = jax.vmap(one)
-    parameters = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, batch), parameters)
-    return one(parameters, jnp.broadcast_to(window, (*batch, *window.shape[-2:])))
-
-
-def batch_last(array, axes: int) -> np.ndarray:
-    """Move the batch axes, which are before the last `axes` axes, to the end."""
-    array = np.asarray(array)
-    return np.moveaxis(array, range(array.ndim - axes), range(axes, array.ndim))
-
-
-@kind
-def trajectory(spec, arrays):
-    """Run a network from a prompt or a window. Batch axes are last."""
-
-    def orbit(model, start, parameters):
-        path = dmft.run(model, start, parameters, steps=spec["steps"])
-        positions = (start.position + jnp.arange(spec["steps"])) % model.context
-        later = dynamics.advance(model, path.end, parameters, spec["later"]).attention[0]
-        return path.attention, path.overlaps, positions, later
-
-    attention, overlaps, positions, later = over_batch(spec, arrays, orbit)
-    return {
-        "attention": batch_last(attention, 2),
-        "overlaps": batch_last(overlaps, 3),
-        "positions": positions[(0,) * (positions.ndim - 1)],
-        "later": batch_last(later, 1),
-    }
-
-
-@kind
-def column_law(spec, arrays):
-    """Return the law of the columns of weights in a canonical order, and the means that depend on it."""
-    weights, model = network_of(spec, arrays)
-    order = np.lexsort(model.directions.T[::-1])
-    batch = arrays["attention"].shape[1:]
-    parameters = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, batch), parameters_of(spec))
-    semantic = model.overlaps
-    for _ in batch:
-        semantic = jax.vmap(semantic, in_axes=-1, out_axes=-1)
-    return {
-        "directions": model.directions[order],
-        "moments": model.moments[:, order],
-        "positional": model.positional,
-        "prompt": weights.prompt(arrays["prompt"]),
-        "semantic_overlaps": semantic(parameters, jnp.asarray(arrays["attention"])),
-    }
-
-
-@kind
-def published_weights(spec, arrays):
-    weights = dmft.Weights.published(**spec)
-    return {"semantic": weights.semantic, "positional": weights.positional}
-
-
 @kind
 def mean_field_equations(spec, arrays):
     """Return the derived map and its responses as `srepr`, and their values at values of their symbols."""
@@ -823,70 +609,6 @@ def mean_field_equations(spec, arrays):
     values = {name: array[()] for name, array in arrays.items()}
     return {name: sp.srepr(expression) for name, expression in expressions.items()} | {
         f"{name}_value": interpret(expression, values) for name, expression in expressions.items()
-    }
-
-
-@kind
-def tangent_growth(spec, arrays):
-    """Return log R_jj of every token, for perturbations (vectors, context, patterns) of a window."""
-
-    def growth(model, start, parameters):
-        moved = perturbed(model, start, parameters, arrays["perturbations"])
-        call = {"steps": spec["steps"], "blocks": spec["steps"], "perturbations": moved}
-        return dynamics.lyapunov_spectrum(model, start, parameters, **call).blocks
-
-    return {"growth": over_batch(spec, arrays, growth)}
-
-
-def spectrum_of(model, start, parameters, steps, exponents):
-    """Return the leading exponents, or all, from random perturbations of the window."""
-    count = model.context * model.patterns if exponents is None else exponents
-    drawn = np.random.default_rng(0).standard_normal((count, model.context, model.patterns))
-    moved = perturbed(model, start, parameters, drawn)
-    return dynamics.lyapunov_spectrum(model, start, parameters, steps=steps, perturbations=moved)
-
-
-@kind
-def lyapunov_spectrum(spec, arrays):
-    """Return exponents along the last axis, with errors, the regime and the Kaplan-Yorke dimension."""
-    found = over_batch(spec, arrays, partial(spectrum_of, steps=spec["steps"], exponents=spec["leading"]))
-    return {
-        "exponents": found.exponents,
-        "exponents_error": found.errors,
-        "regime": np.atleast_1d(dynamics.classify(found.exponents, found.errors)),
-        "dimension": dynamics.kaplan_yorke_dimension(found.exponents),
-    }
-
-
-@kind
-def settled_orbits(spec, arrays):
-    """Return the regime of orbits after a transient, and the range of the attention of those that are periodic."""
-
-    def orbit(model, start, parameters):
-        state = dynamics.advance(model, start, parameters, spec["transient"])
-        spectrum = spectrum_of(model, state, parameters, spec["steps"], 2)
-        return spectrum, dmft.run(model, state, parameters, steps=spec["recorded"]).attention
-
-    spectrum, attention = over_batch(spec, arrays, orbit)
-    regimes, attention = dynamics.classify(spectrum.exponents, spectrum.errors), batch_last(attention, 2)
-    is_periodic = regimes == "periodic"
-    return {
-        "regimes": regimes,
-        "lowest": np.where(is_periodic, attention.min(axis=0), np.nan),
-        "highest": np.where(is_periodic, attention.max(axis=0), np.nan),
-    }
-
-
-@kind
-def regimes(spec, arrays):
-    """Classify exponents (orbits, exponents) with and without error bars, and return their dimensions."""
-    exponents = arrays["exponents"]
-    contracting = exponents.sum(axis=-1) < 0
-    return {
-        "published": dynamics.classify(exponents, threshold=spec["threshold"]),
-        "decided": dynamics.classify(exponents, arrays["errors"], spec["threshold"]),
-        "dimension": dynamics.kaplan_yorke_dimension(exponents[contracting]),
-        "bound": dynamics.kaplan_yorke_dimension(exponents),
     }
 
 
@@ -992,38 +714,3 @@ def cycle_branch(spec, arrays):
         results[f"points_{number}"] = 1 + np.sort(there["points"].values, axis=0)
         results[f"multipliers_{number}"] = leading(there, spec["leading"])
     return results
-
-
-@kind
-def fluctuations(spec, arrays):
-    """Return covariances over networks in which every neuron is repeated, to first order in 1/N."""
-    network = dmft.FiniteNetwork(network_of(spec, arrays)[0], spec["context"], spec["repeats"])
-    found = over_batch(spec, arrays, lambda _, *at: dmft.fluctuations(network, *at, steps=spec["steps"]))
-    axes = {"mean": 2, "attention": 3, "overlaps": 5, "attention_deviation": 2, "rms": 0}
-    results = {name: batch_last(getattr(found, name), count) for name, count in axes.items()}
-    variances = np.einsum("...fpfp->...fp", found.overlaps)
-    results["overlap_deviation"] = batch_last(np.sqrt(np.maximum(variances, 0.0)), 3)
-    return results | {"neurons": network.neurons}
-
-
-@kind
-def sampled_networks(spec, arrays):
-    """Return means and variances of the attention over sampled networks, with standard errors."""
-    network = dmft.FiniteNetwork(network_of(spec, arrays)[0], spec["context"], spec["repeats"])
-    keys = jax.random.split(jax.random.key(0), spec["samples"])
-
-    def samples(_, start, parameters):
-        sampled = jax.vmap(lambda key: dmft.run(network, start, parameters, steps=spec["steps"], key=key))
-        return sampled(keys).attention
-
-    attention = np.moveaxis(over_batch(spec, arrays, samples), -3, -1)
-    attention = batch_last(attention, 3)[1:]
-    mean = attention.mean(axis=2, keepdims=True)
-    squares = (attention - mean) ** 2
-    error = lambda values: values.std(axis=2, ddof=1) / np.sqrt(spec["samples"])  # noqa: E731
-    return {
-        "mean": mean[:, :, 0],
-        "mean_error": error(attention),
-        "variance": squares.mean(axis=2),
-        "variance_error": error(squares),
-    }

@@ -22,6 +22,7 @@ import theorykit
 from tests.derivation.architectures import action
 from tests.marks import slow
 from tests.processes import call
+from tests.saddle.textbook import CURIE_WEISS
 from theorykit import _jit, bpkr, dmft
 from theorykit.bpkr.specification.activations import UNIT, Activation
 from theorykit.symbolic import numeric_function
@@ -51,20 +52,15 @@ def nothing_is_set(monkeypatch, tmp_path):
 # ---- from one process to the next
 
 
-def solved(cache: str, activation: str = "") -> list[float]:
-    """Solve and predict in a new process, with a linear layer or a numeric function of JAX."""
+def solved(cache: str) -> list[float]:
+    """Solve and predict in a new process."""
     os.environ["THEORYKIT_CACHE"] = cache
     del os.environ["JAX_COMPILATION_CACHE_DIR"]
     jax.config.update("jax_compilation_cache_dir", None)
     theorykit.enable_float64()
-    architecture, features = MODEL, FEATURES
-    if activation:
-        function = numeric_function("mine", getattr(jnp, activation))
-        architecture = bpkr.Architecture((), 3.0, temperature=0.3, embedding=function(UNIT))
-        features = bpkr.path_features(FEATURES, (), architecture)
-    problem = bpkr.Problem(architecture, bpkr.Data(features, LABELS))
+    problem = bpkr.Problem(MODEL, bpkr.Data(FEATURES, LABELS))
     found = bpkr.solve(problem)
-    return [float(found.action), float(bpkr.predict(problem, found, features).mean[0])]
+    return [float(found.action), float(bpkr.predict(problem, found, FEATURES).mean[0])]
 
 
 def entries(folder: Path) -> dict[Path, tuple[int, int]]:
@@ -123,13 +119,6 @@ def test_two_processes_fill_one_folder(filled, tmp_path):
     assert list(both) == [filled[1]] * 2
     before = entries(tmp_path)
     assert call(solved, str(tmp_path)) == filled[1] and entries(tmp_path) == before
-
-
-@pytest.mark.slow
-def test_functions_of_one_name_never_get_the_program_of_another(tmp_path):
-    found = [call(solved, str(tmp_path), name) for name in ("tanh", "sin", "tanh")]
-    assert found[0] == found[2] and found[0] != found[1]
-    assert found[1] == pytest.approx(call(solved, "off", "sin"), rel=1e-6)
 
 
 # ---- names of programs
@@ -268,6 +257,7 @@ OBJECTS: dict[str, Callable[[], object]] = {
     "heads": lambda: bpkr.Heads(key_query=[np.ones((2, 3, 3))]),
     "network": lambda: dmft.SelfAttention.from_weights(dmft.Weights.published(), 4),
     "weights": dmft.Weights.published,
+    "own action": lambda: CURIE_WEISS,
 }
 COPIES = {"pickle": lambda it: pickle.loads(pickle.dumps(it)), "deepcopy": copy.deepcopy}
 

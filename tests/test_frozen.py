@@ -6,8 +6,6 @@ import pytest
 from . import frozen
 from .frozen import FOLDER, Case, read
 
-# Standard errors by which two sampled means may differ.
-MOST_ERRORS = 4.5
 # Factor by which a stated error may grow.
 MOST_GROWTH = 10.0
 # Groups of which outcomes are counted, and shares of the converged solves that may be lost.
@@ -15,7 +13,7 @@ COUNTED = {"random_actions": 0.05, "ill_conditioned": 0.005}
 # Share of the solves of theory 1 that may end in a lower minimum.
 MOST_LOWER = 0.02
 # Cases that are dear, of groups that have other quick cases.
-DEAR = {"textbook-branch_hysteresis", "branches-branch logistic doublings", "functions-tanh"}
+DEAR = {"textbook-branch_hysteresis", "branches-branch logistic doublings"}
 # Of the hard solves, the cases and the number of instances of each that the quick tests take.
 FEW = {"random_actions": (("002",), 13), "ill_conditioned": (("2-12x3",), 24)}
 
@@ -38,7 +36,6 @@ def difference(key: str, case: Case, found) -> str | None:
     - `equal`: the same integers, booleans or text.
     - `expression`: the same `srepr`, or a difference that expands to zero.
     - `error`: a stated error, which may not grow beyond `MOST_GROWTH` times the frozen one.
-    - `sample`: means, with standard errors under the name of the result followed by `_error`.
     """
     tolerance, expected = case.tolerances[key], case.found[key]
     value = found[key]
@@ -57,10 +54,6 @@ def difference(key: str, case: Case, found) -> str | None:
     if tolerance == "error":
         allowed = MOST_GROWTH * expected + np.finfo(float).eps
         return None if np.all((value >= 0) & (value <= allowed)) else f"{key}: {value}, frozen {expected}"
-    if tolerance == "sample":
-        spread = np.hypot(np.asarray(found[f"{key}_error"]), case.found[f"{key}_error"])
-        off = np.max(np.abs(value - expected) / spread)
-        return None if off < MOST_ERRORS else f"{key} is {off:.2g} standard errors off"
     finite = np.abs(expected[np.isfinite(expected)])
     allowed = tolerance * max(finite.max(initial=0.0), 1e-300)
     same = np.where(np.isfinite(expected), np.abs(value - expected) <= allowed, value == expected)

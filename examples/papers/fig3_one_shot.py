@@ -223,12 +223,11 @@ def prune(network: bpkr.Network, solved: xr.Dataset) -> xr.Dataset:
         return np.mean(np.sign(drawn[0][:, stays].sum(axis=1)) == drawn[1])
 
     held_out = outputs(validation, -1)
-    alone = {head: accuracy(held_out, [head]) for head in heads}
-    orders = [bpkr.rank_heads(scores), sorted(heads, key=lambda head: -alone[head])]
-    for key in jax.random.split(jax.random.key(0), 10):
-        places_of_heads = jax.random.permutation(key, len(heads)).tolist()
-        orders.append([heads[i] for i in places_of_heads])
-    orders = [bpkr.removable_heads(order, counts) for order in orders]
+    alone = np.array([-accuracy(held_out, [head]) for head in heads])
+    shuffled = [jax.random.permutation(key, len(heads)) for key in jax.random.split(jax.random.key(0), 10)]
+    ends = np.cumsum(counts)[:-1]
+    rankings = [scores, *(np.split(np.asarray(each), ends) for each in (alone, *shuffled))]
+    orders = [bpkr.removable_heads(ranking) for ranking in rankings]
     steps = range(len(orders[0]) + 1)
     single, curves = [], []
     for seed in seeds:

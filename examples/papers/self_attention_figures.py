@@ -162,15 +162,12 @@ def draw_diagram(name: str) -> None:
     section = section.where(found["regime"] != "periodic", first.values)
     shown = found[["regime"]].assign(visited=section)
     draw_orbits(shown, middle, over="beta")
-    title = "overlaps that orbits visit; triangles: orbits in trajectories.png"
-    top.set(title=title, xlabel="", ylabel="overlap $m^o_1$")
+    top.set(title="overlaps that orbits visit", xlabel="", ylabel="overlap $m^o_1$")
     title = "where $m^o_2$ is zero, and all of periodic orbits"
     middle.set(title=title, xlabel="", ylabel="overlap $m^o_1$")
-    inside = [value for value in BETAS if beta[0] <= value <= beta[-1]]
-    look = {"clip_on": False, "color": "black", "markersize": 4}
-    top.plot(inside, [1] * len(inside), "v", transform=top.get_xaxis_transform(), **look)
     values, errors = found["exponent"].values, found["exponent_error"].values
-    for i, color in ((2, LIMITS[1]), (1, LIMITS[0]), (0, THEORY)):
+    # Colours are of regimes.
+    for i, color in ((2, "0.75"), (1, "0.5"), (0, "black")):
         known = np.isfinite(values[:, i])
         look = {"fmt": ".", "markersize": 1.6, "elinewidth": 0.4, "color": color}
         label = rf"$\lambda_{i + 1}$, standard error"

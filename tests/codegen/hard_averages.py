@@ -5,7 +5,7 @@ with inner averages in closed form. Derivatives are differences of such integral
 """
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -109,11 +109,6 @@ FAMILIES = (
 )
 
 
-def cases() -> Iterator[tuple[Family, Values]]:
-    """All averages, one by one."""
-    return ((family, values) for family in FAMILIES for values in family.values)
-
-
 @dataclass(frozen=True)
 class Trial:
     """An average by a rule: its value, true value and stated error, each with that of the derivative."""
@@ -123,11 +118,6 @@ class Trial:
     found: tuple[float, float]
     true: tuple[float, float]
     stated: tuple[float, float]
-
-    @property
-    def errors(self) -> tuple[float, float]:
-        """True errors of the value and of the derivative."""
-        return abs(self.found[0] - self.true[0]), abs(self.found[1] - self.true[1])
 
 
 def trials(family: Family) -> dict[str, list[Trial]]:
@@ -153,19 +143,3 @@ def trials(family: Family) -> dict[str, list[Trial]]:
             stated = max(abs(value[rule] - each["bound"]) for each in (value, lower)), abs(slope[rule] - slope["bound"])
             found.append(Trial(family, values, (value[rule], slope[rule]), tuple(map(float, known)), stated))
     return results
-
-
-def is_covered(trial: Trial) -> bool:
-    """Whether the stated error covers the true one, up to a few roundings of integrands of about one."""
-    return trial.stated[0] + 1e-15 * max(1.0, abs(trial.true[0])) >= trial.errors[0]
-
-
-def is_resolved(trial: Trial) -> bool:
-    """Whether the stated error is small."""
-    return trial.stated[0] < 1e-6 * max(1.0, abs(trial.true[0]))
-
-
-def is_right_slope(trial: Trial) -> bool:
-    """Whether the derivative is right to the stated errors, and to what differences of true values say."""
-    rounding = 1e-14 + 1e-9 * max(abs(trial.true[1]), abs(trial.true[0]))
-    return trial.errors[1] <= 2 * sum(trial.stated) + rounding

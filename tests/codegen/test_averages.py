@@ -95,21 +95,19 @@ UNRESOLVED = {"oscillation": 3, "oscillation and step": 1, "chirp": 1}
 NAMED = {family.name: family for family in hard_averages.FAMILIES}
 
 
-def test_there_are_two_hundred_hard_averages():
-    assert sum(1 for _ in hard_averages.cases()) == 200
-    assert {name: len(family.values) for name, family in NAMED.items()} == {
-        n: len(all_) for n, all_ in hard_averages.TRUTHS.items()
-    }
-
-
 @pytest.mark.parametrize("name", [*QUICK, *slow(sorted(set(NAMED) - set(QUICK)))])
 def test_the_stated_error_covers_the_true_one(name):
     for rule, found in hard_averages.trials(NAMED[name]).items():
-        unresolved = [trial for trial in found if not hard_averages.is_resolved(trial)]
+        unresolved = 0
         for trial in found:
-            assert hard_averages.is_covered(trial), (rule, trial)
-            assert trial in unresolved or hard_averages.is_right_slope(trial), (rule, trial)
-        assert rule == "default" or len(unresolved) <= UNRESOLVED.get(name, 0), unresolved
+            stated, size = trial.stated[0], max(1.0, abs(trial.true[0]))
+            error, of_slope = np.abs(np.subtract(trial.found, trial.true))
+            assert error <= stated + 1e-15 * size, (rule, trial)
+            # Differences of true values, which give the slopes, are rounded.
+            rounding = 1e-14 + 1e-9 * np.max(np.abs(trial.true))
+            assert stated >= 1e-6 * size or of_slope <= 2 * sum(trial.stated) + rounding, (rule, trial)
+            unresolved += stated >= 1e-6 * size
+        assert rule == "default" or unresolved <= UNRESOLVED.get(name, 0)
 
 
 SIMPLE = ("ramp", "kink of a kink", "step of a curve", "largest of three", "tilted", "narrow bump", "power")

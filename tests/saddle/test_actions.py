@@ -1,17 +1,14 @@
 """Actions of the user's own: stationary points that are known, certified; derivatives; what is refused, and why."""
 
-import pickle
-
 import jax
 import jax.numpy as jnp
 import numpy as np
 import optimistix as optx
 import pytest
 from hypothesis import given
-from sympy import MatrixSymbol, Trace, cosh, exp, log, sqrt, symbols
+from sympy import MatrixSymbol, Trace, cosh, exp, log, symbols
 
-from tests.marks import slow
-from theorykit.codegen import compile_expressions, interpret
+from theorykit.codegen import interpret
 from theorykit.saddle import (
     Action,
     Between,
@@ -24,16 +21,10 @@ from theorykit.saddle import (
     search,
     stationary,
 )
-from theorykit.symbolic import gaussian_average, log_cosh, log_det, positive_definite, symmetric
+from theorykit.symbolic import gaussian_average, log_det, positive_definite, symmetric
 
 from ..bpkr.cases import SEEDS, assert_close
-from .textbook import CURIE_WEISS, RAYLEIGH, WISHART, K, U, beta, h, lam, m, random_matrix, x
-
-
-def test_the_magnetisation_of_the_curie_weiss_model_solves_its_equation():
-    solution = minimise(CURIE_WEISS, {beta: 1 / 0.9, h: 0.0}, initial={m: 1.0})
-    assert solution.converged and solution[m] > 0.1
-    assert abs(solution[m] - np.tanh(solution[m] / 0.9)) < 1e-12
+from .textbook import CURIE_WEISS, GLASS, RAYLEIGH, WISHART, K, U, beta, h, lam, m, q, random_matrix, x
 
 
 def test_without_a_start_the_lowest_minimum_is_found():
@@ -114,13 +105,15 @@ def test_a_symmetric_order_parameter_may_have_any_sign():
 
 
 @pytest.mark.slow
-def test_derivatives_of_solutions_are_those_of_differences_to_second_order():
-    def magnetisation(inverse_temperature):
-        return minimise(CURIE_WEISS, {beta: inverse_temperature, h: 0.01}, initial={m: 1.0})[m]
+@pytest.mark.parametrize(("action", "index", "symbol"), [(CURIE_WEISS, 0, m), (GLASS, 1, q)])
+def test_derivatives_of_solutions_are_those_of_differences_to_second_order(action, index, symbol):
+    def solution(inverse_temperature):
+        values = {beta: inverse_temperature, h: 0.01}
+        return stationary(action, values, index=index, initial={symbol: 0.8})[symbol]
 
-    first, second = jax.grad(magnetisation), jax.grad(jax.grad(magnetisation))
+    first, second = jax.grad(solution), jax.grad(jax.grad(solution))
     step = 1e-4
-    assert_close(first(1.5), (magnetisation(1.5 + step) - magnetisation(1.5 - step)) / (2 * step), 1e-7)
+    assert_close(first(1.5), (solution(1.5 + step) - solution(1.5 - step)) / (2 * step), 1e-7)
     assert_close(second(1.5), (first(1.5 + step) - first(1.5 - step)) / (2 * step), 1e-6)
 
 
@@ -143,23 +136,6 @@ def test_solves_are_batched_by_vmap():
     batch = solve(fields)
     assert np.all(batch.converged)
     assert_close(batch[m], np.tanh(0.8 * (batch[m] + fields)), 1e-12)
-
-
-@given(seed=SEEDS)
-def test_symbolic_equations_compiled_code_interpreter_and_automatic_gradients_agree(seed):
-    values = {"K": random_matrix(seed), "U": random_matrix(seed + 1)}
-    arrays = {name: jnp.asarray(value) for name, value in values.items()}
-    compiled = sum(WISHART.compiled(**arrays)[f"term_{i}"] for i in range(2))
-    assert_close(compiled, interpret(WISHART.expression, values), 1e-12)
-    slope = compile_expressions("slope", {"U": WISHART.equations[U]}, WISHART.symbols)(**arrays)["U"]
-    assert_close(slope, interpret(WISHART.equations[U], values), 1e-11)
-    assert_close(slope, values["K"] - np.linalg.inv(values["U"]), 1e-9)
-
-
-def test_an_action_can_be_pickled():
-    again = pickle.loads(pickle.dumps(CURIE_WEISS))
-    assert again.expression == CURIE_WEISS.expression
-    assert minimise(again, {beta: 1.5, h: 0.1}, initial={m: 1.0}).converged
 
 
 def test_a_domain_that_is_left_during_a_solve_is_told_with_the_term():
@@ -195,22 +171,6 @@ def test_gradients_are_measured_per_scale():
     assert solution.converged
     assert_close(solution[s], 1.0, 1e-12)
     assert_close(solution.hessian_eigenvalues, [1.0], 1e-9)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("nodes", [*slow([8]), 64])
-def test_quadrature_is_refined_until_it_is_small_beside_the_tolerance(nodes):
-    q, z = symbols("q z", positive=True)
-    average = gaussian_average(log_cosh(beta * sqrt(q) * z), z, nodes=nodes)
-    # the replica-symmetric free energy of a spin glass: a maximum in q
-    glass = Action(-(beta**2) * (1 - q) ** 2 / 4 - average, {q: Between(0, 1)}, [beta])
-    found = stationary(glass, {beta: 5.0}, index=1, initial={q: 0.7})
-    points, weights = np.polynomial.legendre.leggauss(2000)
-    density = np.exp(-((8 * points) ** 2) / 2) / np.sqrt(2 * np.pi)
-    overlap = 8 * weights * density @ np.tanh(5 * np.sqrt(float(found[q])) * 8 * points) ** 2
-    assert abs(overlap - found[q]) < 1e-11
-    assert found.quadrature_error < 1e-9
-    assert found.of == glass
 
 
 @pytest.mark.slow

@@ -1,12 +1,11 @@
 """Six replica actions against closed forms and roots by Brent's method, at eight points of the benchmark's grids."""
 
-import jax
 import numpy as np
 import pytest
 from sympy import symbols
 
-from benchmarks.replicas import ABSOLUTE, PROBLEMS, RELATIVE
-from theorykit.saddle import Action, Real, minimise, stationary
+from benchmarks.replicas import ABSOLUTE, PROBLEMS, RELATIVE, certified
+from theorykit.saddle import Action, Real, minimise
 
 from ..marks import slow
 
@@ -20,18 +19,7 @@ CLOSED = ("Curie-Weiss", "spherical 3-spin")
 def test_replica_actions_are_solved_over_a_grid(name):
     problem = PROBLEMS[name]()
     grid = {key: values[POINTS] for key, values in problem.grid.items()}
-
-    @jax.jit
-    @jax.vmap
-    def solve(values):
-        call = {"initial": problem.start}
-        if problem.index:
-            found = stationary(problem.action, values, index=problem.index, **call)
-        else:
-            found = minimise(problem.action, values, **call)
-        return found[problem.order_parameter], found.converged
-
-    values, converged = map(np.asarray, solve(grid))
+    values, converged = certified(problem._replace(grid=grid))()
     points = [dict(zip(grid, point, strict=True)) for point in zip(*grid.values(), strict=True)]
     np.testing.assert_allclose(values, [problem.truth(**at) for at in points], rtol=RELATIVE, atol=ABSOLUTE)
     assert np.all(converged)

@@ -1,15 +1,15 @@
-"""Textbook saddle points with known answers: the capacity of a Hopfield network, ridge regression by replicas."""
+"""A textbook saddle point with a known answer: the capacity of a Hopfield network."""
 
 import numpy as np
 import pytest
 from scipy.special import erf
 from sympy import sqrt, symbols
 
-from theorykit.saddle import Action, Between, Positive, Real, follow, near, search, stationary
+from theorykit.saddle import Action, Between, Positive, Real, follow, near, search
 from theorykit.symbolic import gaussian_average
 
 from ..bpkr.cases import assert_close
-from .textbook import RIDGE, V, V_hat, alpha, m, m_hat, noise, q, q_hat, ridge, z
+from .textbook import alpha, m, z
 
 r, C = symbols("r C", positive=True)
 
@@ -42,35 +42,3 @@ def capacity(y):
     """alpha as a function of y, from m = erf(y), r (1 - C)^2 = 1 and C sqrt(pi alpha r / 2) = exp(-y^2)."""
     root = erf(y) / (np.sqrt(2) * y) - np.sqrt(2 / np.pi) * np.exp(-(y**2))
     return root**2
-
-
-@pytest.mark.quick(1)
-@pytest.mark.parametrize(("load", "strength"), [(0.5, 0.1), (1.0, 0.01), (2.0, 0.3)])
-def test_the_error_of_ridge_regression_is_that_of_random_matrix_theory(load, strength):
-    values = {alpha: load, ridge: strength, noise: 0.25}
-    solution = stationary(RIDGE, values, index=3)
-    assert solution.converged
-    # the resolvent of the Marchenko-Pastur law, g = < 1 / (x + lambda) >, and its derivative
-    g = resolvent(load, strength)
-    step = 1e-5 * strength
-    of_square = -(resolvent(load, strength + step) - resolvent(load, strength - step)) / (2 * step)
-    # student minus teacher: -lambda (X^T X + lambda)^{-1} teacher + (X^T X + lambda)^{-1} X^T noise
-    expected = strength**2 * of_square + 0.25 * (g - strength * of_square)
-    assert_close(1 - 2 * solution[m] + solution[q], expected, 1e-7)
-    assert_close(solution[V], g, 1e-10)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("strength", [8.576958985908945e-07, 2.5118864315095823e-06])
-def test_ridge_regression_is_solved_at_small_ridge_where_iterations_raise_the_misfit_first(strength):
-    load = 0.790909090909091
-    start = {m: 0.5, m_hat: 0.5, q: 1.0, q_hat: 1.0, V: 1.0, V_hat: 1.0}
-    solution = stationary(RIDGE, {alpha: load, ridge: strength, noise: 0.25}, index=3, initial=start)
-    assert solution.converged
-    assert_close(solution[V] / resolvent(load, strength), 1.0, 1e-9)
-
-
-def resolvent(load, strength):
-    """The positive root of g (lambda + load / (1 + g)) = 1."""
-    a, b, c = strength, strength + load - 1, -1.0
-    return (-b + np.sqrt(b**2 - 4 * a * c)) / (2 * a)

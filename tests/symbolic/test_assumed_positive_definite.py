@@ -90,9 +90,9 @@ def test_steps_are_verified_where_the_matrix_is_positive_definite():
 
 def test_points_outside_are_nan_and_named():
     values = {C: np.eye(2), alpha: 1.0}
-    with pytest.warns(RuntimeWarning, match=r"NaN at 1 of 2 points: C\*\*\(-1\) \+ A is not positive definite"):
-        found = CHANNEL(A=np.stack([INSIDE, 5 * OUTSIDE]), Q=np.eye(2), C=np.eye(2), alpha=1.0)
-    assert np.isnan(found).tolist() == [False, True]
+    assert np.isfinite(CHANNEL(A=INSIDE, Q=np.eye(2), C=np.eye(2), alpha=1.0))
+    with pytest.warns(RuntimeWarning, match=r"NaN: C\*\*\(-1\) \+ A is not positive definite"):
+        assert np.isnan(CHANNEL(A=5 * OUTSIDE, Q=np.eye(2), C=np.eye(2), alpha=1.0))
     with pytest.raises(ValueError, match="not positive definite, its smallest eigenvalue is -4"):
         saddle.minimise(CHANNEL, values, initial={A: 5 * OUTSIDE, Q: np.eye(2)})
 

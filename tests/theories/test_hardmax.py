@@ -99,25 +99,3 @@ def test_an_error_too_small_for_the_nodes_is_reported():
         assert not learned_attention.solve(3.0, 0.05, output="hardmax").converged
     with pytest.raises(NotImplementedError, match="only for two tokens, got 3"):
         learned_attention.solve(0.1, 0.5, 3, output="hardmax")
-
-
-def test_derivative_and_not_the_density_is_the_score_of_the_outputs():
-    # With the score, the correlation of fields and derivatives equals the mean square: Stein's lemma. At h = k the
-    # published program has the density of both differences in place of the derivative of the distribution function.
-    rng = np.random.default_rng(0)
-    q, error, r = 0.9, 0.6, 1 / 3
-    root = np.linalg.cholesky([[1, r], [r, 1]])
-    w, noise = (np.sqrt(3 * each) * rng.normal(size=(200_000, 2)) @ root.T for each in (q, error))
-    signs = np.sign(w + noise)
-    h, k = (signs * w / np.sqrt(3 * error)).T
-    rho = r * np.prod(signs, axis=1)
-    log_p = log_orthant(h, k, rho)
-    s = np.sqrt(1 - rho**2)
-    derivative = np.exp(scipy.special.log_ndtr((k - rho * h) / s) - h**2 / 2 - log_p) / np.sqrt(2 * np.pi)
-    density = np.exp(-(h**2 - 2 * rho * h * k + k**2) / (2 * s**2) - log_p) / (2 * np.pi * s)
-    # The first component of the inverse covariance of the differences times the noise.
-    first = signs[:, 0] * np.linalg.solve([[1, r], [r, 1]], noise.T)[0] / np.sqrt(3 * error)
-    for score, holds in ((derivative, True), (density, False)):
-        differences = first * score - score**2
-        deviation = abs(np.mean(differences)) / (np.std(differences) / np.sqrt(len(differences)))
-        assert deviation < 4 if holds else deviation > 8

@@ -19,7 +19,6 @@ from .network.network import (
     Head,
     Network,
     empirical_order_parameters,
-    rank_heads,
     removable_heads,
     sample_network,
 )
@@ -67,7 +66,6 @@ __all__ = [
     "parameter_values",
     "path_features",
     "predict",
-    "rank_heads",
     "removable_heads",
     "sample_network",
     "search",

@@ -241,7 +241,11 @@ def _factors_of(architecture: Architecture, parts: Sequence[tuple[Matrix, Matrix
     return factors
 
 
-def factors_at(architecture: Architecture, coordinates: Coordinates, step: Coordinates | None = None) -> list[Matrix]:
+def factors_at(
+    architecture: Architecture,
+    coordinates: Coordinates,
+    step: Coordinates | None = None,
+) -> list[Matrix]:
     """Return [C_1, ..., C_{L+1}] at `coordinates`, or after a `step`."""
     return _factors_of(architecture, _parts(levels_of(architecture), coordinates, step))
 
@@ -294,7 +298,11 @@ def log_volume(architecture: Architecture, coordinates: Coordinates) -> Number:
 # Tangents dU_l = C_l dW_l C_l^T have the length |dW_l|. A block U_{l+1} counts there.
 
 
-def gradient_length(architecture: Architecture, factors: Sequence[Matrix], gradient: OrderParameters) -> Number:
+def gradient_length(
+    architecture: Architecture,
+    factors: Sequence[Matrix],
+    gradient: OrderParameters,
+) -> Number:
     """Return the length |C^T (dS/dU) C| of a gradient, over all U = C C^T."""
     square, inherited = jnp.zeros(()), jnp.zeros(())
     levels = reversed(levels_of(architecture))
@@ -320,7 +328,11 @@ def metric(architecture: Architecture, factors: Sequence[Matrix], changes: Seque
     return products
 
 
-def displaced(architecture: Architecture, order_parameters: OrderParameters, tangent: Tangent) -> OrderParameters:
+def displaced(
+    architecture: Architecture,
+    order_parameters: OrderParameters,
+    tangent: Tangent,
+) -> OrderParameters:
     """Return C_l (I + dW_l) C_l^T; `tangent` holds the orthonormal components of all dW_l."""
     found, inner = [], None
     points = reversed(to_overlaps(order_parameters))

@@ -246,7 +246,8 @@ def derive() -> MeanField:
         for later in range(t, last):
             F, e_d = s.force(later), s.row(later - t)
             terms.append(P_v.T * F * s.attention_weights(later).T * e_d)
-            terms.append(gamma * P_k.T * P_q * s.overlap(later) * F.T * s.attention_response(later).T * e_d)
+            keys = gamma * P_k.T * P_q * s.overlap(later)
+            terms.append(keys * F.T * s.attention_response(later).T * e_d)
         if t < last:
             terms.append(gamma * P_q.T * s.keys(t).T * s.attention_response(t) * s.force(t))
         on_overlaps = constraints[t] + Add(*(of_fields[later + 1] for later in range(t, last)))

@@ -49,9 +49,8 @@ class Parameters(eqx.Module):
     epsilon: Float[Array, "*batch"]
 
     def __init__(self, beta: ArrayLike, gamma: ArrayLike, epsilon: ArrayLike):
-        share = finite_array("epsilon", epsilon)
-        said = checks.Requirement(f"epsilon must be from 0 to 1, got {epsilon}", (share >= 0) & (share <= 1))
-        share = checks.require(share, [said])
+        share, said = finite_array("epsilon", epsilon), f"epsilon must be from 0 to 1, got {epsilon}"
+        share = checks.require(share, [checks.Requirement(said, (share >= 0) & (share <= 1))])
         given = finite_array("beta", beta), finite_array("gamma", gamma), share
         self.beta, self.gamma, self.epsilon = jnp.broadcast_arrays(*given)
 
@@ -125,7 +124,8 @@ class SelfAttention(eqx.Module):
         """
         positional = finite_array("positional", positional, "context families patterns")
         patterns = positional.shape[-1]
-        signs = 1.0 - 2 * ((np.arange(2 ** (patterns - 1))[:, None] >> np.arange(patterns)[::-1]) & 1)
+        numbers = np.arange(2 ** (patterns - 1))[:, None]
+        signs = 1.0 - 2 * ((numbers >> np.arange(patterns)[::-1]) & 1)
         moments = np.zeros((4, *signs.shape))
         for subset, given in correlations.items():
             values = np.asarray(checked_array(f"correlations[{subset}]", given))
@@ -133,7 +133,8 @@ class SelfAttention(eqx.Module):
                 raise ValueError(f"correlations must be of an odd number of patterns, got {subset}")
             if values.shape != (4, patterns):
                 raise ValueError(f"correlations[{subset}] must be (4, {patterns}), got {values.shape}")
-            moments += np.prod(signs[:, list(subset)], axis=1)[:, None] * values[:, None] / len(signs)
+            product = np.prod(signs[:, list(subset)], axis=1) / len(signs)
+            moments += product[:, None] * values[:, None]
         return cls(jnp.asarray(signs), jnp.asarray(moments), positional)
 
     @property

@@ -102,8 +102,10 @@ def fluctuations(network: FiniteNetwork, start: State, parameters: Parameters, *
     from -1 to 1. In chaos with an exponent lambda, they are for about log N / (2 lambda)
     tokens.
     """
-    found = _fluctuations(network, start, parameters, steps=checked_whole_number("steps", steps, least=1))
-    if not is_traced(found) and not (largest := float(jnp.max(found.attention_deviation))) <= _SMALL:
+    checked_whole_number("steps", steps, least=1)
+    found = _fluctuations(network, start, parameters, steps=steps)
+    largest = jnp.max(found.attention_deviation)
+    if not is_traced(largest) and not largest <= _SMALL:
         said = f"the predicted standard deviation of attentions, which are at most 1, reaches {largest:.2g}"
         warnings.warn(f"{said}: first order in 1/N is not accurate", stacklevel=2)
     return found
@@ -129,7 +131,8 @@ def _fluctuations(network: FiniteNetwork, start: State, parameters: Parameters, 
             return jnp.concatenate([moved, after.attention[0], overlaps.ravel()]), after
 
         numbers = ravel_pytree(eqx.filter(state, eqx.is_inexact_array))[0]
-        (J, H), after = jax.jacfwd(following, argnums=(0, 1), has_aux=True)(numbers, jnp.zeros(4 * patterns))
+        derivatives = jax.jacfwd(following, argnums=(0, 1), has_aux=True)
+        (J, H), after = derivatives(numbers, jnp.zeros(4 * patterns))
         given = {"Omega": network.signs[:, OUTPUT], "X": columns, "Xbar": sums, "A": state.attention[0][:, None]}
         Q = compiled("noise")(**given, beta=parameters.beta, epsilon=parameters.epsilon)["noise"]  # Eq. (9)
         carried = J @ covariance @ J.T + H @ Q @ H.T / network.neurons
@@ -139,6 +142,7 @@ def _fluctuations(network: FiniteNetwork, start: State, parameters: Parameters, 
     begin = start, jnp.zeros((size, size))
     _, (mean, covariance) = jax.lax.scan(token, begin, None, length=steps)
     mean = jnp.concatenate([start.attention[:1], mean])
-    attention = jnp.zeros((steps + 1, patterns, patterns)).at[1:].set(covariance[:, :patterns, :patterns])
+    attention = jnp.zeros((steps + 1, patterns, patterns))
+    attention = attention.at[1:].set(covariance[:, :patterns, :patterns])
     overlaps = covariance[:, patterns:, patterns:].reshape(steps, 4, patterns, 4, patterns)
     return Fluctuations(mean, attention, overlaps)

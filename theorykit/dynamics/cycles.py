@@ -60,7 +60,8 @@ class Cycles(System):
     def multipliers(self, u: Unknowns) -> Complex[Array, " state"]:
         points = self.points(u)
         jacobians = jax.vmap(jax.jacfwd(self.step), (0, None))(points, u[-1])
-        product, _ = jax.lax.scan(lambda m, jacobian: (jacobian @ m, None), jnp.eye(points.shape[1]), jacobians)
+        one = jnp.eye(points.shape[1])
+        product, _ = jax.lax.scan(lambda m, jacobian: (jacobian @ m, None), one, jacobians)
         # Second derivatives of events need derivatives of eigenvectors.
         found = jax.lax.linalg.eig(product, compute_left_eigenvectors=False, enable_eigvec_derivs=True)[0]
         return found[jnp.lexsort((-found.imag, -jnp.abs(found)))]
@@ -194,7 +195,7 @@ def follow(
         bounds: Lowest and highest value of the parameter.
         direction: 1 towards larger parameters, -1 towards smaller ones, 0 for both.
         largest_step: Largest step in the parameter and the root mean square of the points, by
-            default a 20th of the bounds. Two bifurcations that undo each other within a step
+            default a 20th of the bounds. Bifurcations that undo each other within a step
             are missed.
 
     Returns:
@@ -210,17 +211,6 @@ def follow(
 
     Raises:
         ValueError: If `cycle` is not a cycle of `step`, or out of bounds.
-
-    Example:
-        >>> import theorykit
-        >>> from theorykit import dynamics
-        >>> theorykit.enable_float64()
-        >>> logistic = lambda x, r: r * x * (1 - x)
-        >>> fixed_point = dynamics.find_cycle(logistic, [0.6], 2.5, period=1)
-        >>> branch = dynamics.follow(logistic, fixed_point, (2.5, 3.4))
-        >>> events = branch.isel(point=branch["event"] != "")
-        >>> print(events["event"].item(), events["parameter"].item().__round__(6))
-        period doubling 3.0
     """
     points = _checked(step, cycle["points"].values, cycle["parameter"].item(), "cycle")
     start = np.append(points, cycle["parameter"])

@@ -42,7 +42,7 @@ _NOISE, _UNCHANGED = 2.0**-44, 1e-3
 _BLOCKS = 20
 # Increase this number whenever orbits change for the same arguments.
 _VERSION = 3
-# Most orbits in a block, few enough for the cache of a CPU.
+# Most orbits in a block, for the cache of a CPU.
 _MOST, _MOST_ON_ACCELERATORS = 256, 4096
 _AXES = {"values": ("step", "component"), "visited": ("component", "level")}
 
@@ -51,7 +51,7 @@ def advance(step: Step, start: PyTree, parameter: PyTree, steps: ArrayLike) -> P
     """Return the state after `steps` of `step(state, parameter)`. Use `jax.vmap` for several."""
     if not is_traced(steps):
         checked_whole_number("steps", steps, least=0)
-    # An array needs no compilation for another number.
+    # An array needs no other compilation.
     return _advance(step, start, parameter, jnp.asarray(steps))
 
 
@@ -112,7 +112,8 @@ def lyapunov_spectrum(
     floats = eqx.filter(start, eqx.is_inexact_array)
     if perturbations is None:
         size = ravel_pytree(_measured(step, floats))[0].size
-        count = checked_whole_number("exponents", size if exponents is None else exponents, least=1, most=size)
+        count = size if exponents is None else exponents
+        count = checked_whole_number("exponents", count, least=1, most=size)
         # The first perturbations do not depend on their number.
         tangents = np.random.default_rng(0).standard_normal((count, ravel_pytree(floats)[0].size))
     else:
@@ -205,7 +206,8 @@ def kaplan_yorke_dimension(exponents: ArrayLike) -> Float[np.ndarray, "*batch"]:
     ordered = -np.sort(-numeric_array("exponents", exponents), axis=-1)
     before = np.insert(np.cumsum(ordered, axis=-1), 0, 0.0, axis=-1)[..., :-1]
     # Shares of the exponents: one while the partial sum is not negative, then a part, then zero.
-    share = np.divide(np.maximum(before, 0.0), -ordered, out=np.ones_like(ordered), where=ordered < 0)
+    share = np.ones_like(ordered)
+    np.divide(np.maximum(before, 0.0), -ordered, out=share, where=ordered < 0)
     return np.sum(np.minimum(share, 1.0), axis=-1)
 
 
@@ -269,13 +271,13 @@ def orbits(
         step: The map, `step(state, parameter) -> state`. A state is any tree of
             arrays.
         parameters: An array with one value per orbit, or a tree of such arrays.
-        start: First state, or a function of an orbit's parameter that returns it.
+        start: First state, or a function of the parameter that returns it.
         transient: Number of steps to discard.
-        recorded: Number of steps to record; with exponents, a multiple of 20.
+        recorded: Number of steps to record, with exponents a multiple of 20.
         observe: Function of a state and a parameter that returns the numbers to
             record, NaN for none. By default, the state, which must be an array.
-        levels: Evenly spaced centres of levels. The result then has the visited
-            levels instead of values, for which long orbits have no room.
+        levels: Evenly spaced centres of levels. The result then has the
+            visited levels instead of values.
         exponents: Number of leading Lyapunov exponents over the recorded steps.
         folder: Folder for finished blocks, from which the same call resumes.
         progress: Report progress.
@@ -310,7 +312,8 @@ def orbits(
 
     kept = Folder()
     if folder is not None:
-        text = _block.lower(*program, jax.tree.map(lambda leaf: leaf[blocks[0]], parameters)).as_text()
+        first = jax.tree.map(lambda leaf: leaf[blocks[0]], parameters)
+        text = _block.lower(*program, first).as_text()
         arrays = jax.tree.leaves(eqx.filter((program, parameters), eqx.is_array))
         run = {"lengths": lengths, "arrays": arrays, "program": text.encode()}
         kept = Folder.of(folder, "orbits", _VERSION, **run)
@@ -322,10 +325,10 @@ def orbits(
             padded = np.pad(block, (0, size - len(block)), mode="edge")
             with usual_settings():
                 arrays = _block(*program, jax.tree.map(lambda leaf: leaf[padded], parameters))
-            shown = {each: np.asarray(array)[: len(block)] for each, array in arrays.items()}
-            found = xr.Dataset(
-                {each: (("orbit", *_AXES.get(each, ("number",))), array) for each, array in shown.items()}
-            )
+            found = xr.Dataset()
+            for each, array in arrays.items():
+                axes = _AXES.get(each, ("number",))
+                found[each] = ("orbit", *axes), np.asarray(array)[: len(block)]
             kept.write(name, found)
         return found
 
@@ -348,7 +351,8 @@ def orbits(
     if exponents > 1:
         values = found["exponent"].values
         escaped = np.any(np.isnan(values), axis=1)
-        regimes = classify(np.where(escaped[:, None], -np.inf, values), found["exponent_error"].values)
+        values = np.where(escaped[:, None], -np.inf, values)
+        regimes = classify(values, found["exponent_error"].values)
         found["regime"] = ("orbit", np.where(escaped, "escaped", regimes).astype(str))
     return found
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -139,7 +140,8 @@ class Action(DisplayMixin):
         """Evaluate S at values of all symbols, as keywords or as a dictionary by symbol.
 
         Numbers may be arrays, which are broadcast. Order parameters may lie on an edge of
-        their domain.
+        their domain. If S is NaN at numbers because a matrix is not positive definite as
+        assumed, a `RuntimeWarning` names the matrix.
 
         Raises:
             ValueError: If a value is missing, unknown, not finite, outside its domain, or
@@ -150,7 +152,10 @@ class Action(DisplayMixin):
         arrays, sizes = checked_values(self, self.symbols, values, "{}", closed=True)
         matrices = {name: array.shape for name, array in arrays.items() if name in self._matrices}
         check_shapes(matrices, shapes_of(self, arrays | sizes, arrays), "{}")
-        return _evaluated(self, arrays, sizes)
+        found = _evaluated(self, arrays, sizes)
+        if np.ndim(found) == 0 and not is_traced(found) and np.isnan(found):
+            warnings.warn(f"S is NaN: {indefinite(self, arrays | sizes)}", RuntimeWarning, stacklevel=2)
+        return found
 
     def _view(self) -> Iterator[Block]:
         yield Heading("Action", 1)

@@ -134,7 +134,11 @@ def predict(problem: Problem, order_parameters: PointLike, test_features: Featur
 
 
 @jit_and_keep
-def prediction_at(problem: Problem, order_parameters: OrderParameters, test_features: Features) -> Prediction:
+def prediction_at(
+    problem: Problem,
+    order_parameters: OrderParameters,
+    test_features: Features,
+) -> Prediction:
     """Predict without checks. Order parameters may be singular."""
     u1 = order_parameters.first
     examples = problem.examples

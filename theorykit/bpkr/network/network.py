@@ -145,7 +145,13 @@ class Network(eqx.Module):
             ValueError: a head is unknown or repeated, or its layer loses all or is custom.
         """
         architecture = self.architecture
-        removed = _checked_heads("removed", removed, architecture.heads)
+        removed = list(removed)
+        for i, head in enumerate(removed):
+            layer, number = head
+            known = 0 < layer <= len(architecture.heads) and 0 < number <= architecture.heads[layer - 1]
+            if not known or head in removed[:i]:
+                which = f"repeated or not one of the {architecture.heads} heads"
+                raise ValueError(f"removed has {head!r}, which is {which}")
         layers, weights, kept = list(architecture.layers), list(self.weights), []
         for i, (layer, count) in enumerate(zip(architecture.layers, architecture.heads, strict=True)):
             keep = np.array([Head(i + 1, head) not in removed for head in range(1, count + 1)], dtype=bool)
@@ -270,36 +276,22 @@ class Head(NamedTuple):
         return f"layer {self.layer}, head {self.head}"
 
 
-def rank_heads(scores: Sequence[ArrayLike]) -> list[Head]:
-    """Rank heads, the least important first, by `scores`: one array (H_l,) per layer."""
+def removable_heads(scores: Sequence[ArrayLike]) -> list[Head]:
+    """Rank the heads that can be removed such that every layer keeps one.
+
+    Args:
+        scores: the importance of the heads of each layer, arrays (H_l,), such as
+            those of `head_scores` or `HeadCosts.log_evidence`.
+
+    Returns:
+        The heads, the least important first.
+    """
     ranked = []
     for layer, values in enumerate(scores, 1):
         if np.size(values):
             values = checked_array(f"scores[{layer - 1}]", values, "heads")
         ranked += [(score, Head(layer, head)) for head, score in enumerate(values, 1)]
-    return [head for _, head in sorted(ranked)]
-
-
-def removable_heads(order: Iterable[Head], head_counts: Sequence[int]) -> list[Head]:
-    """Return the heads that can be removed in this order such that every layer keeps one.
-
-    Args:
-        order: heads, as from `rank_heads`.
-        head_counts: (H_1, ..., H_L), as in `Architecture.heads`.
-    """
-    remaining, removable = list(head_counts), []
-    for head in _checked_heads("order", order, head_counts):
-        if remaining[head.layer - 1] > 1:
-            remaining[head.layer - 1] -= 1
-            removable.append(head)
-    return removable
-
-
-def _checked_heads(name, heads, counts) -> list[Head]:
-    heads = list(heads)
-    known = [(layer, head + 1) for layer, count in enumerate(counts, 1) for head in range(count)]
-    for i, head in enumerate(heads):
-        if head not in known or head in heads[:i]:
-            which = f"repeated or not one of the {tuple(counts)} heads"
-            raise ValueError(f"{name} has {head!r}, which is {which}")
-    return heads
+    heads = [head for _, head in sorted(ranked)]
+    # The most important head of each layer stays.
+    last = {head.layer: head for head in heads}
+    return [head for head in heads if last[head.layer] != head]
