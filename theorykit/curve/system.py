@@ -142,27 +142,6 @@ def seen_at(system: System, u: Unknowns) -> Mapping[str, Array]:
     return system.seen(u)
 
 
-def null_vectors(matrix: Float[Array, "rows columns"]) -> tuple[Array, Array]:
-    """Return the left null vector of a matrix that loses one rank, and all right ones as rows."""
-    left, _, right = jnp.linalg.svd(matrix)
-    return left[:, -1], right[len(matrix) - 1 :]
-
-
-def lost_rank(matrix: Float[Array, "rows columns"], left: Array, right: Float[Array, "null columns"]) -> Array:
-    """Return numbers that vanish if and only if a matrix loses one rank.
-
-    They are the last rows of the inverse of [[A, w], [v, 0]], with w and v close to the null
-    vectors of A (W. Govaerts, Numerical Methods for Bifurcations of Dynamical Equilibria,
-    2000).
-    """
-    matrix = bordered(matrix, left, right)
-    return jnp.linalg.solve(matrix, jnp.eye(len(matrix))[:, -len(right) :])[-1]
-
-
-def bordered(matrix: Float[Array, "rows columns"], left: Array, right: Float[Array, "null columns"]) -> Array:
-    return jnp.block([[matrix, left[:, None]], [right, jnp.zeros((len(right), 1))]])
-
-
 def refine(system: System, event: xr.Dataset) -> dict[str, Array]:
     """Find an event again in a system with other values.
 
@@ -205,38 +184,39 @@ def refine(system: System, event: xr.Dataset) -> dict[str, Array]:
 def refined(system: System, kind: str, start: Unknowns) -> Unknowns:
     """Solve the equations of an event of a kind by Newton's method.
 
-    The equations have a slack e as another unknown, with G the residual, J its derivatives and w a vector:
+    With G the residual, J its derivatives and e a slack, they are
 
-        fold            G = 0, e = 0, J without the last column is singular
-        branch point    G + e w = 0, the rank of J drops
-        other kinds     G = 0, e = 0, a test function vanishes
+        branch point    G + e w = 0, w J = 0, |w| = 1
+        other kinds     G = 0, a test function vanishes
+
+    (W. Govaerts, Numerical Methods for Bifurcations of Dynamical Equilibria, 2000).
     """
-    start = jnp.asarray(start)
+    start, count = jnp.asarray(start), len(start)
     arrays, others = eqx.partition(system, eqx.is_array)
     fixed = eqx.combine(jax.lax.stop_gradient(arrays), others)
     slope = jax.jacfwd(fixed.residual)(start)
-    left, right = null_vectors(slope[:, :-1] if kind == FOLD else slope)
-    along = null_vectors(slope)[1][-1]
+    left, _, right = jnp.linalg.svd(slope)
 
     def tests(system, u):
-        tangent = _tangent_of(jax.jacfwd(system.residual)(u), along)
-        return jnp.ravel(system.tests(u, tangent)[kind])
+        tangent = _tangent_of(jax.jacfwd(system.residual)(u), right[-1])
+        return tangent[-1:] if kind == FOLD else jnp.ravel(system.tests(u, tangent)[kind])
 
-    entry = None if kind in (FOLD, BRANCH_POINT) else jnp.argmin(jnp.abs(tests(fixed, start)))
+    def at_test(u, system):
+        return jnp.append(system.residual(u), tests(system, u)[entry])
 
-    def equations(at, system):
-        u, slack = at[:-1], at[-1]
-        if entry is None:
-            matrix = jax.jacfwd(system.residual)(u)[:, : right.shape[1]]
-            conditions = lost_rank(matrix, left, right)
-        else:
-            conditions = tests(system, u)[entry][None]
-        return jnp.hstack([system.residual(u) + slack * left, conditions, slack])[: len(at)]
+    def at_branch_point(at, system):
+        u, left, slack = at[:count], at[count:-1], at[-1]
+        change = jax.jacfwd(system.residual)(u)
+        return jnp.hstack([system.residual(u) + slack * left, left @ change, left @ left - 1])
 
+    if kind == BRANCH_POINT:
+        equations, start = at_branch_point, jnp.hstack([start, left[:, -1], 0.0])
+    else:
+        equations, entry = at_test, jnp.argmin(jnp.abs(tests(fixed, start)))
     solver = optx.Newton(1e-14, 1e-14)
-    at = optx.root_find(equations, solver, jnp.append(start, 0.0), system, max_steps=20, throw=False).value
+    at = optx.root_find(equations, solver, start, system, max_steps=20, throw=False).value
     step = jnp.linalg.solve(jax.jacfwd(equations)(at, fixed), equations(at, fixed))
     is_solved = jnp.all(jnp.abs(step) <= _NEAR * (1 + jnp.abs(at)))
     # Branches that nearly meet have a slack.
-    meets = jnp.abs(at[-1]) <= _NEAR * jnp.linalg.norm(slope)
-    return at[:-1] * jnp.where(is_solved & meets, 1.0, jnp.nan)
+    meets = kind != BRANCH_POINT or jnp.abs(at[-1]) <= _NEAR * jnp.linalg.norm(slope)
+    return at[:count] * jnp.where(is_solved & meets, 1.0, jnp.nan)

@@ -129,7 +129,7 @@ class _Tracer:
                 length /= 2
                 continue
             for at, kind, u, jumps in events:
-                ended = self.system.ends(kind, place.u if jumps else u)
+                ended = self.system.ends(kind, u)
                 if ended and not jumps and at > _SHORT * self.largest:
                     # The equations may be singular at the end. Add a regular point next to it.
                     beside = self.ahead(place, at - _SHORT * self.largest)
@@ -172,7 +172,7 @@ class _Tracer:
         if self.system is before:
             return place
         tangent = place.tangent * place.units / np.asarray(self.system.units(place.u))
-        return self.solve(place.u, tangent / np.linalg.norm(tangent))
+        return self.solve(place.u, tangent / np.linalg.norm(tangent))._replace(u=place.u)
 
     def solve(self, guess: Unknowns, across: Unknowns) -> Place:
         return jax.device_get(corrected(self.system, guess, across))
@@ -221,7 +221,7 @@ class _Tracer:
             found += [_Event(span, place.kinds[entry], ahead.u) for entry in np.flatnonzero(reached)]
         events = []
         for event in _merged(found, span):
-            unclear = event.jumps and (event.kind in (FOLD, BRANCH_POINT) or self.system.ends(event.kind, place.u))
+            unclear = event.jumps and (event.kind in (FOLD, BRANCH_POINT) or self.system.ends(event.kind, event.u))
             if event.kind == BRANCH_POINT:
                 # The corrections are nearly singular there.
                 near = np.asarray(refined(self.system, BRANCH_POINT, event.u))
