@@ -76,7 +76,8 @@ class Heads(eqx.Module):
             wanted = [size + more for size in sizes]
             found = [layer.shape for layer in layers]
             if found != wanted:
-                raise ValueError(f"{name} must have the shapes {wanted}, got {found}")
+                form = "(heads, features, features)" if is_product else f"{wanted}"
+                raise ValueError(f"{name} must have the shapes {form}, got {found}")
 
     @property
     def counts(self) -> tuple[int, ...]:
