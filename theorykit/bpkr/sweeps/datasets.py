@@ -183,7 +183,7 @@ def best(result: xr.Dataset, score: str = "log_evidence") -> dict[str, Any]:
     values = values.where(holds)
     values = values.mean(set(values.dims) - {"width", "temperature", "richness"})
     if not values.notnull().any():
-        raise ValueError(f"{score} has no value with as many hidden units as paths times outputs")
+        raise ValueError(f"{score} has no value at which the theory holds: `units_per_path` is below 1")
     at = values.argmin(...) if score in _LOSSES else values.argmax(...)
     place = {axis: values[axis].values[index.item()].item() for axis, index in at.items()}
     width = place.pop("width")
