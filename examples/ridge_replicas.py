@@ -44,7 +44,7 @@ for strength in (0.001, 0.1):
     solution = stationary(action, {**values, ridge: strength}, index=3)
     for direction in (-1, 1):
         curves[strength, direction] = follow(
-            action, {**values, ridge: strength}, solution, alpha, (0.3, 3), direction=direction, progress=False
+            action, {**values, ridge: strength}, solution, alpha, (0.3, 3), direction=direction
         )
 
 
