@@ -167,7 +167,7 @@ class MeanField(DisplayMixin):
 
 
 def written(expression: Expr) -> str:
-    """Return LaTeX in which the share of the semantic bits is 1 - epsilon."""
+    """Return the LaTeX of an expression, with 1 - epsilon as one factor."""
     return latex(fold(expression, {share: 1 - epsilon}), LATEX_NAMES)
 
 

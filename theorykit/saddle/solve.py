@@ -102,9 +102,9 @@ def stationary(
 ) -> Solution:
     """Find a stationary point whose Hessian has `index` negative eigenvalues.
 
-    Examples are the min-max points of replica theories and of Lagrange multipliers. All
-    other arguments, and errors, are those of `minimise`. Without `initial`, random starts
-    may lead to several points: `search` returns all.
+    Examples are the min-max points of replica theories and of Lagrange multipliers. See
+    `minimise` for the other arguments, the result and the errors. Without `initial`,
+    random starts may lead to several points; `search` returns all.
     """
     run, ends = _solve(action, values, initial, index, tolerance, max_steps)
     return _reported(run, _solution(run, ends), throw)

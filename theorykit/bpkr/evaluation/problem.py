@@ -254,7 +254,7 @@ def as_problem(problem: Any, data: Data | None = None, *, needs_labels: bool = T
 
 
 def architecture_and_data(problem: Problem | Architecture, data: Data | None):
-    """Return architecture and data, for functions that use other widths and temperatures."""
+    """Return the architecture and the data of a problem, or those that were given."""
     if isinstance(problem, Problem):
         if data is not None:
             raise TypeError("data must be None with a Problem, which contains its data")

@@ -41,7 +41,7 @@ class KernelWarning(UserWarning):
 
 
 class ImplicitFeatures(eqx.Module):
-    """Path features by their kernels, which `path_features` returns for nonlinear units.
+    """Kernels of path features, the result of `path_features` for nonlinear units.
 
     - `tokens`: inputs, scaled so that their inner products are the covariance of the
       embedding's hidden units.

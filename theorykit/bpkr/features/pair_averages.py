@@ -69,7 +69,7 @@ _AT_TRIED = _POLYNOMIALS(_TRIED, 13).T
 
 @dataclass(frozen=True)
 class Rule:
-    """How to compute averages of phi at variances from `least` to `most`.
+    """Quadrature of averages of phi at variances from `least` to `most`.
 
     - `edges`: values of the argument between which phi is smooth.
     - `centres`: kinks, or the edge about which panels are finest.

@@ -247,7 +247,7 @@ def path_weights(network: Network) -> tuple[Weights, ...]:
 
 
 def read_paths(first: Weights, embedding: Weights, features: Array) -> Float[Array, "examples outputs"]:
-    """Compute the output from w^(1), V^0 at unit variance, and path features, Eq. (5)."""
+    """Return outputs, given w^(1), V^0 of unit variance, and path features; Eq. (5)."""
     weights = _path_readings(first, embedding, features.shape[1])
     flat = weights.transpose(0, 2, 1).reshape(-1, weights.shape[1])
     return features.reshape(len(features), -1) @ flat  # Eq. (5)
