@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copyreg
 import dataclasses
 import gzip
@@ -10,6 +11,7 @@ import json
 import os
 import pickle
 import secrets
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path
@@ -158,5 +160,8 @@ class Folder:
         """Keep a finished piece."""
         if self.path is not None:
             settings = json.dumps({**self.settings, "piece": piece})
-            content = dataset.assign_attrs(settings=settings).to_netcdf(engine="h5netcdf")
+            # On workers of dask, xarray would ask the scheduler for a lock, even of bytes.
+            dask = sys.modules.get("dask")
+            with dask.config.set(scheduler="synchronous") if dask else contextlib.nullcontext():
+                content = dataset.assign_attrs(settings=settings).to_netcdf(engine="h5netcdf")
             write(gzip.compress(content, 1), self.path / f"{piece}.nc.gz", overwrite=True)
