@@ -52,7 +52,8 @@ def in_parallel(function: Callable[..., Any], tasks: Sequence[tuple], n_jobs: in
 def _work(number: int, function: bytes, task: bytes) -> tuple[int, Any]:
     # Arrays that are unpickled before lose half of their digits.
     jax.config.update("jax_enable_x64", True)
-    return number, _unpickled(function)(*pickle.loads(task))
+    with usual_settings():
+        return number, _unpickled(function)(*pickle.loads(task))
 
 
 # Tasks of one run share its functions, and with them their compiled code.
