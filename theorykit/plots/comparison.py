@@ -30,13 +30,7 @@ def draw_comparison(result: xr.Dataset, axes: Axes | None = None) -> Axes:
         result: the result of `bpkr.sampling.compare`.
         axes: where to draw, by default new axes.
     """
-    axes = _new_axes(axes)
-    _draw_entries(axes, _not_left_out(result))
-    axes.legend(**ABOVE)
-    return axes
-
-
-def _draw_entries(axes: Axes, result: xr.Dataset) -> None:
+    axes, result = _new_axes(axes), _not_left_out(result)
     paths, approaches = result["path_1"].values, result["approach"].values.tolist()
     pairs = [f"{paths[i]}\n{paths[j]}" for i, j in zip(*np.triu_indices(len(paths)), strict=True)]
     places, step = np.arange(len(pairs)), 1 + len(pairs) // 13
@@ -48,6 +42,8 @@ def _draw_entries(axes: Axes, result: xr.Dataset) -> None:
     axes.axhline(0, color="0.8", linewidth=0.6, zorder=0)
     axes.set_xticks(places[::step], pairs[::step])
     axes.set(xlabel="pair of paths", ylabel="entry of $U_1$, with two standard errors")
+    axes.legend(**ABOVE)
+    return axes
 
 
 def draw_differences(result: xr.Dataset, axes: Axes | None = None) -> Axes:
