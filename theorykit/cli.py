@@ -4,6 +4,7 @@ import hashlib
 import math
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
@@ -236,17 +237,19 @@ def sweep(
         n_jobs: Solve this many widths at a time, in separate processes.
         overwrite: Replace the output.
     """
+    from .bpkr.sweeps import best
     from .plots import style
     from .plots.sweep import figure
 
     output = output or settings.with_name(f"{settings.stem}-sweep.nc")
     result = obtain(settings, output, overwrite, True, folder, n_jobs)
     print(table(result))
-    for name in ("test_accuracy", "test_error", "log_evidence"):
-        if name in result and "temperature" in result[name].dims and result[name].notnull().all():
-            best = result[name].idxmin("temperature") if name == "test_error" else result[name].idxmax("temperature")
-            print(f"best temperature by {name}: {best.to_dataframe('temperature')['temperature'].to_dict()}")
-            break
+    score = next(name for name in ("test_accuracy", "test_error", "log_evidence") if name in result)
+    for width in result["width"].values:
+        # No temperature is best where the theory does not hold.
+        with suppress(ValueError):
+            found = best(result.sel(width=[width]), score)
+            print(f"width {width}: the best temperature by {score} is {found['temperature']}")
     with style.use_style():
         print(f"drew {style.save(figure(result), output.with_suffix('.png'))}")
 
