@@ -46,7 +46,7 @@ _LOG_LARGEST = float(np.log(np.finfo(float).max)) - 1
 def _gauss_hermite(nodes: int) -> tuple[np.ndarray, np.ndarray]:
     """Return nodes and weights for a standard normal mean, without weights that are zero in float64.
 
-    Many nodes are those of the trapezoidal rule, which puts them closer together (L. N. Trefethen, J. A. C. Weideman,
+    For many nodes, use the trapezoidal rule, whose nodes are closer together (L. N. Trefethen, J. A. C. Weideman,
     SIAM Review 56 (2014) 385). Its range grows with their number, so that a tail beyond it changes the result.
     """
     if nodes >= _DENSE:

@@ -44,7 +44,7 @@ X, Xbar = (MatrixSymbol(name, J, 4 * M) for name in ("X", "Xbar"))
 r, A, q = (MatrixSymbol(name, M, 1) for name in "rAq")
 K, V = (MatrixSymbol(name, L, M) for name in "KV")
 ell = MatrixSymbol("ell", L, 1)
-# Of the responses: of overlaps, of the weight of a token, and of the attention.
+# Symbols of the responses of overlaps, of a token's weight, and of attention.
 D_k, D_v, D_q = (MatrixSymbol(f"D_{name}", M, M) for name in "kvq")
 weight, g, G = Symbol("s", positive=True), MatrixSymbol("g", M, 1), MatrixSymbol("G", L, M)
 share = Symbol("epsilonbar", positive=True)  # 1 - epsilon

@@ -167,7 +167,7 @@ def _evidence(problem: Problem, at, log_determinant):
 def corrected_evidence(problem: Problem, order_parameters: OrderParameters) -> Float[Array, ""]:
     """Return the log evidence of `fluctuations` at the cost of a Newton step."""
     at = problem.coordinates(order_parameters)
-    # In the steps of `moved`, whose Jacobian multiplies the Hessian from both sides.
+    # The Hessian is with respect to steps, so the Jacobian of `moved` scales its determinant.
     factor = jnp.linalg.cholesky(problem.expansion(problem.at(at)).hessian / 2)
     _, of_steps = jnp.linalg.slogdet(jax.jacobian(partial(problem.moved, at))(jnp.zeros_like(at)))
     return _evidence(problem, at, 2 * jnp.sum(jnp.log(jnp.diagonal(factor))) - 2 * of_steps)
