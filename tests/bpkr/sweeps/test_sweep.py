@@ -103,7 +103,7 @@ def test_a_point_whose_solve_raises_is_recorded_and_the_others_solved(tmp_path):
     data = bpkr.Data(**repeated, test_features=data.test_features, test_labels=data.test_labels)
     grid = {"width": (20, 80), "temperature": (0.0, 0.5)}
     for _ in range(2):
-        with pytest.warns(ConvergenceWarning, match=r"2 of 4 .* temperature=0\.0: temperature=0 needs"):
+        with pytest.warns(ConvergenceWarning, match=r"2 of 4 .* temperature=0\.0: temperature=0\.0 needs"):
             result = swept(data, tmp_path, **grid)
         assert result["converged"].sel(temperature=0.5).all() and not result["converged"].sel(temperature=0.0).any()
         assert result["result"].sel(temperature=0.0).values.tolist() == ["failed", "failed"]

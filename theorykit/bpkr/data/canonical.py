@@ -80,7 +80,7 @@ def canonical(architecture: Architecture, data: Data) -> Examples:
         least = singular[-1] if examples <= paths * width else 0.0
         if is_lost and temperature <= variance * (rounding * singular[0] ** 2 - least**2):
             known = f"but features have singular values from {least:.3g} to {singular[0]:.3g}"
-            raise ValueError(f"temperature={temperature} needs an invertible kernel, {known}")
+            raise ValueError(f"temperature={temperature} needs an invertible kernel, so no repeated examples, {known}")
     is_small = smallest * outputs <= MANY_ROWS and not is_in_traced_code(temperature)
     adds_zeros = is_small and bool(temperature > 0)
     # A size that depends on the rank of the data would need a compilation.
