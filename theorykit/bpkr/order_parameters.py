@@ -27,7 +27,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.scipy.linalg import solve_triangular
+from jax.scipy.linalg import block_diag, solve_triangular
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float, PRNGKeyArray
 
@@ -91,6 +91,24 @@ class OrderParameters(DisplayMixin, eqx.Module):
     def first(self) -> Float[Array, "n n"]:
         """U_1, which determines the kernel."""
         return to_overlaps(self)[0]
+
+
+def of_kernel(architecture: Architecture, point: OrderParameters) -> Float[Array, "n n"]:
+    """Return the order parameters in which the kernel is linear, in blocks; see `kernel_levels`."""
+    if not architecture.between:
+        return point.first
+    overlaps = to_overlaps(point)
+    return block_diag(*(overlaps[level] for level in architecture.kernel_levels))
+
+
+def add_of_kernel(architecture: Architecture, slopes: OrderParameters, slope: Float[Array, "n n"]) -> OrderParameters:
+    """Add a gradient in `of_kernel` to one in all order parameters."""
+    overlaps, start = to_overlaps(slopes), 0
+    for level in architecture.kernel_levels:
+        end = start + len(overlaps[level])
+        overlaps[level] = overlaps[level] + slope[start:end, start:end]
+        start = end
+    return from_overlaps(overlaps)
 
 
 def order_parameter_rows(point: OrderParameters) -> Iterator[tuple[str, str]]:

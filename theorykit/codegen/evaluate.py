@@ -176,7 +176,8 @@ def _scalar_function(node, at):
 
 
 def _in_cases(node, at):
-    variables = EntryVariable("x"), EntryVariable("y")
+    # Unlike x, these names are of no function around the node.
+    variables = EntryVariable("first"), EntryVariable("second")
     return at.function(variables, node.in_cases(*variables))(*map(at, node.args[:2]))
 
 

@@ -16,7 +16,7 @@ from ...derivation import Derivation, Step, solving
 from ...derivation.claims import SameMoments
 from ...saddle.action import Slopes
 from ...saddle.domains import Positive, PositiveDefinite
-from ...symbolic import Diagonal, gradient, kronecker, positive_definite, positive_semidefinite, trace
+from ...symbolic import Diagonal, gradient, positive_definite, sum_of, trace
 from ...symbolic.algebra import as_number, expand_products
 from ...symbolic.documents.display import DisplayMixin
 from ...symbolic.documents.document import Block, as_latex, as_markdown
@@ -141,7 +141,7 @@ class Action(DisplayMixin):
         """`total` for `theorykit.saddle`."""
         symbols = self.symbols
         domains = {u: PositiveDefinite() if u.is_Matrix else Positive() for u in symbols.free}
-        parameters = symbols.completed((*symbols.numbers, symbols.features, symbols.labels))
+        parameters = symbols.completed((*symbols.numbers, *symbols.data))
         return saddle.Action(self.total, domains, parameters, symbols.widths[-1], self.derivation)
 
     def substitute_nested(self, expression: Expr) -> Expr:
@@ -239,22 +239,18 @@ class Action(DisplayMixin):
     @cached_property
     def of_kernels(self) -> KernelFormulas:
         symbols = self.symbols
-        training = self.symbols.features
-        test = self.symbols.test_features
-        rows, test_rows = training.shape[0], test.shape[0]
+        rows, test_rows = symbols.features.shape[0], symbols.test_features.shape[0]
         kernel = positive_definite("K", rows)
         between = MatrixSymbol("K_between", test_rows, rows)
-        of_test = positive_semidefinite("K_test", test_rows)
         diagonal = MatrixSymbol("k_test", test_rows, 1)
-        weights = kronecker(symbols.first, Identity(symbols.input_features))
-        others = {
-            test * weights * training.T: between,
-            training * weights * test.T: between.T,
-            test * weights * test.T: of_test,
-        }
+        with_noise = sum_of([symbols.temperature * Identity(rows), self.kernel])
+        others = {symbols.kernel(1, 0): between, symbols.kernel(0, 1): between.T}
 
         def in_kernels(expression: Expr) -> Expr:
-            return expression.xreplace({self.kernel: kernel}).subs(others)
+            with_kernel = sum_of([symbols.temperature * Identity(rows), kernel])
+            found = expression.xreplace({with_noise: with_kernel, **others})
+            # Within products, only `subs` finds kernels that are products.
+            return found if symbols.noises else found.subs(others)
 
         energy = in_kernels(self.energy)
         # At infinite width the energy has no log-determinant.
@@ -262,8 +258,11 @@ class Action(DisplayMixin):
         (resolvent,) = misfit.atoms(Inverse)
         representer = gradient(misfit / sqrt(symbols.power), symbols.labels) / 2
         # Only the diagonal of K_test enters the variance.
-        covariance = in_kernels(expand_products(symbols.power * self.predictor.covariance))
-        alone = Add(*(term for term in Add.make_args(covariance) if term != of_test))
+        covariance = self.predictor.covariance
+        if not symbols.noises:
+            covariance = expand_products(symbols.power * covariance)
+        of_test = Add.make_args(symbols.kernel(1, 1))
+        alone = in_kernels(Add(*(term for term in Add.make_args(covariance) if term not in of_test)))
         variance = expand_products((diagonal + Diagonal(alone)) / symbols.power)
         mean = in_kernels(self.predictor.mean)
         return KernelFormulas(kernel, between, diagonal, energy, resolvent, representer, mean, variance)

@@ -15,6 +15,7 @@ from functools import lru_cache
 
 from sympy import Add, Expr, I, Identity, MatrixSymbol, S, Symbol, Trace, expand, log, sqrt
 from sympy.matrices.expressions.blockmatrix import BlockDiagMatrix
+from sympy.matrices.expressions.diagonal import DiagMatrix
 from sympy.matrices.expressions.matexpr import MatrixExpr
 
 from ...derivation import Derivation
@@ -30,11 +31,22 @@ from ...derivation.claims import (
     SumOverRows,
 )
 from ...derivation.step import Recorder
-from ...symbolic import SquareRoot, entrywise, inverse, kronecker, log_det, normal, positive_definite, sum_of, trace
+from ...symbolic import (
+    Diagonal,
+    SquareRoot,
+    entrywise,
+    inverse,
+    kronecker,
+    log_det,
+    normal,
+    positive_definite,
+    sum_of,
+    trace,
+)
 from ...symbolic.algebra import as_number, expand_products, simplify_traces
-from ...symbolic.atoms import SideBySide, Stacked, beside, principal_block
+from ...symbolic.atoms import SideBySide, Stacked, below, beside, principal_block
 from ...symbolic.documents.rendering import latex
-from ..specification.activations import UNIT, Activation, kernel_of_covariance
+from ..specification.activations import OWN, UNIT, Activation, kernel_of_covariance
 from ..specification.architecture import Architecture, checked_architecture
 from ..specification.layers import TOKENS, LayerForm, NetworkForm
 from .action import Action, Predictor
@@ -45,6 +57,9 @@ _LARGE = "width ${width}$ large, the number of partial paths finite, examples pr
 _EQUIVALENCE = (
     "an ansatz, not an identity: given the weights above, readings of the ${width}$ nonlinear hidden units are "
     "Gaussian, for examples proportional to the width"
+)
+_BRANCH = (
+    f"{_EQUIVALENCE}; the units are a linear part and independent noise, whose covariance is that at infinite width"
 )
 _COLD = "the likelihood $\\exp(-{power} |f - y|^2 / (2 T))$, a cold posterior"
 
@@ -79,6 +94,8 @@ def _derive(form: NetworkForm) -> Action:
     route.section = "Gaussian equivalence"
     for layer, activation in enumerate(form.activations):
         _replace_nonlinear_units(route, layer, activation)
+    for layer, activation in form.between:
+        _split_nonlinear_units(route, layer, activation)
 
     route.section = "Labels"
     residual = MatrixSymbol("f", *y.shape) - y
@@ -98,26 +115,24 @@ def _derive(form: NetworkForm) -> Action:
     blocks = MatrixSymbol("Z_0", inputs, paths)
     of_u, of_blocks, _ = _integrate_weights(route, 1, weights, blocks, Identity(inputs), inner, "70")
     _state_entropies(route, 1, of_u, inner)
-    phi, phi_test = symbols.features, symbols.test_features
-    metric = kronecker(symbols.first, Identity(inputs))
-    kernel = phi * metric * phi.T  # Eq. (10)
-    between = phi_test * metric * phi.T
-    of_test = phi_test * metric * phi_test.T
-    read = phi.T * t + phi_test.T * j
+    read = symbols.features.T * t + symbols.test_features.T * j
     side_by_side = of_blocks.xreplace({blocks: SideBySide(read, paths)})
-    after = normal(Trace(read.T * metric * read))
-    of_data = say("matrices become columns", side_by_side, after, Equal(), equations="10")
+    after = Trace(read.T * kronecker(symbols.first, Identity(inputs)) * read)
+    for layer, (readings, term) in route.noises.items():
+        root, root_of_test = symbols.noises[layer]
+        read, u = root.T * t + root_of_test.T * j, symbols.overlaps[layer]
+        side_by_side += term.xreplace({readings: SideBySide(read, u.shape[0])})
+        after += Trace(read.T * kronecker(u, Identity(size("D"))) * read)
+    of_data = say("matrices become columns", side_by_side, normal(after), Equal(), equations="10")
 
     route.section = "Training examples"
-    resolvent = inverse(sum_of([temperature * Identity(y.shape[0]), kernel]))
-    energy = log_det(inverse(resolvent)) + Trace(y.T * resolvent * y)  # Eq. (12)
-    mean = between * resolvent * y  # Eqs. (9), (29)
-    covariance = expand_products(of_test - between * resolvent * between.T)  # Eq. (30)
+    energy, mean, covariance = _of_data(symbols, written=False)
     of_source = 2 * I * Trace(j.T * mean) + normal(Trace(j.T * covariance * j))
     before = of_data - 2 * I * Trace(t.T * y)
     after = energy + of_source - expand(y.shape[0] * log(temperature))
     say("Gaussian integral", before, after, Average(t, noise), equations="77")
-    constant = EqualUpToConstant((symbols.first, j))
+    kept = (symbols.first, *(symbols.overlaps[layer] for layer in symbols.noises), j)
+    constant = EqualUpToConstant(kept)
     say("constants dropped", after, energy + of_source, constant, equations="12")
     route.section = "Predictor"
     claim = Derivative(j, 1, -I / 2, at_zero=True)
@@ -139,16 +154,30 @@ def _derive(form: NetworkForm) -> Action:
             after = as_number(entropy, last, readout)
             value = readout * Identity(1)
             entropies[i] = route.define("1 x 1 matrix as a number", entropy, after, last, value)
+        before, value = energy, readout * Identity(1)
+        energy, mean, covariance = _of_data(symbols)
+        route.define("1 x 1 matrix as a number", before, energy, last, value)
     nested = {symbols.written[u]: route.nested[u] for u in symbols.nested}
     return Action(
         symbols=symbols,
         entropies=tuple(map(_per_width, entropies, symbols.widths)),
         nested={u: block if u.is_Matrix else trace(block) for u, block in nested.items()},
         energy=energy,
-        kernel=kernel,
+        kernel=symbols.kernel(),
         predictor=Predictor(mean, covariance),
         derivation=Derivation(tuple(route.steps), _sizes_of_trials(symbols)),
     )
+
+
+def _of_data(symbols: ActionSymbols, *, written: bool = True) -> tuple[Expr, MatrixExpr, MatrixExpr]:
+    """Return the energy, and the mean and covariance of outputs on test examples."""
+    kernel, between, of_test = (symbols.kernel(*pair, written=written) for pair in ((0, 0), (1, 0), (1, 1)))
+    y = symbols.labels
+    resolvent = inverse(sum_of([symbols.temperature * Identity(y.shape[0]), kernel]))
+    energy = log_det(inverse(resolvent)) + Trace(y.T * resolvent * y)  # Eq. (12)
+    mean = between * resolvent * y  # Eqs. (9), (29)
+    covariance = of_test - between * resolvent * between.T  # Eq. (30)
+    return energy, mean, covariance if symbols.noises else expand_products(covariance)
 
 
 def _per_width(entropy: Expr, width: Expr) -> Expr:
@@ -177,6 +206,7 @@ class _Route(Recorder):
     - `entropies`: by the number of their order parameter.
     - `nested`: the block that each nested order parameter is.
     - `waiting`: entropies that need the layer below.
+    - `noises`: by layer, how the noise of its nonlinear units is read, and its action.
     """
 
     def __init__(self, symbols: ActionSymbols):
@@ -186,6 +216,7 @@ class _Route(Recorder):
         self.entropies: dict[int, Expr] = {}
         self.nested: dict[MatrixSymbol, MatrixExpr] = {}
         self.waiting: list[tuple[int, Expr, MatrixSymbol, LayerForm]] = []
+        self.noises: dict[int, tuple[MatrixSymbol, Expr]] = {}
 
     def names(self, number: int) -> tuple[Expr, MatrixSymbol, MatrixSymbol]:
         """Return N_l, U_l, and the overlap Q_l, whose Fourier conjugate is U_l."""
@@ -239,6 +270,27 @@ def _replace_nonlinear_units(route: _Route, layer: int, activation: Activation) 
     claim = SameMoments(weights, linear, kernel, value)
     defined = ((kernel, value),)
     text = _EQUIVALENCE.format(width=latex(width))
+    route.say("Gaussian equivalence", before, after, claim, definitions=defined, assumptions=(text,))
+
+
+def _split_nonlinear_units(route: _Route, layer: int, activation: Activation) -> None:
+    """Replace a nonlinear layer above attention by linear units and noise, an ansatz of ours."""
+    symbols, tokens = route.symbols, size("D")
+    width, u = symbols.widths[layer], symbols.overlaps[layer]
+    weights = MatrixSymbol(f"V_{layer}", width, symbols.input_features)
+    inputs = MatrixSymbol(f"x_{layer}", symbols.input_features, tokens)
+    covariance = inputs.T * inputs
+    units = entrywise(lambda unit: activation.function.xreplace({UNIT: unit}), weights * inputs)
+    slopes = entrywise(lambda own: activation.slope.xreplace({OWN: own}), Diagonal(covariance))
+    noise = positive_definite(f"chi_{layer}", tokens)
+    value = kernel_of_covariance(activation, covariance, noise=True)
+    # SymPy prints this name with a tilde.
+    both = MatrixSymbol(f"Vtilde_{layer}", width, symbols.input_features + tokens)
+    inner, reading = positive_definite("M", u.shape[0]), MatrixSymbol("G", tokens, u.shape[0])
+    reads = units * reading, both * below(inputs * DiagMatrix(slopes), SquareRoot(noise)) * reading
+    before, after = (Trace(inner * read.T * read) / width for read in reads)
+    claim, text = SameMoments(weights, both, noise, value), _BRANCH.format(width=latex(width))
+    defined = ((noise, value),)
     route.say("Gaussian equivalence", before, after, claim, definitions=defined, assumptions=(text,))
 
 
@@ -297,19 +349,28 @@ def _integrate_layer(route: _Route, form: LayerForm, inner: MatrixSymbol) -> Mat
     say("forward map read along paths", form.forward * q, along_paths, Equal(), equations="7")
 
     # The readings are V Z + gain R, where R is read through the skip connection.
-    blocks = MatrixSymbol(f"Z_{layer}", form.weights.shape[1], rows)
-    skip = MatrixSymbol(f"R_{layer - 1}s", width, rows)
-    covariance = kronecker(form.covariance, Identity(width))
-    number = "46" if is_last else "57"
-    of_u, of_blocks, of_skip = _integrate_weights(
-        route, layer + 1, form.weights, blocks, covariance, inner, number, form.gain, skip
-    )
-    of_paths = kronecker(form.covariance, u)
+    weights, covariance = form.weights, kronecker(form.covariance, Identity(width))
     name = f"R_{layer - 1}b" if form.has_skip else f"R_{layer - 1}"
     through = MatrixSymbol(name, width, expand(form.blocks * rows))
-    stacked = of_blocks.xreplace({blocks: Stacked(through, form.blocks) / sqrt(width)})
+    read = Stacked(through, form.blocks) / sqrt(width)
+    if layer in route.symbols.noises:
+        # Noise has weights of its own, with readings E.
+        noise = MatrixSymbol(f"E_{layer}", size("D"), rows)
+        weights = MatrixSymbol(f"Vtilde_{layer}", weights.shape[0], weights.shape[1] + size("D"))
+        covariance = BlockDiagMatrix(covariance, Identity(size("D")))
+        read = below(read, noise)
+        route.noises[layer] = noise, normal(Trace(u * noise.T * noise))
+    blocks = MatrixSymbol(f"Z_{layer}", weights.shape[1], rows)
+    skip = MatrixSymbol(f"R_{layer - 1}s", width, rows)
+    number = "46" if is_last else "57"
+    of_u, of_blocks, of_skip = _integrate_weights(
+        route, layer + 1, weights, blocks, covariance, inner, number, form.gain, skip
+    )
+    of_paths = kronecker(form.covariance, u)
+    of_noise = route.noises[layer][1] if layer in route.noises else S.Zero
+    stacked = of_blocks.xreplace({blocks: read})
     of_blocks = normal(Trace(of_paths * through.T * through) / width)
-    say("blocks become path indices", stacked, of_blocks, Equal(), equations="56" if is_last else "67")
+    say("blocks become path indices", stacked, of_blocks + of_noise, Equal(), equations="56" if is_last else "67")
     if not form.has_skip:
         _state_entropies(route, layer + 1, of_u, inner)
         return route.state_induction(layer - 1, through, of_paths)

@@ -1,9 +1,10 @@
 """The symbols in which an action is written."""
 
-from sympy import Expr, Integer, MatrixSymbol, Symbol, expand
+from sympy import Expr, Identity, Integer, MatrixSymbol, Symbol, expand
+from sympy.matrices.expressions.matexpr import MatrixExpr
 
 from ...codegen.compiled import bound_sizes
-from ...symbolic import positive_definite
+from ...symbolic import kronecker, positive_definite, sum_of
 from ..specification.layers import TOKENS, NetworkForm
 
 
@@ -20,6 +21,8 @@ class ActionSymbols:
       maps one to the other.
     - `free`: the order parameters that are not nested.
     - `features`, `test_features`: Phi, a column per path and N_0; `labels`: y.
+    - `noises`: by layer Psi and Psi_test, roots of the noise of its nonlinear units, with
+      a column per partial path after the layer and direction of the noise.
     - `numbers`, `sizes`: scalars, and those that are sizes of arrays.
     """
 
@@ -56,6 +59,11 @@ class ActionSymbols:
         self.features = MatrixSymbol("Phi", self.examples * self.outputs, columns)
         self.test_features = MatrixSymbol("Phi_test", size("P_test") * self.outputs, columns)
         self.labels = MatrixSymbol("y", self.examples * self.outputs, 1)
+        self.noises = {}
+        for layer, _ in form.between:
+            columns = expand(rows[layer] * size("D"))
+            pairs = ((f"Psi_{layer}", self.examples), (f"Psi_{layer}test", size("P_test")))
+            self.noises[layer] = tuple(MatrixSymbol(name, count * self.outputs, columns) for name, count in pairs)
 
         richness = (self.richness,) if form.has_richness else ()
         self.numbers = (*dict.fromkeys(self.widths), *self.variances, self.temperature, *richness, *self.parameters)
@@ -64,7 +72,22 @@ class ActionSymbols:
     @property
     def arguments(self) -> tuple[Expr, ...]:
         """All arguments of the action."""
-        return self.completed((*self.free, *self.numbers, self.features, self.labels))
+        return self.completed((*self.free, *self.numbers, *self.data))
+
+    def kernel(self, one: int = 0, other: int = 0, *, written: bool = True) -> MatrixExpr:
+        """Return K (Eq. 10) between training (0) or test (1) examples, with u for U_{L+1} if `written`."""
+        terms = [(self.first, self.input_features, (self.features, self.test_features))]
+        terms += [(self.overlaps[layer], size("D"), roots) for layer, roots in self.noises.items()]
+        total = []
+        for u, copies, roots in terms:
+            matrix = self.written[u] if written else u
+            matrix = matrix if matrix.is_Matrix else matrix * Identity(1)
+            total.append(roots[one] * kronecker(matrix, Identity(copies)) * roots[other].T)
+        return sum_of(total)
+
+    @property
+    def data(self) -> tuple[MatrixSymbol, ...]:
+        return (self.features, *(psi for psi, _ in self.noises.values()), self.labels)
 
     def completed(self, arguments: tuple[Expr, ...]) -> tuple[Expr, ...]:
         """Add the sizes that the shapes of `arguments` do not determine."""

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import equinox as eqx
+import jax
 import numpy as np
 from jax.typing import ArrayLike
 
@@ -185,18 +186,19 @@ def check_same_width(width: int, others: Features, name: str) -> None:
 def checked_features(
     architecture: Architecture, features: ArrayLike | ImplicitFeatures, name: str = "features"
 ) -> PathFeatures:
-    activations = (IDENTITY,)
+    activations, wanted = (IDENTITY,), architecture.activations
+    if architecture.between:
+        wanted = tuple(architecture.layers[layer - 1].activation for layer in architecture.between)
     if isinstance(features, ImplicitFeatures):
         activations = features.activations
-        arrays = map(checks.on_host, (features.tokens, features.readings, features.variances))
+        arrays = map(checks.on_host, jax.tree.leaves(features))
         finite = [checks.array_module(each).isfinite(each).all() for each in arrays]
         requirements = [checks.Requirement(f"{name} are not finite", each) for each in finite]
         features = checks.require(features, requirements)
     else:
         features = checks.finite_array(name, features, "examples paths features")
-    if activations != architecture.activations:
-        given = architecture.activations
-        raise ValueError(f"{name} are for the activations {activations}, not {given}")
-    if features.shape[1] != architecture.paths:
+    if activations != wanted:
+        raise ValueError(f"{name} are for the activations {activations}, not {wanted}")
+    if features.shape[1] != architecture.kernel_paths:
         raise ValueError(f"{name} must have {architecture.paths} paths, got shape {features.shape}")
     return features

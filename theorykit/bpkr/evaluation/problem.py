@@ -9,6 +9,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.scipy.linalg import block_diag
 from jaxtyping import Array, Float
 
 from ..._compat import threads_for
@@ -85,7 +86,9 @@ class Problem(DisplayMixin, AbstractSaddleProblem):
             cost += _DIAGONALISATION * self.dimension**3
             evaluation = _OVERHEAD + kernel.operations() + float(self.rows) ** 3
             is_cheap = cost <= _CURVATURE_EVALUATIONS * evaluation
-            self.forms_curvature = bool(is_cheap and memory <= _CURVATURE_BYTES)
+            # Solvers without a Hessian know the kernel as a function of U_1 alone.
+            fits = is_cheap and memory <= _CURVATURE_BYTES
+            self.forms_curvature = bool(fits or architecture.between)
 
     def __reduce__(self):
         # Another process derives the action again, so that it has one object per structure.
@@ -164,7 +167,8 @@ class Problem(DisplayMixin, AbstractSaddleProblem):
     def parts(self, coordinates: Coordinates) -> tuple[Array, Array]:
         """Return entropy and energy, undivided."""
         order_parameters = self.order_parameters(coordinates)
-        return self.bound.entropy(order_parameters), self.energy.value(order_parameters.first)
+        in_kernel = manifold.of_kernel(self.architecture, order_parameters)
+        return self.bound.entropy(order_parameters), self.energy.value(in_kernel)
 
     def action(self, coordinates):
         return sum(self.parts(coordinates))
@@ -172,9 +176,9 @@ class Problem(DisplayMixin, AbstractSaddleProblem):
     def at(self, coordinates):
         factors = manifold.factors_at(self.architecture, coordinates)
         order_parameters = manifold.of_factors(factors)
-        energy = self.energy.at(order_parameters.first)
+        energy = self.energy.at(manifold.of_kernel(self.architecture, order_parameters))
         entropy, slopes = jax.value_and_grad(self.bound.entropy)(order_parameters)
-        slopes = _add_to_u1(slopes, energy.slope)
+        slopes = manifold.add_of_kernel(self.architecture, slopes, energy.slope)
         norm = manifold.gradient_length(self.architecture, factors, slopes) / self.scale
         details = Evaluated(factors, order_parameters, entropy, energy)
         return Point(coordinates, entropy + energy.value, jnp.abs(energy.value), norm, details)
@@ -191,11 +195,12 @@ class Problem(DisplayMixin, AbstractSaddleProblem):
         def gradient(step):
             order_parameters, pull_back, there = jax.vjp(after, step, has_aux=True)
             slopes = jax.grad(self.bound.entropy)(order_parameters)
-            return *pull_back(_add_to_u1(slopes, slope)), there
+            return *pull_back(manifold.add_of_kernel(self.architecture, slopes, slope)), there
 
         (of_action, _), push = jax.linearize(gradient, no_step)
         bend, changes = jax.vmap(push)(jnp.eye(len(no_step)))
-        half = changes[0] @ factors[0].T
+        halves = [changes[level] @ factors[level].T for level in self.architecture.kernel_levels]
+        half = jax.vmap(block_diag)(*halves)
         entries = (half + half.swapaxes(1, 2))[:, *np.triu_indices(len(energy.u1))]
         hessian = bend + entries @ self.energy.curvature(energy) @ entries.T
         return Expansion(of_action, hessian, manifold.metric(self.architecture, factors, changes))
@@ -236,13 +241,6 @@ class Problem(DisplayMixin, AbstractSaddleProblem):
             return []
         steps = math.ceil(math.log(hottest / coldest, _COOLING))
         return np.geomspace(hottest, coldest, 1 + steps)[:-1].tolist()
-
-
-def _add_to_u1(slopes: OrderParameters, slope: Float[Array, "paths paths"]) -> OrderParameters:
-    def u1(of):
-        return of.matrices[0] if slopes.matrices else of.readout
-
-    return eqx.tree_at(u1, slopes, u1(slopes) + slope.reshape(u1(slopes).shape))
 
 
 def as_problem(problem: Any, data: Data | None = None, *, needs_labels: bool = True) -> Problem:

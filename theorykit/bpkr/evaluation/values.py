@@ -23,7 +23,7 @@ from ..data.canonical import shared_size
 from ..data.classes import Classes
 from ..features.implicit import Features, ImplicitFeatures
 from ..features.kernels import kernel_between, kernel_diagonal
-from ..order_parameters import OrderParameters, PointLike, checked_order_parameters, gp_limit
+from ..order_parameters import OrderParameters, PointLike, checked_order_parameters, gp_limit, of_kernel
 from ..specification.architecture import Architecture
 from .formulas import BoundAction, Number, entropies_by_name
 from .problem import Problem, as_problem
@@ -66,7 +66,8 @@ def evaluate(problem: Problem, order_parameters: PointLike) -> ActionTerms:
 
 @jit_and_keep
 def _evaluated(problem: Problem, order_parameters: OrderParameters) -> ActionTerms:
-    bound, energy = problem.bound, problem.energy.value(order_parameters.first)
+    bound = problem.bound
+    energy = problem.energy.value(of_kernel(problem.architecture, order_parameters))
     entropies = bound(bound.point(order_parameters), **entropies_by_name(bound.action))
     return ActionTerms(tuple(entropies.values()), energy)
 
@@ -140,7 +141,7 @@ def prediction_at(
     test_features: Features,
 ) -> Prediction:
     """Predict without checks. Order parameters may be singular."""
-    u1 = order_parameters.first
+    u1 = of_kernel(problem.architecture, order_parameters)
     examples = problem.examples
     outputs = problem.architecture.outputs
     between = kernel_between(u1, examples.tested(test_features), examples.kernel.features)
@@ -182,7 +183,8 @@ def kernel(problem: Problem, order_parameters: PointLike, other: Features | None
         raise ValueError("kernel needs training features, but data has those of batches")
     features = problem.data.features
     other = features if other is None else problem.test_features(other, "other features")
-    return _kernel(problem.point(order_parameters, singular=True).first, features, other)
+    point = problem.point(order_parameters, singular=True)
+    return _kernel(of_kernel(problem.architecture, point), features, other)
 
 
 _kernel = jit_and_keep(kernel_between)

@@ -6,11 +6,12 @@ hidden units as inner products. Path pi reads their sum with weights q^pi, so th
     K^{pi pi'}_{mu nu} = sum_{s s'} q^pi_s(mu) kappa(x^mu_s, x^nu_s') q^pi'_s'(nu).
 """
 
+import abc
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import lru_cache, partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import equinox as eqx
 import jax
@@ -30,7 +31,7 @@ _LEAST = 1e-150
 # Largest rounding error of a correlation.
 _ROUNDING = 8 * np.finfo(np.float64).eps
 # Entries of the kernel between tokens in memory at a time.
-_HELD = 2**22
+HELD = 2**22
 
 Rules = tuple[Rule | None, ...]
 """How to compute the kernel after each function; None for the closed form."""
@@ -41,7 +42,51 @@ class KernelWarning(UserWarning):
 
 
 class ImplicitFeatures(eqx.Module):
-    """Kernels of path features, the result of `path_features` for nonlinear units.
+    """Kernels of path features, the result of `path_features` for nonlinear units."""
+
+    @property
+    @abc.abstractmethod
+    def of_examples(self) -> tuple:
+        """The arrays with an entry for each example."""
+
+    @abc.abstractmethod
+    def with_examples(self, arrays: tuple) -> "ImplicitFeatures":
+        """Return features with these arrays `of_examples`."""
+
+    @property
+    @abc.abstractmethod
+    def shape(self) -> tuple[int, int, int]:
+        """Numbers of examples, of rows of kernels, and of features of a token."""
+
+    @abc.abstractmethod
+    def by_example(self, other: Self, reduce: Callable[[Array], Array]) -> Array:
+        """Apply `reduce` to K (rows, rows, others) of each example with all of `other`."""
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def __getitem__(self, examples: Any) -> "ImplicitFeatures":
+        chosen = jnp.arange(len(self))[examples]
+        return self.with_examples(jax.tree.map(lambda array: array[chosen], self.of_examples))
+
+    def pair_kernels(self) -> Float[Array, "pairs examples examples"]:
+        """Return `Kernel.pairs`."""
+        rows, columns = np.triu_indices(self.shape[1])
+        weight = np.where(rows == columns, 0.5, 1.0)[:, None]
+        return self.by_example(self, lambda kernels: weight * kernels[rows, columns]).swapaxes(0, 1)
+
+    def own_kernels(self) -> Float[Array, "examples rows rows"]:
+        """Return the kernels for each example with itself."""
+
+        def of_example(arrays):
+            alone = self.with_examples(jax.tree.map(lambda array: array[None], arrays))
+            return alone.by_example(alone, lambda kernels: kernels[:, :, 0])[0]
+
+        return jax.lax.map(of_example, self.of_examples)
+
+
+class TokenFeatures(ImplicitFeatures):
+    """Features of nonlinear units below all attention.
 
     - `tokens`: inputs, scaled so that their inner products are the covariance of the
       embedding's hidden units.
@@ -62,40 +107,23 @@ class ImplicitFeatures(eqx.Module):
             self.rules = tuple(rule_over(activation, None)[0] for activation in self.activations)
 
     @property
-    def shape(self) -> tuple[int, int, int]:
+    def of_examples(self):
+        return self.tokens, self.readings
+
+    def with_examples(self, arrays):
+        return replace(self, tokens=arrays[0], readings=arrays[1])
+
+    @property
+    def shape(self):
         return len(self.tokens), self.readings.shape[2], self.tokens.shape[2]
 
-    def __len__(self) -> int:
-        return len(self.tokens)
-
-    def __getitem__(self, examples: Any) -> "ImplicitFeatures":
-        chosen = jnp.arange(len(self))[examples]
-        return replace(self, tokens=self.tokens[chosen], readings=self.readings[chosen])
-
-    def pair_kernels(self) -> Float[Array, "pairs examples examples"]:
-        """Return `Kernel.pairs`."""
-        rows, columns = np.triu_indices(self.shape[1])
-        weight = np.where(rows == columns, 0.5, 1.0)[:, None]
-        return self.by_example(self, lambda kernels: weight * kernels[rows, columns]).swapaxes(0, 1)
-
-    def own_kernels(self) -> Float[Array, "examples paths paths"]:
-        """Return the kernels of pairs of paths for each example with itself."""
-
-        def of_example(example):
-            alone = jax.tree.map(lambda array: array[None], example)
-            features = replace(self, tokens=alone[0], readings=alone[1])
-            return features.by_example(features, lambda kernels: kernels[:, :, 0])[0]
-
-        return jax.lax.map(of_example, (self.tokens, self.readings))
-
-    def by_example(self, other: "ImplicitFeatures", reduce: Callable[[Array], Array]) -> Array:
-        """Apply `reduce` to K (paths, paths, others) of each example with all of `other`."""
+    def by_example(self, other, reduce):
         examples, count, width = self.tokens.shape
         rules = tuple(map(joint, self.rules, other.rules))
         functions = self.activations, rules, self.variances
         flat = (each.tokens.reshape(-1, width) for each in (self, other))
         here, there = ((tokens, token_units(*functions, tokens)) for tokens in flat)
-        batch = max(1, min(examples, _HELD // (len(other) * count**2)))
+        batch = max(1, min(examples, HELD // (len(other) * count**2)))
 
         # With vmap over examples, panels would be evaluated for every pair.
         def of_batch(chosen):
@@ -127,44 +155,54 @@ Tokens = tuple[Float[Array, "tokens features"], tuple[Units, ...]]
 
 
 def rules_for(activations: Sequence[Activation], variances: Array, tokens: Array) -> Rules:
-    """Choose rules; warn of relative errors above 1e-10, refuse above 1e-3."""
-    if is_traced(tokens, variances):
-        return tuple(rule_over(activation, None)[0] for activation in activations)
     rules: Rules = ()
     flat = jnp.asarray(tokens).reshape(-1, tokens.shape[-1])
     for layer, activation in enumerate(activations):
-        own = np.sum(np.asarray(flat) ** 2, axis=1)
+        own = jnp.sum(flat**2, axis=1)
         if layer:
             below = jax.jit(partial(token_units, activations[:layer], rules))
-            squares = below(jnp.asarray(variances[: layer - 1]), flat)[-1].mean_square
-            own = np.asarray(squares) * float(variances[layer - 1])
-        rule, error = rule_over(activation, own)
-        rules = (*rules, rule)
-        if error <= WARNED:
-            continue
+            own = below(jnp.asarray(variances[: layer - 1]), flat)[-1].mean_square * variances[layer - 1]
+        rules = (*rules, chosen_rule(activation, own))
+    return rules
+
+
+def chosen_rule(activation: Activation, variances: Array) -> Rule | None:
+    """Choose a rule; warn of relative errors above 1e-10, refuse above 1e-3."""
+    if is_traced(variances):
+        return rule_over(activation, None)[0]
+    own = np.asarray(variances).ravel()
+    rule, error = rule_over(activation, own)
+    if not error <= WARNED:
         where = f"at variances from {np.min(own):.3g} to {np.max(own):.3g}"
         which = f"the kernel of the function {activation.name}"
         message = f"{which} has a relative error of up to {error:.2g} {where}"
         if not error <= REFUSED:
             raise ValueError(message)
-        warnings.warn(message, KernelWarning, stacklevel=4)
-    return rules
+        warnings.warn(message, KernelWarning, stacklevel=5)
+    return rule
 
 
 def token_units(activations, rules: Rules, variances, tokens: Array) -> tuple[Units, ...]:
     """Return the units of the embedding and of the dense layers above it."""
     own, found = jnp.sum(tokens**2, axis=1), []
     for activation, rule, variance in zip(activations, rules, [1.0, *variances], strict=True):
-        own = jnp.maximum(variance * own, _LEAST)
-        if rule is None:
-            coefficients = jnp.zeros((len(own), 1))
-            squares = _closed(activation)[1](own, own)
-        else:
-            coefficients = pair_averages.coefficients(rule, own)
-            squares = pair_averages.moment(rule, own, 2)
-        found.append(Units(own, coefficients, squares))
-        own = squares
+        found.append(units_of(activation, rule, variance * own))
+        own = found[-1].mean_square
     return tuple(found)
+
+
+def units_of(activation: Activation, rule: Rule | None, variances: Float[Array, " tokens"]) -> Units:
+    own = jnp.maximum(variances, _LEAST)
+    if rule is None:
+        return Units(own, jnp.zeros((len(own), 1)), _closed(activation)[1](own, own))
+    return Units(own, pair_averages.coefficients(rule, own), pair_averages.moment(rule, own, 2))
+
+
+def slopes_of(activation: Activation, rule: Rule | None, units: Units) -> Float[Array, " tokens"]:
+    """Return E[phi'] for each token."""
+    if rule is None:
+        return _of_arrays(activation.slope, OWN)(units.variance)
+    return units.coefficients[:, 1] / jnp.sqrt(units.variance)
 
 
 def token_kernel(activations, rules: Rules, variances, one: Tokens, other: Tokens) -> Array:
@@ -172,21 +210,25 @@ def token_kernel(activations, rules: Rules, variances, one: Tokens, other: Token
     between = one[0] @ other[0].T
     layers = zip(activations, rules, [1.0, *variances], one[1], other[1], strict=True)
     for activation, rule, variance, here, there in layers:
-        own, between, others = here.variance[:, None], variance * between, there.variance[None, :]
-        if activation.is_linear:
-            continue
-        correlation = between / (jnp.sqrt(own) * jnp.sqrt(others))
-        ends = jnp.abs(correlation) > 1 - _ROUNDING
-        signs = jax.lax.stop_gradient(jnp.sign(correlation))
-        correlation = jnp.where(ends, signs, jnp.where(ends, 0.0, correlation))
-        if rule is None:
-            # The formula has no derivative there.
-            inner, parallel, opposite = _closed(activation)
-            at_ends = jnp.where(correlation > 0, parallel(own, others), opposite(own, others))
-            between = jnp.where(ends, at_ends, inner(own, jnp.where(ends, 0.0, correlation), others))
-        else:
-            between = pair_averages.pair_averages(rule, here, there, correlation)
+        between = kernel_after(activation, rule, here, there, variance * between)
     return between / jnp.prod(variances)
+
+
+def kernel_after(activation: Activation, rule: Rule | None, one: Units, other: Units, between: Array) -> Array:
+    """Return the kernel after the function, given the covariance `between` units."""
+    own, others = one.variance[:, None], other.variance[None, :]
+    if activation.is_linear:
+        return between
+    correlation = between / (jnp.sqrt(own) * jnp.sqrt(others))
+    ends = jnp.abs(correlation) > 1 - _ROUNDING
+    signs = jax.lax.stop_gradient(jnp.sign(correlation))
+    correlation = jnp.where(ends, signs, jnp.where(ends, 0.0, correlation))
+    if rule is not None:
+        return pair_averages.pair_averages(rule, one, other, correlation)
+    # The formula has no derivative there.
+    inner, parallel, opposite = _closed(activation)
+    at_ends = jnp.where(correlation > 0, parallel(own, others), opposite(own, others))
+    return jnp.where(ends, at_ends, inner(own, jnp.where(ends, 0.0, correlation), others))
 
 
 def token_means(activation: Activation, rule: Rule | None, tokens: Array) -> Array:

@@ -15,7 +15,8 @@ from jaxtyping import Array, Bool, Float
 from ... import checks
 from ..._jit import jit, jit_and_keep, usual_settings
 from ...checks import Requirement, array_module, on_host, require, shown
-from ..features.implicit import ImplicitFeatures, PathFeatures, rules_for
+from ..features.between import branch_features
+from ..features.implicit import PathFeatures, TokenFeatures, rules_for
 from ..specification.architecture import Architecture, checked_architecture
 from ..specification.layers import layer_reading
 
@@ -192,14 +193,18 @@ def path_features(
         read = jnp.asarray(is_read, dtype=float)[..., None]
     layers = _checked_attention(attention, inputs.shape, architecture, layout, real)
     # Numbers are arrays, so that one compilation serves all values.
-    found = unchecked_path_features(inputs, layers, architecture.with_arrays(), read)
+    given = inputs, layers, architecture.with_arrays(), read
+    if architecture.between:
+        mixings, read = _mixings(*given)
+        return branch_features(inputs, mixings, given[2], read)
+    found = unchecked_path_features(*given)
     if architecture.is_linear:
         return found
     embedded = jnp.sqrt(architecture.prior_variances[0] / width) * inputs
     above = architecture.prior_variances[1 : len(architecture.activations)]
     variances = jnp.asarray(above, dtype=jnp.float64).reshape(-1)
     rules = rules_for(architecture.activations, variances, embedded)
-    return ImplicitFeatures(embedded, found, variances, architecture.activations, rules)
+    return TokenFeatures(embedded, found, variances, architecture.activations, rules)
 
 
 @jit_and_keep
@@ -213,6 +218,19 @@ def unchecked_path_features(inputs, attention, architecture: Architecture, read)
         if not architecture.is_linear:
             return reading
         return jnp.sqrt(architecture.prior_variances[0] / inputs.shape[2]) * (reading.T @ tokens)
+
+    return over_examples(of_example, architecture, inputs, attention, read)
+
+
+@jit_and_keep
+def _mixings(inputs, attention, architecture: Architecture, read):
+    """Return how the branches of each layer mix tokens, and `read`, for each example."""
+    numbers, tokens = architecture.layer_numbers(), inputs.shape[1]
+
+    def of_example(_, mixings, reading):
+        given = ((form, mixings.get(form.symbols.index)) for form in architecture.forms)
+        found = (layer_reading(form, numbers, jnp.eye(tokens), mixing) for form, mixing in given)
+        return tuple(each.reshape(tokens, -1, tokens) for each in found), reading
 
     return over_examples(of_example, architecture, inputs, attention, read)
 

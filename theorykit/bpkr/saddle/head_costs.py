@@ -88,6 +88,8 @@ def head_costs(problem: Problem, saddle: Saddle, *, progress: bool = True, **opt
     architecture, point = problem.architecture, problem.point(saddle, "saddle")
     if not any(architecture.heads):
         raise ValueError("the architecture has no heads")
+    if architecture.between:
+        raise ValueError("heads below nonlinear units cannot be left out: the noise depends on them")
     branches, stays = np.array(architecture.path_branches()) - 1, {}
     for layer, count in enumerate(architecture.heads, 1):
         through = architecture.branch_heads(layer)

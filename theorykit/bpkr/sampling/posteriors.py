@@ -14,12 +14,13 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from ..._compat import needed
 from .. import OrderParameters, Problem
 from ..evaluation.values import prediction_at
+from ..features.between import BranchFeatures
 from ..features.implicit import Features, ImplicitFeatures, PathFeatures
 from ..network.network import Weights, colour_layers, overlaps, read_paths
-from ..order_parameters import FiniteWidthLaw
+from ..order_parameters import FiniteWidthLaw, of_kernel
 from ..specification.activations import apply_to
 from ..specification.architecture import Architecture, nonlinear_layers
-from ..specification.layers import all_path_weights
+from ..specification.layers import activation_of, all_path_weights, evaluate_form
 
 Coordinates = Float[Array, " coordinates"]
 White = tuple[Weights, ...]
@@ -43,7 +44,7 @@ class OrderParameterPosterior(eqx.Module):
     def log_density(self, coordinates: Coordinates) -> Float[Array, ""]:
         """Return log p(coordinates) + log N(y; 0, K(U_1) + T I)."""
         energy = self.problem.energy
-        first = self.law.order_parameters(coordinates).first
+        first = of_kernel(self.law.architecture, self.law.order_parameters(coordinates))
         here = jax.lax.stop_gradient(first)
         # Half the time of automatic differentiation.
         point = energy.at(here)
@@ -86,6 +87,8 @@ class WeightPosterior(eqx.Module):
 
     def outputs(self, white: White, features: Features) -> Array:
         """Return f(x) (examples, outputs), Eq. (5)."""
+        if isinstance(features, BranchFeatures):
+            return self._through_layers(white, features)
         first = self.path_weights(white)[0]
         if not isinstance(features, ImplicitFeatures):
             return read_paths(first, white[0], features)
@@ -98,6 +101,23 @@ class WeightPosterior(eqx.Module):
         readings = jnp.einsum("esn,esp->epn", hidden, features.readings) / jnp.sqrt(hidden.shape[2])
         by_output = first.reshape(readings.shape[1], -1, readings.shape[2])
         return jnp.einsum("kcn,pkn->pc", by_output, readings)
+
+    def _through_layers(self, white: White, features: BranchFeatures) -> Array:
+        """Return outputs layer by layer, Eqs. (1), (2) and (4)."""
+        architecture, numbers = self.architecture, self.architecture.layer_numbers()
+        hidden = jnp.einsum("mi,esi->ems", white[0], features.tokens)
+        layers = colour_layers(architecture, white[1:-1])
+        for kind, form, weights, stage in zip(
+            architecture.layers, architecture.forms, layers, features.stages, strict=True
+        ):
+            width, mixed = hidden.shape[1], jnp.einsum("ems,esat->eamt", hidden, stage.mixing)
+            skip = evaluate_form(form.gain, numbers) * mixed[:, 0] if form.has_skip else 0.0
+            blocks = weights.reshape(len(weights), -1, width) / jnp.sqrt(width)
+            hidden = skip + jnp.einsum("nam,eamt->ent", blocks, mixed[:, int(form.has_skip) :])
+            hidden = apply_to(activation_of(kind), hidden)
+        read = jnp.einsum("ems,esr->erm", hidden, features.readout) / jnp.sqrt(hidden.shape[1])
+        weights = white[-1].reshape(read.shape[1], -1, read.shape[2])
+        return jnp.sqrt(architecture.prior_variances[-1]) * jnp.einsum("rcm,erm->ec", weights, read)
 
     def log_density(self, coordinates: Coordinates) -> Float[Array, ""]:
         """Return log p(weights) + log p(y | weights), Eq. (8), up to a constant."""

@@ -65,6 +65,13 @@ class Activation:
         one, _ = _NORMALS
         return S.Zero if is_odd else gaussian_average(self.function.subs(UNIT, sqrt(OWN) * one), one)
 
+    @property
+    @lru_cache  # noqa: B019
+    def slope(self) -> Expr:
+        """E[phi'(g)] of a Gaussian variable with variance `OWN`, by Stein's lemma."""
+        one, _ = _NORMALS
+        return gaussian_average(self.function.subs(UNIT, sqrt(OWN) * one) * one / sqrt(OWN), one)
+
 
 def apply_to(activation: Activation, hidden: Float[Array, "..."]) -> Float[Array, "..."]:
     if activation.is_linear:
@@ -82,8 +89,11 @@ def _compiled(activation: Activation) -> CompiledFunction:
     return compile_expressions("function", {"value": activation.function}, (UNIT,))
 
 
-def kernel_of_covariance(activation: Activation, covariance: MatrixExpr) -> MatrixExpr:
-    """Return E[phi(g_s) phi(g_t)] for Gaussian variables g with this covariance."""
+def kernel_of_covariance(activation: Activation, covariance: MatrixExpr, *, noise: bool = False) -> MatrixExpr:
+    """Return E[phi(g_s) phi(g_t)] for Gaussian variables g with this covariance.
+
+    For the `noise`, without the linear part E[phi'(g_s)] E[g_s g_t] E[phi'(g_t)].
+    """
     # Rounding can make arguments of roots negative, and correlations exceed one.
     cut = _exact_kernel(activation.function).replace(
         lambda node: _is_root_of_sum(node) and node.exp > 0 and not node.base.is_nonnegative,
@@ -95,6 +105,8 @@ def kernel_of_covariance(activation: Activation, covariance: MatrixExpr) -> Matr
     )
 
     symbols = OWN, BETWEEN, OTHER
+    if noise:
+        cut -= activation.slope * BETWEEN * activation.slope.subs(OWN, OTHER)
 
     def of_entries(*entries):
         return cut.xreplace(dict(zip(symbols, entries, strict=True)))

@@ -103,13 +103,13 @@ class Architecture(DisplayMixin, eqx.Module):
     ):
         layers = checks.checked_sequence("layers", layers, "layers or numbers of heads")
         layers = tuple(of_layers.as_layer(f"layers[{i}]", layer) for i, layer in enumerate(layers))
-        for i, layer in enumerate(layers[: nonlinear_layers(layers)]):
-            if not isinstance(layer, Dense):
-                raise ValueError(f"layers[{i}] must be Dense below a nonlinear layer")
         forms, depth = _forms(jax.tree.structure(layers)), len(layers)
         self.prior_variances = tuple(_numbers("prior_variances", prior_variances, depth + 2, above=0.0))
         self.layers = tuple(map(_checked_layer, layers, forms, self.prior_variances[1:-1]))
         self.embedding = as_activation(embedding, "embedding")
+        if self.between and not all(activation.is_linear for activation in self.activations):
+            where = f"layers[{self.between[0] - 1}] is nonlinear above attention"
+            raise ValueError(f"{where}, so the embedding and dense layers below attention must be linear")
         self.temperature = _number("temperature", temperature, least=0.0)
         self.outputs = checks.checked_whole_number("outputs", outputs, least=1)
         self.read_tokens = checks.checked_whole_number("read_tokens", read_tokens, least=1)
@@ -162,16 +162,35 @@ class Architecture(DisplayMixin, eqx.Module):
             self.forms,
             several_outputs=self.outputs > 1,
             every_token=self.read_tokens > 1,
-            activations=() if self.is_linear else self.activations,
+            activations=() if self.is_linear or self.between else self.activations,
+            between=tuple((layer, self.layers[layer - 1].activation) for layer in self.between),
             has_richness=self.richness is not None,
             is_infinite=self.is_infinite,
         )
 
     @property
     def activations(self) -> tuple[Activation, ...]:
-        """The functions phi up to the last nonlinear layer."""
-        below = self.layers[: nonlinear_layers(self.layers)]
+        """The functions phi up to the last nonlinear layer below all attention."""
+        first = tuple(itertools.takewhile(lambda layer: isinstance(layer, Dense), self.layers))
+        below = first[: nonlinear_layers(first)]
         return (self.embedding, *map(of_layers.activation_of, below))
+
+    @property
+    def between(self) -> tuple[int, ...]:
+        """Numbers of the nonlinear layers above attention."""
+        numbers = range(1, nonlinear_layers(self.layers) + 1)
+        above = [layer for layer in numbers if not all(isinstance(each, Dense) for each in self.layers[:layer])]
+        return tuple(layer for layer in above if not of_layers.activation_of(self.layers[layer - 1]).is_linear)
+
+    @property
+    def kernel_levels(self) -> tuple[int, ...]:
+        """Indices of the order parameters in which the kernel is linear, U_1 first."""
+        return 0, *self.between
+
+    @property
+    def kernel_paths(self) -> int:
+        """Number of rows of these order parameters, per output."""
+        return sum(self.overlap_sizes[level] for level in self.kernel_levels) // self.outputs
 
     @property
     def is_linear(self) -> bool:
@@ -302,6 +321,10 @@ def ansatz_of(architecture: Architecture) -> str:
         return f"Mean-field parameterisation: noise of variance T / (N_1 gamma_0^2){per_width}"
     if architecture.is_linear:
         return ""
+    if architecture.between:
+        functions = ", ".join(architecture.layers[layer - 1].activation.name for layer in architecture.between)
+        parts = "a linear part that continues, and noise"
+        return f"Gaussian equivalence between attention layers: {parts}, replace {functions}"
     functions = ", ".join(activation.name for activation in architecture.activations)
     return f"Gaussian equivalence: linear units of the same covariance replace {functions}"
 

@@ -123,7 +123,7 @@ class Dense(AbstractLayer):
     """A layer that acts on each token separately.
 
     - `activation`: the function phi of its hidden units, as in
-      `Architecture.embedding`. A nonlinear one needs dense layers below.
+      `Architecture.embedding`.
     """
 
     activation: Activation = eqx.field(static=True, kw_only=True, default=IDENTITY, converter=as_activation)
@@ -163,6 +163,8 @@ class Skip(AbstractLayer):
     def __check_init__(self):
         if isinstance(self.layer, Skip):
             raise ValueError("layer is a Skip already")
+        if not activation_of(self.layer).is_linear:
+            raise ValueError("layer must be linear: the theory does not cover a skip around nonlinear units")
 
     @property
     def heads(self):
@@ -237,7 +239,8 @@ class NetworkForm:
     """The forms of all layers, and the structure of outputs and hidden units.
 
     - `activations`: the functions phi of the embedding and of the dense layers
-      up to the last nonlinear one; empty if all are linear.
+      up to the last nonlinear one below attention; empty if all are linear.
+    - `between`: numbers and functions phi of nonlinear layers above attention.
     - `has_richness`: whether the parameterisation is mean-field.
     - `is_infinite`: whether the widths are infinite, in that parameterisation.
     """
@@ -246,6 +249,7 @@ class NetworkForm:
     several_outputs: bool
     every_token: bool
     activations: tuple[Activation, ...]
+    between: tuple[tuple[int, Activation], ...]
     has_richness: bool
     is_infinite: bool
 
