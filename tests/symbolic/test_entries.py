@@ -4,13 +4,24 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import sympy as sp
+from scipy import stats
 from sympy import symbols
 
 from tests.expressions import assert_close, assert_gradient
 from theorykit.codegen import compile_expressions, interpret
-from theorykit.symbolic import GaussianAverage, entrywise, gradient, log_cosh, normal, positive_definite, sum_of_entries
+from theorykit.symbolic import (
+    GaussianAverage,
+    entrywise,
+    gaussian_average,
+    gradient,
+    log_cosh,
+    normal,
+    positive_definite,
+    sum_of_entries,
+)
 from theorykit.symbolic.atoms import LogDet
 from theorykit.symbolic.documents.rendering import latex
+from theorykit.symbolic.functions import SmoothedKink
 from theorykit.symbolic.matrix_functions import Entrywise, SumOfEntries
 
 P, N = symbols("P N", integer=True, positive=True)
@@ -119,3 +130,13 @@ def test_a_matrix_that_depends_on_an_entry_is_refused():
 )
 def test_sums_are_written_with_indices(expression, expected):
     assert latex(expression) == expected
+
+
+def test_functions_in_cases_do_not_mix_their_variables_with_those_of_entries():
+    """The mean of max(x + x z, 0), and the probability that sqrt(x) z is positive, for every entry x."""
+    column = sp.MatrixSymbol("c", 2, 1)
+    found = entrywise(lambda x: gaussian_average(sp.Max(x + x * z, 0), z), column)
+    expected = [x * (stats.norm.pdf(1) + stats.norm.cdf(1)) for x in (0.5, 2.0)]
+    np.testing.assert_allclose(interpret(found, {"c": np.array([[0.5], [2.0]])})[:, 0], expected, rtol=1e-14)
+    share = entrywise(lambda x: SmoothedKink(0, sp.sqrt(x), 1, 0), column)
+    np.testing.assert_allclose(interpret(share, {"c": np.array([[0.5], [2.0]])}), 0.5, rtol=1e-14)
