@@ -132,13 +132,11 @@ def _tangent_of(slope: Float[Array, "equations unknowns"], across: Unknowns) -> 
 
 @jit
 def slope_at(system: System, u: Unknowns) -> Float[Array, "equations unknowns"]:
-    """Return the derivatives of the residual."""
     return jax.jacfwd(system.residual)(u)
 
 
 @jit
 def seen_at(system: System, u: Unknowns) -> Mapping[str, Array]:
-    """Return what the system records at a point."""
     return system.seen(u)
 
 

@@ -327,7 +327,6 @@ class Action(DisplayMixin):
 
     @cached_property
     def compiled_scale(self) -> CompiledFunction:
-        """The `scale`."""
         return compile_expressions("size_of_action", {"scale": self.scale}, self.symbols)
 
     @cached_property
@@ -436,7 +435,6 @@ def checked_values(
 
 
 def check_shapes(found: Mapping[str, tuple], shapes: Mapping[str, tuple], label: str) -> None:
-    """Raise `ValueError` for the first shape that is not as expected."""
     for name, shape in found.items():
         if shape != shapes[name]:
             raise ValueError(f"{label.format(name)} must have shape {shapes[name]}, got {shape}")

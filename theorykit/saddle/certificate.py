@@ -69,7 +69,6 @@ class LocalModel(eqx.Module):
 
 @eqx.filter_jit
 def local_model(bound: BoundAction, coordinates: Coordinates) -> LocalModel:
-    """Make the model about a point."""
     here = bound.expansion(coordinates)
     hessian, unclear = here.hessian, jnp.zeros(len(coordinates), dtype=bool)
     if bound.has_edges:

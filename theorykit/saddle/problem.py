@@ -45,7 +45,6 @@ class Point(eqx.Module):
 
     @property
     def is_finite(self) -> Array:
-        """Whether action and gradient are finite."""
         return jnp.isfinite(self.action) & jnp.isfinite(self.gradient_norm)
 
 
@@ -157,7 +156,6 @@ class QuadraticModel(eqx.Module):
         return jnp.where(flat, 0.0, -self.slopes / jnp.where(flat, 1.0, self.curvatures))
 
     def newton_length(self) -> Float[Array, ""]:
-        """Return the length of the Newton step towards the model's stationary point."""
         return jnp.linalg.norm(self.along_newton())
 
 
@@ -175,13 +173,9 @@ def implicit_point(
 ) -> Coordinates:
     """Return the stationary point at `coordinates`, as a differentiable function of `problem`.
 
-    Args:
-        problem: The problem.
-        coordinates: Its stationary point.
-        form_hessian: Whether the Hessian at a minimum is formed as a preconditioner, so
-            that one or two products suffice.
-        exists: None for a minimum. For other points, whether the derivative exists. If
-            not, it is NaN.
+    With `form_hessian`, the Hessian at a minimum is a preconditioner, so that one or two
+    products suffice. `exists` is None for a minimum. For other points, it is whether the
+    derivative exists. If not, it is NaN.
     """
     at = jax.lax.stop_gradient(coordinates)
     which = "any" if exists is not None else "preconditioned" if form_hessian else "minimum"
