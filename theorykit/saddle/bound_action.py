@@ -98,7 +98,6 @@ class BoundAction(AbstractSaddleProblem):
         return function(**order_parameters, **self.values_of_parameters)
 
     def values(self, coordinates: Coordinates) -> dict[str, Float[Array, "..."]]:
-        """Return every order parameter by name."""
         parts = self._parts(coordinates * self.units)
         return {name: domain.value(part, shape) for name, domain, shape, part in parts}
 
@@ -305,6 +304,5 @@ def initial_coordinates(bound: BoundAction, initial: Values) -> Coordinates:
 
 @partial(jit, of_numbers=lambda bound, values: bound.of.is_of_numbers)
 def place_of(bound: BoundAction, values: Mapping[str, Array]) -> tuple[Coordinates, Float[Array, " terms"]]:
-    """Return the coordinates of order parameters, and the terms of S there."""
     coordinates = bound.coordinates({name: jnp.asarray(value) for name, value in values.items()})
     return coordinates, bound.terms(coordinates)

@@ -42,7 +42,7 @@ _REFUSED, _AIM = 0.5, 0.3
 
 
 def chosen(condition: Bool[Array, ""], yes: Any, no: Any) -> Any:
-    """Select one of two trees of arrays, leaf by leaf."""
+    """Select one of two trees, leaf by leaf."""
     return jax.tree.map(lambda a, b: jnp.where(condition, a, b), yes, no)
 
 

@@ -23,7 +23,6 @@ _BISECTIONS = 16
 
 
 def reach_of(coordinates: Coordinates) -> Array:
-    """Return the largest absolute coordinate, or one if that is larger."""
     return jnp.maximum(jnp.max(jnp.abs(coordinates)), 1.0)
 
 
@@ -73,7 +72,7 @@ class AbstractSaddleProblem(eqx.Module):
     @property
     @abc.abstractmethod
     def scale(self) -> Float[Array, ""]:
-        """Large number that S is proportional to. Gradients and curvatures are divided by it."""
+        """The large number that S is proportional to."""
 
     @abc.abstractmethod
     def action(self, coordinates: Coordinates) -> Float[Array, ""]:
