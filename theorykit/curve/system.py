@@ -156,11 +156,9 @@ def refine(system: System, event: xr.Dataset) -> dict[str, Array]:
         ValueError: If `event` is not one event.
 
     Example:
-        >>> import jax
-        >>> import jax.numpy as jnp
-        >>> import theorykit
-        >>> from theorykit import curve
-        >>> theorykit.enable_float64()
+        >>> import jax, jax.numpy as jnp
+        >>> from theorykit import curve, enable_float64
+        >>> enable_float64()
         >>> class Landau(curve.System):
         ...     a: jax.Array
         ...

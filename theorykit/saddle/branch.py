@@ -144,6 +144,18 @@ def follow(
 
     Raises:
         ValueError: If `solution` did not converge or belongs to another action.
+
+    Example:
+        >>> from sympy import symbols
+        >>> from theorykit import enable_float64, saddle
+        >>> enable_float64()
+        >>> m, a = symbols("m a", real=True)
+        >>> S = m**4 / 4 - 2 * m**3 / 3 + a * m**2 / 2
+        >>> landau = saddle.Action(S, {m: saddle.Real()}, [a])
+        >>> solution = saddle.minimise(landau, {a: 0.5}, initial={m: 1.5})
+        >>> branch = saddle.follow(landau, {a: 0.5}, solution, a, (0.2, 1.2))
+        >>> branch["a"].values[branch["event"] == "fold"].round(6)
+        array([1.])
     """
     reason = "loops in Python (`curve.refine` finds one event again in JAX)"
     refuse_traced("follow", list(values.values()), solution, reason=reason)
@@ -187,13 +199,15 @@ def is_same(action: Action, other: Action) -> bool:
 
 
 def near(branch: xr.Dataset, value: float | int) -> tuple[dict[str, Any], ...]:
-    """Interpolate the order parameters at a value of the parameter, once per pass of the branch.
-
-    Each result is a start for `minimise` or `stationary`, as `initial=`.
+    """Interpolate the order parameters of a branch at a value of its parameter.
 
     Args:
         branch: The result of `follow`.
         value: The value of its parameter.
+
+    Returns:
+        The order parameters by name, once per passage of the branch through `value`. Each
+        entry is a start for `minimise` or `stationary`, as `initial=`.
     """
     off = branch[branch.attrs["parameter"]].values - float(checked_number("value", value))
     # The first point counts if it has this value, and of equal points the first one.
@@ -210,7 +224,6 @@ def order_parameters(branch: xr.Dataset) -> dict[str, np.ndarray]:
 
 
 def checked_parameter(action: Action, parameter: Expr | str) -> str:
-    """Return the name of a numeric parameter."""
     name = getattr(parameter, "name", parameter)
     numbers = [s.name for s in action.parameters if isinstance(s, Symbol) and s not in action.sizes]
     if name not in numbers:
