@@ -30,7 +30,6 @@ from .weights import KEY, QUERY, VALUE, Weights
 
 @lru_cache
 def compiled(name: str) -> CompiledFunction:
-    """Compile a result of the derivation."""
     expression = getattr(derive(), name)
     symbols = {each for each in expression.free_symbols if not each.is_integer}
     return compile_expressions(name, {name: expression}, sorted(symbols, key=str))
@@ -42,6 +41,9 @@ class Parameters(eqx.Module):
     - `beta`: inverse temperature of the output, Eq. (4).
     - `gamma`: inverse temperature times scale of the attention scores, over sqrt(M), Eq. (3).
     - `epsilon`: share of the positions in the overlaps, from 0 to 1, Eq. (1).
+
+    Raises:
+        ValueError: If `epsilon` is out of range.
     """
 
     beta: Float[Array, "*batch"]
@@ -112,9 +114,6 @@ class SelfAttention(eqx.Module):
         cls, correlations: Mapping[tuple[int, ...], ArrayLike], positional: ArrayLike
     ) -> SelfAttention:
         """Return the network whose weights have given correlations.
-
-        tanh is odd, so the map depends on the weights only through the means of products
-        w^alpha_a w^o_b w^o_c ... with an odd number of output weights.
 
         Args:
             correlations: For an odd number of patterns (b, c, ...), from 0, the
@@ -252,7 +251,7 @@ def run(
     steps: int,
     key: PRNGKeyArray | None = None,
 ) -> Trajectory:
-    """Run one orbit, and record every attention and overlap.
+    """Run one orbit. Return every attention and overlap, and the last state.
 
     Args:
         network: The map, or a `FiniteNetwork`.
@@ -260,6 +259,15 @@ def run(
         parameters: Parameters of the map.
         steps: Number of tokens.
         key: Random key of the spins of a finite network.
+
+    Example:
+        >>> from theorykit import dmft, enable_float64
+        >>> enable_float64()
+        >>> weights, parameters = dmft.Weights.published(), dmft.Parameters(1.5, 100, 0)
+        >>> network = dmft.SelfAttention.from_weights(weights, context=4)
+        >>> start = network.start(parameters, weights.prompt())
+        >>> dmft.run(network, start, parameters, steps=5).attention[-1].round(3)
+        Array([-0.414, -0.137,  0.028], dtype=float64)
     """
     checked_whole_number("steps", steps, least=0)
     checks.checked_instance("start", start, State, "as SelfAttention.start returns it")

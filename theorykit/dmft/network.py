@@ -96,7 +96,7 @@ class Fluctuations(eqx.Module):
 
 
 def fluctuations(network: FiniteNetwork, start: State, parameters: Parameters, *, steps: int) -> Fluctuations:
-    """Compute covariances of what `run` samples, to first order in 1/N.
+    """Return the covariances of what `run` samples, to first order in 1/N.
 
     A warning is issued if deviations are not small compared to the range of attentions,
     from -1 to 1. In chaos with an exponent lambda, they are for about log N / (2 lambda)
@@ -142,7 +142,6 @@ def _fluctuations(network: FiniteNetwork, start: State, parameters: Parameters, 
     begin = start, jnp.zeros((size, size))
     mean, covariance = jax.lax.scan(token, begin, None, length=steps)[1]
     mean = jnp.concatenate([start.attention[:1], mean])
-    attention = jnp.zeros((steps + 1, patterns, patterns))
-    attention = attention.at[1:].set(covariance[:, :patterns, :patterns])
+    attention = jnp.pad(covariance[:, :patterns, :patterns], ((1, 0), (0, 0), (0, 0)))
     overlaps = covariance[:, patterns:, patterns:].reshape(steps, 4, patterns, 4, patterns)
     return Fluctuations(mean, attention, overlaps)
