@@ -28,7 +28,7 @@ def draw_comparison(result: xr.Dataset, axes: Axes | None = None) -> Axes:
 
     Args:
         result: the result of `bpkr.sampling.compare`.
-        axes: where to draw, by default new axes.
+        axes: where to draw, by default new axes. They are returned.
     """
     axes, result = _new_axes(axes), _not_left_out(result)
     paths, approaches = result["path_1"].values, result["approach"].values.tolist()
@@ -51,7 +51,7 @@ def draw_differences(result: xr.Dataset, axes: Axes | None = None) -> Axes:
 
     Args:
         result: the result of `bpkr.sampling.compare`, with the approach "exact".
-        axes: where to draw, by default new axes.
+        axes: where to draw, by default new axes. They are returned.
     """
     axes, result = _new_axes(axes), _not_left_out(result)
     others = [approach for approach in result["approach"].values.tolist() if approach != _MEASURE]
@@ -84,7 +84,6 @@ def _not_left_out(result: xr.Dataset) -> xr.Dataset:
 
 
 def _order_parameter_names(result: xr.Dataset) -> list[str]:
-    """Return the names of the order parameters in a dataset."""
     return [str(name) for name in result.data_vars if re.fullmatch(r"U_\d+|u", str(name))]
 
 

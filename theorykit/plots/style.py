@@ -38,7 +38,6 @@ def use_style() -> AbstractContextManager[None]:
 
 
 def _new_axes(axes: Axes | None) -> Axes:
-    """Return the given axes, or new ones."""
     # The constrained layout keeps legends outside the axes on the figure.
     return plt.figure(layout="constrained").subplots() if axes is None else axes
 
