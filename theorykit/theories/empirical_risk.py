@@ -104,6 +104,17 @@ def solve(action: Action, values: Mapping, *, throw: bool = False) -> Solution:
 
     If no finite weights minimise the risk, as for logistic regression of separable
     examples without ridge, a warning says so, or with `throw` an error.
+
+    Example:
+        >>> from sympy import symbols
+        >>> from theorykit import enable_float64
+        >>> from theorykit.theories.empirical_risk import action, generalisation_error, solve
+        >>> enable_float64()
+        >>> x, y = symbols("x y", real=True)
+        >>> ridge_regression = action((x - y) ** 2 / 2, x, y, labels="linear")
+        >>> student = solve(ridge_regression, {"alpha": 2, "lambda_": 0.1, "sigma2": 0.1})
+        >>> round(float(generalisation_error(student, labels="linear")), 6)
+        0.084429
     """
     initial = {symbol.name: 1.0 if symbol == V else 0.5 for symbol in action.order_parameters}
     # S is maximal in V, and in one of each other pair of conjugates.

@@ -83,7 +83,7 @@ def values(problem: bpkr.Problem) -> dict[Expr, Any]:
 
 
 def solve(problem: bpkr.Problem, **options: Any) -> saddle.Solution:
-    """Find the minimum with `options` of `saddle.minimise`, by default from Q_l = 1."""
+    """Return the minimum, found with `options` of `saddle.minimise`, by default from Q_l = 1."""
     of_problem = action(problem.architecture)
     options.setdefault("initial", dict.fromkeys(of_problem.order_parameters, 1.0))
     return saddle.minimise(of_problem, values(problem), **options)
@@ -94,7 +94,7 @@ def predict(
     point: saddle.Solution | Mapping[Expr, Array],
     test_features: ImplicitFeatures | None = None,
 ) -> bpkr.Prediction:
-    """Predict outputs on test examples.
+    """Return the mean and variance of outputs on test examples.
 
     Args:
         problem: the architecture with its training data.

@@ -109,7 +109,7 @@ def values(problem: bpkr.Problem) -> dict[Expr, Any]:
 
 
 def solve(problem: bpkr.Problem, **options: Any) -> saddle.Solution:
-    """Find the min-max point with `options` of `saddle.stationary`.
+    """Return the min-max point, found with `options` of `saddle.stationary`.
 
     The search starts at infinite width, or at `initial`.
     """
@@ -127,7 +127,7 @@ def predict(
     point: saddle.Solution | Mapping[Expr, Array],
     test_features: ImplicitFeatures | None = None,
 ) -> bpkr.Prediction:
-    """Predict outputs on test examples.
+    """Return the mean and variance of outputs on test examples.
 
     Args:
         problem: the architecture with its training data.
