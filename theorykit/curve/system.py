@@ -51,7 +51,7 @@ class System(eqx.Module):
         return {SINGULAR: sign * jnp.exp(size / (len(u) - 1))}
 
     def seen(self, u: Unknowns) -> Mapping[str, Array]:
-        """Return what is recorded at every point, by name."""
+        """Return the arrays to record at a point, by name."""
         return {"parameter": u[-1]}
 
     def units(self, u: Unknowns) -> Unknowns:
@@ -141,7 +141,7 @@ def seen_at(system: System, u: Unknowns) -> Mapping[str, Array]:
 
 
 def refine(system: System, event: xr.Dataset) -> dict[str, Array]:
-    """Find an event again in a system with other values.
+    """Find an event of a trace again after arrays have changed.
 
     Works in `jax.jit`, `jax.grad` and `jax.vmap`.
 

@@ -170,7 +170,7 @@ def written(expression: Expr) -> str:
 
 @lru_cache
 def derive() -> MeanField:
-    """Return the map at N -> infinity, derived from the generating functional of spins."""
+    """Return the map at N -> infinity, derived from the generating functional."""
     s, last = TrajectorySymbols(), HORIZON
     W, W_o, W_alpha = s.weights, s.output_weights, s.family_weights
     route = Recorder()

@@ -36,7 +36,7 @@ def compiled(name: str) -> CompiledFunction:
 
 
 class Parameters(eqx.Module):
-    """Parameters of the map, numbers or arrays of one shape for `jax.vmap`.
+    """Parameters of the map, numbers or arrays of one shape; equations of arXiv:2406.07247.
 
     - `beta`: inverse temperature of the output, Eq. (4).
     - `gamma`: inverse temperature times scale of the attention scores, over sqrt(M), Eq. (3).
@@ -74,7 +74,7 @@ class State(eqx.Module):
 
 
 class SelfAttention(eqx.Module):
-    """Self-attention with many neurons, a step of one `State`; Eqs. (2), (5), (6).
+    """Self-attention with many neurons, a map of a `State`; Eqs. (2), (5), (6).
 
     Neurons whose output weights are equal up to a sign form one class, because tanh is
     odd in the mean of w^alpha tanh(beta w^o . A) over neurons.
@@ -91,7 +91,7 @@ class SelfAttention(eqx.Module):
 
     @classmethod
     def from_weights(cls, weights: Weights, context: int) -> SelfAttention:
-        """Return the limit of a network whose neurons are all repeated equally often.
+        """Return the limit of a network in which every neuron is repeated many times.
 
         `context` is the largest number of tokens that the attention reads, at most
         2**position_bits.
@@ -191,7 +191,7 @@ class SelfAttention(eqx.Module):
         return self.attend(state, parameters, self.token(state, parameters))
 
     def token(self, state: State, parameters: Parameters, key: PRNGKeyArray | None = None) -> Array:
-        """Return the overlaps of the next token."""
+        """Return the overlaps (families, patterns) of the next token."""
         return self.overlaps(parameters, state.attention[0], state.position)
 
     def overlaps(self, parameters: Parameters, attention: Array, position: Array | None = None) -> Array:
@@ -225,7 +225,7 @@ class SelfAttention(eqx.Module):
         return State(attention, keys[:-1], values[:-1], (state.position + 1) % self.context, tokens)
 
     def coordinates(self, state: State) -> Array:
-        """Return what determines the state, in which `dynamics` measures perturbations."""
+        """Return attentions, which determine the state. `dynamics` perturbs them."""
         return state.attention
 
 

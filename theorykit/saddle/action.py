@@ -238,7 +238,7 @@ class Action(DisplayMixin):
         return {symbol: updates[symbol] for symbol in symbols}
 
     def eliminate(self, *symbols: Symbol | MatrixSymbol | str) -> Action:
-        r"""Return the action without some order parameters: S is stationary in each of them.
+        r"""Return the action with some order parameters at their stationary values.
 
         The equation dS/dx = 0 must have one solution for x in its domain. If S is linear
         in x, the equation constrains the others. It is then solved for another order

@@ -65,7 +65,7 @@ class StationaryPoints(SystemOfAction):
     def of(
         cls, action: Action, values: Values, parameter: Expr | str, initial: Values | None = None
     ) -> StationaryPoints:
-        """Return the equations at values of all parameters."""
+        """Return the equations, in which `parameter` may change."""
         bound = bind(action, values, initial)
         name = checked_parameter(action, parameter)
         if taken := sorted(_NAMES & {name, *bound.domains}):
@@ -206,7 +206,7 @@ def near(branch: xr.Dataset, value: float | int) -> tuple[dict[str, Any], ...]:
         value: The value of its parameter.
 
     Returns:
-        The order parameters by name, once per passage of the branch through `value`. Each
+        The order parameters by name, once per passage through `value`. Each
         entry is a start for `minimise` or `stationary`, as `initial=`.
     """
     off = branch[branch.attrs["parameter"]].values - float(checked_number("value", value))

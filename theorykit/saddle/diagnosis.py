@@ -18,7 +18,7 @@ _TOLD = 3
 
 
 class ConvergenceWarning(UserWarning):
-    """A solution, or its derivative, is not what was asked for. The message describes it."""
+    """A solve did not converge, or a derivative does not exist. The message says why."""
 
 
 class AbstractOutcome(eqx.Module):

@@ -87,7 +87,7 @@ class Solution(DisplayMixin, AbstractOutcome):
 
     @property
     def place(self) -> str:
-        """Order parameters on one line."""
+        """Order parameters and values as text."""
         refuse_traced("place", self.order_parameters, reason="shows values", anywhere=False)
         return ", ".join(f"{name} = {_in_words(value, 4)}" for name, value in self.order_parameters.items())
 

@@ -111,8 +111,8 @@ def solve(action: Action, values: Mapping, *, throw: bool = False) -> Solution:
         >>> from theorykit.theories.empirical_risk import action, generalisation_error, solve
         >>> enable_float64()
         >>> x, y = symbols("x y", real=True)
-        >>> ridge_regression = action((x - y) ** 2 / 2, x, y, labels="linear")
-        >>> student = solve(ridge_regression, {"alpha": 2, "lambda_": 0.1, "sigma2": 0.1})
+        >>> ridge = action((x - y) ** 2 / 2, x, y, labels="linear")
+        >>> student = solve(ridge, {"alpha": 2, "lambda_": 0.1, "sigma2": 0.1})
         >>> round(float(generalisation_error(student, labels="linear")), 6)
         0.084429
     """
@@ -137,10 +137,10 @@ def solve(action: Action, values: Mapping, *, throw: bool = False) -> Solution:
 
 
 def spectrum(eigenvalues: Any, teacher: Any = None) -> Mapping[str, np.ndarray | float]:
-    """Return the values of an action `has_spectrum`.
+    """Return `eigenvalues`, `teacher` and `rho` for an action with a spectrum.
 
     Args:
-        eigenvalues: of the covariance of features (n,).
+        eigenvalues: eigenvalues (n,) of the covariance of features.
         teacher: squares of the teacher's weights along its eigenvectors (n,), by default 1.
     """
     eigenvalues = checked_array("eigenvalues", eigenvalues, "n")
@@ -164,7 +164,7 @@ def generalisation_error(
     Args:
         order_parameters: a solution, or the order parameters by name.
         labels: the kind of labels.
-        rho: the variance of the teacher's field, by default that of the solution, or 1.
+        rho: the variance of the teacher's field, by default from the solution, or 1.
     """
     checked_choice("labels", labels, get_args(Labels))
     given = getattr(order_parameters, "order_parameters", order_parameters)

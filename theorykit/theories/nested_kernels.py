@@ -34,7 +34,7 @@ def action(architecture: bpkr.Architecture) -> saddle.Action:
             output and one token to read.
 
     Raises:
-        ValueError: the architecture is another one.
+        ValueError: the architecture has other layers, outputs or tokens.
     """
     are_dense = all(type(layer) is bpkr.Dense for layer in architecture.layers)
     if not are_dense or architecture.overlap_sizes[-1] > 1:
@@ -99,7 +99,7 @@ def predict(
     Args:
         problem: the architecture with its training data.
         point: a solution, or the order parameters by symbol.
-        test_features: path features, by default those of the problem's test examples.
+        test_features: path features, by default of the problem's test examples.
     """
     numbers, activations = problem.bound.numbers(), _activations(problem.architecture)
     numbered = zip(action(problem.architecture).order_parameters, problem.bound.symbols.variances, strict=True)

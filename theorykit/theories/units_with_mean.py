@@ -132,7 +132,7 @@ def predict(
     Args:
         problem: the architecture with its training data.
         point: a solution, or the order parameters by symbol.
-        test_features: path features, by default those of the problem's test examples.
+        test_features: path features, by default of the problem's test examples.
     """
     features, test_features = problem.data.features, problem.test_features(test_features)
     here, there = (_mean_readings(problem.architecture, each) for each in (features, test_features))
