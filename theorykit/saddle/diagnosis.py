@@ -18,7 +18,7 @@ _TOLD = 3
 
 
 class ConvergenceWarning(UserWarning):
-    """A solve did not converge, or a derivative does not exist. The message says why."""
+    """A solve did not converge, or a derivative does not exist. The message has the reason."""
 
 
 class AbstractOutcome(eqx.Module):

@@ -432,8 +432,8 @@ def trace(matrix: MatrixExpr) -> sp.Expr:
 def partial_trace(matrix: MatrixExpr, dimensions: Iterable[sp.Expr | int], traced: int) -> sp.Expr:
     """Return the trace of a square matrix X, acting on R^{d_0} (x) R^{d_1}, over one factor of this product.
 
-    With `dimensions` (d_0, d_1), it is the d_1 x d_1 sum of the diagonal blocks of X if `traced` is 0, and the
-    d_0 x d_0 matrix of the traces of its blocks if `traced` is 1. It is a scalar if the remaining factor has size one.
+    `dimensions` are (d_0, d_1). If `traced` is 0, the result is the d_1 x d_1 sum of the diagonal blocks of X. If it is
+    1, the result is the d_0 x d_0 matrix of the traces of its blocks. A 1 x 1 result becomes a scalar.
     """
     coefficient, factor = split_coefficient(checked_square("matrix", matrix))
     found = PartialTrace(factor, dimensions, traced)
