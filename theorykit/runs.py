@@ -22,7 +22,7 @@ import equinox as eqx
 import jax
 import joblib
 import xarray as xr
-from tqdm.auto import tqdm
+from tqdm import tqdm
 
 from ._jit import digest, usual_settings
 
