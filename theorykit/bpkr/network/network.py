@@ -1,4 +1,4 @@
-"""The finite network, by layers and as a sum over paths, Eqs. (1)-(6), and its pruning."""
+"""The finite network, by layers and as a sum over paths, Eqs. (1)-(6), and without some heads."""
 
 from __future__ import annotations
 
