@@ -69,7 +69,7 @@ class LocalModel(eqx.Module):
 
 @eqx.filter_jit
 def local_model(bound: BoundAction, coordinates: Coordinates) -> LocalModel:
-    """Make the model about a point."""
+    """Expand S to second order about a point, with one-sided derivatives at edges."""
     here = bound.expansion(coordinates)
     hessian, unclear = here.hessian, jnp.zeros(len(coordinates), dtype=bool)
     if bound.has_edges:
