@@ -42,10 +42,9 @@ class System(eqx.Module):
         """Return numbers that are zero on the curve."""
 
     def tests(self, u: Unknowns, tangent: Unknowns) -> Mapping[str, Array]:
-        """Return numbers or sorted arrays by name. An event is a sign change of an entry.
+        """Return test functions by name: numbers or sorted arrays, whose zeros are events.
 
-        Entries of "singular" vanish where the derivatives of the residual in all unknowns
-        but the parameter are singular. Without them, folds and branch points are no events.
+        Without "singular", no folds and branch points are found.
         """
         sign, size = jnp.linalg.slogdet(jax.jacfwd(self.residual)(u)[:, :-1])
         return {SINGULAR: sign * jnp.exp(size / (len(u) - 1))}

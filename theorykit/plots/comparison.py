@@ -55,7 +55,8 @@ def draw_differences(result: xr.Dataset, axes: Axes | None = None) -> Axes:
     """
     axes, result = _new_axes(axes), _not_left_out(result)
     others = [approach for approach in result["approach"].values.tolist() if approach != _MEASURE]
-    kinds = [("order parameters", "o", _order_parameter_names(result))]
+    overlaps = [str(name) for name in result.data_vars if re.fullmatch(r"U_\d+|u", str(name))]
+    kinds = [("order parameters", "o", overlaps)]
     kinds += [("mean outputs", "x", ["mean"])] if "mean" in result else []
     for side, (kind, marker, names) in zip((-0.2, 0.2), kinds, strict=False):
         for place, approach in enumerate(others):
@@ -81,10 +82,6 @@ def _not_left_out(result: xr.Dataset) -> xr.Dataset:
     if not has_numbers.any():
         raise ValueError(f"nothing to draw: {'; '.join(map(str, np.unique(result['diagnosis'])))}")
     return result.isel(approach=np.flatnonzero(has_numbers))
-
-
-def _order_parameter_names(result: xr.Dataset) -> list[str]:
-    return [str(name) for name in result.data_vars if re.fullmatch(r"U_\d+|u", str(name))]
 
 
 def _distinct(result: xr.Dataset, approach: str, name: str) -> np.ndarray:

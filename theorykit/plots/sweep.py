@@ -18,7 +18,7 @@ _SCORES = {
     "test_error": "test error (mean square)",
     "test_r_squared": "test $R^2$",
     "log_evidence": "log evidence",
-    "log_evidence_corrected": "log evidence to next order in the widths",
+    "log_evidence_corrected": "log evidence to next order in $1/N$",
     "action": "action",
     "log_evidence_per_width": "log evidence per width",
 }

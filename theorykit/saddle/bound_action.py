@@ -156,10 +156,9 @@ class BoundAction(AbstractSaddleProblem):
 
     @eqx.filter_jit
     def slopes(self, coordinates: Coordinates, step: Coordinates | None = None) -> tuple[Any, Any]:
-        """Return the gradient of S, and the sum of the absolute values of the terms of each entry.
+        """Return the gradient of S in a `step`, and the sum of its terms' absolute values.
 
-        The gradient is taken in steps, after one `step`. Without a `step`, both results
-        are by order parameter.
+        Without a `step`, both are derivatives by order parameter.
         """
         if step is None:
             return self._slopes(self.values(coordinates))

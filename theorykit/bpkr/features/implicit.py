@@ -73,7 +73,7 @@ class ImplicitFeatures(eqx.Module):
         return replace(self, tokens=self.tokens[chosen], readings=self.readings[chosen])
 
     def pair_kernels(self) -> Float[Array, "pairs examples examples"]:
-        """Return `Kernel.pairs`."""
+        """Return the table of `Kernel.pairs`, from the tokens."""
         rows, columns = np.triu_indices(self.shape[1])
         weight = np.where(rows == columns, 0.5, 1.0)[:, None]
         return self.by_example(self, lambda kernels: weight * kernels[rows, columns]).swapaxes(0, 1)
