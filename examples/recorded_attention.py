@@ -105,8 +105,8 @@ for kind, maps_of_kind in attention.items():
 # ## Which paths matter
 #
 # The name of a path gives its head in the first layer and its head in the second. The diagonal of $U_1$ shows the
-# strength of each path in the network of width 10; at infinite width all strengths are one. We compare the strength of
-# a path with the accuracy of an infinitely wide network that has only this path.
+# weight of each path in the network of width 10; at infinite width all weights are one. We compare the weight of a path
+# with the accuracy of an infinitely wide network that has only this path.
 
 
 # %%
@@ -120,10 +120,10 @@ def alone(path: str) -> float:
 
 solution = results["recorded maps"].sel(width=10)
 paths = [str(path) for path in solution["path_1"].values]
-strengths = np.diag(solution["U_1"].values)
+weights = np.diag(solution["U_1"].values)
 accuracies = np.array([alone(path) for path in paths])
-for place in np.argsort(-strengths):
-    print(f"path {paths[place]}: U_1 {strengths[place]:.2f}, alone {accuracies[place]:.3f}")
+for place in np.argsort(-weights):
+    print(f"path {paths[place]}: U_1 {weights[place]:.2f}, alone {accuracies[place]:.3f}")
 
 # %%
 with use_style():
@@ -136,10 +136,10 @@ with use_style():
     accuracy.set_xticks(places, [r"$\infty$" if math.isinf(width) else f"{width}" for width in WIDTHS])
     accuracy.set(xlabel="width $N$", ylabel="test accuracy", title="accuracy, $T = 0.1$")
     accuracy.legend(title="bars: standard errors", title_fontsize=8)
-    single.plot(strengths, accuracies, "o", markersize=4, color=THEORY)
-    for path, strength, found in zip(paths, strengths, accuracies, strict=True):
+    single.plot(weights, accuracies, "o", markersize=4, color=THEORY)
+    for path, weight, found in zip(paths, weights, accuracies, strict=True):
         shift = {"24": (-2, -9), "31": (-10, 4)}.get(path, (3, 3))  # so that labels do not overlap
-        single.annotate(path, (strength, found), shift, textcoords="offset points", size=7, color="0.4")
+        single.annotate(path, (weight, found), shift, textcoords="offset points", size=7, color="0.4")
     single.set(xlabel=r"$U_1^{\pi\pi}$ at $N=10$", ylabel="accuracy of the path alone", title="single paths")
     save(figure, Path(__file__).with_suffix(".png"))
 
@@ -151,4 +151,4 @@ figure
 # The recorded maps give an accuracy of 0.905 to 0.945 from 200 labels, more than random heads (0.755 to 0.895) and
 # uniform attention (0.760 to 0.830) at every width. Narrow networks are more accurate than the infinitely wide one. Do
 # not judge the importance of a path by $U_1$ alone: path 42, which has the largest value, reaches only 0.655 by itself,
-# and path 21 with a small value 0.840. A large $U_1$ may compensate for small features. Remove heads, and test.
+# and path 21 with a small value 0.840. A large $U_1$ may compensate for small features. Leave out heads, and test.

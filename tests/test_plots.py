@@ -46,6 +46,14 @@ def test_one_solution_is_drawn_as_a_matrix_with_red_for_positive_entries(sweep):
         plots.draw_order_parameters(sweep)
 
 
+def test_the_style_leaves_the_interactive_mode_to_the_backend():
+    with plt.rc_context({"font.size": 7}):
+        with plots.style.use_style():
+            assert plt.rcParams["font.size"] == 9
+            plt.ion()
+        assert plt.isinteractive() and plt.rcParams["font.size"] == 7
+
+
 @pytest.mark.parametrize("score", [None, "U_1"])
 def test_sweeps_are_drawn_into_given_axes(sweep, score):
     _, (left, right) = plt.subplots(1, 2)

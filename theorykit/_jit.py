@@ -59,7 +59,7 @@ def usual_settings() -> Iterator[None]:
 
 
 def jit(function: Callable, *, of_numbers: Callable[..., bool] | None = None) -> Callable:
-    """Compile `function` like `equinox.filter_jit`, in about half the time on a CPU.
+    """Return `function`, compiled as by `equinox.filter_jit`, in about half the time on a CPU.
 
     Use it for functions with solves. A new value of a float needs no compilation. On a
     CPU the call waits for its results, and factorises small matrices on one thread.

@@ -199,7 +199,7 @@ def checked_choice(name: str, value: Any, choices: Iterable[str]) -> str:
 
 
 def checked_sequence(name: str, value: Any, what: str, length: int | None = None) -> tuple:
-    """Return the entries of a sequence as a tuple, no text, mapping or set."""
+    """Return the entries of a sequence as a tuple. Text, mappings and sets raise errors."""
     is_other = isinstance(value, (str, bytes, Mapping, Set))
     # Arrays without axes count as Iterable.
     if is_other or not isinstance(value, Iterable) or getattr(value, "shape", None) == ():

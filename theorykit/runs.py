@@ -22,13 +22,13 @@ import equinox as eqx
 import jax
 import joblib
 import xarray as xr
-from tqdm.auto import tqdm
+from tqdm import tqdm
 
 from ._jit import digest, usual_settings
 
 
 def bar(work: str, total: int | None, unit: str, *, shown: bool = True, done: int = 0) -> tqdm:
-    """Return a progress bar, a context, which appears after a second."""
+    """Return a progress bar that appears after a second. It is a context manager."""
     return tqdm(desc=work, total=total, unit=f" {unit}", initial=done, disable=not shown, delay=1.0)
 
 

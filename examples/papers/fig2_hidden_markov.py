@@ -102,7 +102,7 @@ xr.DataTree.from_dict(solved).to_netcdf(options.output / "hidden-markov.nc")
 
 
 def over_seeds(values: xr.DataArray) -> tuple[xr.DataArray, xr.DataArray]:
-    """Return the mean over data sets and its standard error."""
+    """Return the mean over draws and its standard error."""
     error = values.std("seed", ddof=min(1, len(seeds) - 1)) / len(seeds) ** 0.5
     return values.mean("seed"), error
 
@@ -165,7 +165,7 @@ with use_style():
     of_subsets = default["subset_accuracy"]
     handles += [draw_limit(a, of_subsets.sel(paths=name), name) for name in subsets]
     labels = ["width $N$", *(rf"$N=\infty$, {paths}" for paths in COLORS)]
-    title = f"Accuracies are means over {len(seeds)} data sets. Bars and bands are standard errors."
+    title = f"Means over {len(seeds)} draws of data and random heads. Bars and bands are standard errors."
     where = {"loc": "outside upper center", "ncols": 4, "columnspacing": 1}
     top.legend(handles, labels, title=title, **where)
 

@@ -211,9 +211,8 @@ class Model(DisplayMixin):
         from ..plots.style import use_style
         from .sweeps.datasets import label_solution
 
-        problem = self._fitted()
         with use_style():
-            return figure(label_solution(problem, self.saddle_))
+            return figure(label_solution(self._fitted(), self.saddle_))
 
     def sweep(
         self,

@@ -75,7 +75,7 @@ class OrderParameters(DisplayMixin, eqx.Module):
     """The order parameters (U_1, ..., U_L) and u = U_{L+1}.
 
     - `matrices`: U_l (n_l, n_l) from the input side, positive definite, with rows
-      (path, output), the output fastest. If layer l has a skip connection of strength
+      (path, output), the output fastest. If layer l has a skip connection of gain
       s, U_l begins with s^2 U_{l+1}.
     - `readout`: u > 0, or a positive definite matrix (outputs, outputs); with separate
       weights per token, rows are (token, output). Without layers it is U_1.

@@ -79,7 +79,6 @@ def solve(of: Factorised, right):
 
 @jax.custom_jvp
 def square_root(matrix):
-    """Return the positive definite square root."""
     eigenvalues, vectors = jnp.linalg.eigh((matrix + matrix.T) / 2)
     return (vectors * jnp.sqrt(eigenvalues)) @ vectors.T
 

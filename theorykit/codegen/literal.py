@@ -232,7 +232,7 @@ class Numpy(Algebra):
 
 
 def interpret(expression: sp.Expr, values: Mapping[str, Any]) -> Any:
-    """Evaluate an expression in NumPy, every node as it is written. This is the oracle of compiled functions.
+    """Return the value of an expression in NumPy, every node as it is written. Compiled functions are tested with it.
 
     Args:
         expression: a scalar or matrix expression.

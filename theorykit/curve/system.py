@@ -42,16 +42,15 @@ class System(eqx.Module):
         """Return numbers that are zero on the curve."""
 
     def tests(self, u: Unknowns, tangent: Unknowns) -> Mapping[str, Array]:
-        """Return numbers or sorted arrays by name. An event is a sign change of an entry.
+        """Return test functions by name: numbers or sorted arrays, whose zeros are events.
 
-        Entries of "singular" vanish where the derivatives of the residual in all unknowns
-        but the parameter are singular. Without them, folds and branch points are no events.
+        Without "singular", no folds and branch points are found.
         """
         sign, size = jnp.linalg.slogdet(jax.jacfwd(self.residual)(u)[:, :-1])
         return {SINGULAR: sign * jnp.exp(size / (len(u) - 1))}
 
     def seen(self, u: Unknowns) -> Mapping[str, Array]:
-        """Return what is recorded at every point, by name."""
+        """Return the arrays to record at a point, by name."""
         return {"parameter": u[-1]}
 
     def units(self, u: Unknowns) -> Unknowns:
@@ -132,18 +131,16 @@ def _tangent_of(slope: Float[Array, "equations unknowns"], across: Unknowns) -> 
 
 @jit
 def slope_at(system: System, u: Unknowns) -> Float[Array, "equations unknowns"]:
-    """Return the derivatives of the residual."""
     return jax.jacfwd(system.residual)(u)
 
 
 @jit
 def seen_at(system: System, u: Unknowns) -> Mapping[str, Array]:
-    """Return what the system records at a point."""
     return system.seen(u)
 
 
 def refine(system: System, event: xr.Dataset) -> dict[str, Array]:
-    """Find an event again in a system with other values.
+    """Find an event of a trace again after arrays have changed.
 
     Works in `jax.jit`, `jax.grad` and `jax.vmap`.
 
@@ -158,11 +155,9 @@ def refine(system: System, event: xr.Dataset) -> dict[str, Array]:
         ValueError: If `event` is not one event.
 
     Example:
-        >>> import jax
-        >>> import jax.numpy as jnp
-        >>> import theorykit
-        >>> from theorykit import curve
-        >>> theorykit.enable_float64()
+        >>> import jax, jax.numpy as jnp
+        >>> from theorykit import curve, enable_float64
+        >>> enable_float64()
         >>> class Landau(curve.System):
         ...     a: jax.Array
         ...

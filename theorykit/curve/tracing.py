@@ -256,7 +256,6 @@ class _Tracer:
 
 
 def labelled(system: System, points: Sequence[tuple[Unknowns, str]]) -> xr.Dataset:
-    """Label the records of a system at points, with the kinds of their events."""
     rows = [jax.device_get(seen_at(system, u)) for u, _ in points]
     variables: dict[str, Any] = {
         "event": ("point", np.array([kind for _, kind in points], dtype=str)),

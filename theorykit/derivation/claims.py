@@ -51,7 +51,6 @@ def random_values(expressions: Iterable[Expr], sizes: Mapping[Expr, int], rng: n
 
 
 def random_value(symbol: Symbol | MatrixSymbol, sizes: Values, rng: np.random.Generator) -> np.ndarray | float:
-    """Draw a value for one symbol."""
     if not getattr(symbol, "is_Matrix", False):
         return float(rng.uniform(0.5, 1.5))
     rows, columns = (round(float(interpret(side, sizes))) for side in symbol.shape)

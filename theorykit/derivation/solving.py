@@ -85,7 +85,11 @@ def solve_for(equation: Expr, variable: Symbol | MatrixSymbol, ranges: Ranges = 
 
 
 def eliminate(before: Expr, variable: Symbol | MatrixSymbol, ranges: Ranges = MappingProxyType({}), **record) -> Step:
-    """Integrate over `variable` at its saddle point: find the zero of the gradient, and substitute it."""
+    """Return the step that integrates over `variable` at its saddle point, the zero of the gradient.
+
+    Raises:
+        RuleError: if the gradient has no zero of a supported form, or more than one.
+    """
     solution = solve_for(gradient(before, variable), variable, ranges)
     after, claim = _with_value(before, {variable: solution}), claims.Stationary(variable, solution)
     return Step("eliminated at its saddle point", before, after, claim, definitions=((variable, solution),), **record)
@@ -98,7 +102,7 @@ def eliminate_constrained(
     ranges: Ranges = MappingProxyType({}),
     **record,
 ) -> Step:
-    """Integrate over `multiplier`, in which `before` is linear, and substitute the `variable`."""
+    """Return the step that integrates over `multiplier`, in which `before` is linear, and substitutes `variable`."""
     slope = gradient(before, multiplier)
     if slope.has(multiplier):
         raise RuleError(f"the action must be linear in {multiplier}, but its gradient is {slope}")

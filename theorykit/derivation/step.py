@@ -37,6 +37,14 @@ class Step(DisplayMixin):
     - `assumptions`: limits that were taken and the conditions for them, in words.
     - `definitions`: symbols that the step introduces, with their values.
     - `section`: the part of the derivation to which the step belongs.
+
+    Example:
+        >>> from sympy import symbols
+        >>> from theorykit.derivation import Derivation, Step, claims
+        >>> x, y = symbols("x y")
+        >>> step = Step("expanded", (x + y) ** 2, x**2 + 2 * x * y + y**2, claims.Equal())
+        >>> Derivation((step,), sizes=({},)).verify().holds
+        True
     """
 
     rule: str
@@ -159,13 +167,25 @@ class Verification:
 
 @dataclass(frozen=True, repr=False)
 class Derivation(DisplayMixin):
-    """The steps of a derivation, and `sizes`: for each trial of `verify`, a whole number for every symbolic size."""
+    """Steps of a derivation.
+
+    - `steps`: all steps, in order.
+    - `sizes`: for each trial of `verify`, a whole number for every symbolic size.
+    """
 
     steps: tuple[Step, ...]
     sizes: tuple[Mapping[Expr, int], ...]
 
     def verify(self, seed: int = 0) -> Verification:
-        """Check every claim at random numbers for all sizes. Identities are also checked exactly."""
+        """Check every claim at random numbers for all sizes. Identities are also checked exactly.
+
+        Args:
+            seed: seed of the random numbers.
+
+        Returns:
+            The evidence for every step. `holds` is true if no check failed, and `failures`
+            lists the steps that failed.
+        """
         points = random_points(self.sizes, checked_whole_number("seed", seed, least=0))
         return Verification(tuple(_evidence(step, self.sizes, seed, points) for step in self.steps))
 

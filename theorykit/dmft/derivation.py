@@ -44,11 +44,9 @@ X, Xbar = (MatrixSymbol(name, J, 4 * M) for name in ("X", "Xbar"))
 r, A, q = (MatrixSymbol(name, M, 1) for name in "rAq")
 K, V = (MatrixSymbol(name, L, M) for name in "KV")
 ell = MatrixSymbol("ell", L, 1)
-# Symbols of the responses of overlaps, of a token's weight, and of attention.
 D_k, D_v, D_q = (MatrixSymbol(f"D_{name}", M, M) for name in "kvq")
 weight, g, G = Symbol("s", positive=True), MatrixSymbol("g", M, 1), MatrixSymbol("G", L, M)
 share = Symbol("epsilonbar", positive=True)  # 1 - epsilon
-# LaTeX names of symbols that do not print in the field's notation.
 LATEX_NAMES = {
     D_k: "D^{k}",
     D_v: "D^{v}",
@@ -88,7 +86,6 @@ class TrajectorySymbols:
         return share / N * self.weights * self.spins(time) + epsilon * self.position(time)  # Eq. (1)
 
     def drive(self, time: int) -> MatrixExpr:
-        """Return beta h of the bits."""
         return beta * self.output_weights.T * self.attention(time - 1)
 
     def log_probability(self, time: int) -> Expr:
@@ -173,7 +170,7 @@ def written(expression: Expr) -> str:
 
 @lru_cache
 def derive() -> MeanField:
-    """Derive the map for N -> infinity from the generating functional of the spins."""
+    """Return the map at N -> infinity, derived from the generating functional."""
     s, last = TrajectorySymbols(), HORIZON
     W, W_o, W_alpha = s.weights, s.output_weights, s.family_weights
     route = Recorder()
@@ -294,8 +291,6 @@ def derive() -> MeanField:
     response("response of the overlaps", overlap, overlap_response, a, (A, A + a))
     of_exponents = sum_of([_of_softmax(Softmax(z), V).T])  # G^T
     response("response to the exponents", V.T * Softmax(z), of_exponents, b, (z, z + b))
-    # The attention that generated token d acts through the key and value of this token,
-    # and through the query if the token is the newest.
     e_d = MatrixSymbol("e_d", L, 1)
     moved = (K, K + e_d * (D_k * a).T), (V, V + e_d * (D_v * a).T), (q, q + D_q * a)
     of_scores = sum_of([gamma * e_d * q.T * D_k, gamma * K * D_q])
@@ -308,7 +303,6 @@ def derive() -> MeanField:
     block = sum_of([row_response, query_response])  # Eq. (8)
     say("response named", whole, block, Equal(names), "8")
 
-    # N times the covariance of a token's overlaps, given the previous attention
     route.section = "Fluctuations"
     variances = DiagMatrix(s.drive(last).applyfunc(variance))
     covariance = sum_of([share**2 / N * W * variances * W.T])

@@ -30,18 +30,20 @@ from .weights import KEY, QUERY, VALUE, Weights
 
 @lru_cache
 def compiled(name: str) -> CompiledFunction:
-    """Compile a result of the derivation."""
     expression = getattr(derive(), name)
     symbols = {each for each in expression.free_symbols if not each.is_integer}
     return compile_expressions(name, {name: expression}, sorted(symbols, key=str))
 
 
 class Parameters(eqx.Module):
-    """Parameters of the map, numbers or arrays of one shape for `jax.vmap`.
+    """Parameters of the map, numbers or arrays of one shape; equations of arXiv:2406.07247.
 
     - `beta`: inverse temperature of the output, Eq. (4).
     - `gamma`: inverse temperature times scale of the attention scores, over sqrt(M), Eq. (3).
     - `epsilon`: share of the positions in the overlaps, from 0 to 1, Eq. (1).
+
+    Raises:
+        ValueError: If `epsilon` is out of range.
     """
 
     beta: Float[Array, "*batch"]
@@ -72,7 +74,7 @@ class State(eqx.Module):
 
 
 class SelfAttention(eqx.Module):
-    """Self-attention with many neurons, a step of one `State`; Eqs. (2), (5), (6).
+    """Self-attention with many neurons, a map of a `State`; Eqs. (2), (5), (6).
 
     Neurons whose output weights are equal up to a sign form one class, because tanh is
     odd in the mean of w^alpha tanh(beta w^o . A) over neurons.
@@ -89,7 +91,7 @@ class SelfAttention(eqx.Module):
 
     @classmethod
     def from_weights(cls, weights: Weights, context: int) -> SelfAttention:
-        """Return the limit of a network whose neurons are all repeated equally often.
+        """Return the limit of a network in which every neuron is repeated many times.
 
         `context` is the largest number of tokens that the attention reads, at most
         2**position_bits.
@@ -112,9 +114,6 @@ class SelfAttention(eqx.Module):
         cls, correlations: Mapping[tuple[int, ...], ArrayLike], positional: ArrayLike
     ) -> SelfAttention:
         """Return the network whose weights have given correlations.
-
-        tanh is odd, so the map depends on the weights only through the means of products
-        w^alpha_a w^o_b w^o_c ... with an odd number of output weights.
 
         Args:
             correlations: For an odd number of patterns (b, c, ...), from 0, the
@@ -192,7 +191,7 @@ class SelfAttention(eqx.Module):
         return self.attend(state, parameters, self.token(state, parameters))
 
     def token(self, state: State, parameters: Parameters, key: PRNGKeyArray | None = None) -> Array:
-        """Return the overlaps of the next token."""
+        """Return the overlaps (families, patterns) of the next token."""
         return self.overlaps(parameters, state.attention[0], state.position)
 
     def overlaps(self, parameters: Parameters, attention: Array, position: Array | None = None) -> Array:
@@ -226,7 +225,7 @@ class SelfAttention(eqx.Module):
         return State(attention, keys[:-1], values[:-1], (state.position + 1) % self.context, tokens)
 
     def coordinates(self, state: State) -> Array:
-        """Return what determines the state, in which `dynamics` measures perturbations."""
+        """Return attentions, which determine the state. `dynamics` perturbs them."""
         return state.attention
 
 
@@ -252,7 +251,7 @@ def run(
     steps: int,
     key: PRNGKeyArray | None = None,
 ) -> Trajectory:
-    """Run one orbit, and record every attention and overlap.
+    """Run one orbit. Return every attention and overlap, and the last state.
 
     Args:
         network: The map, or a `FiniteNetwork`.
@@ -260,6 +259,15 @@ def run(
         parameters: Parameters of the map.
         steps: Number of tokens.
         key: Random key of the spins of a finite network.
+
+    Example:
+        >>> from theorykit import dmft, enable_float64
+        >>> enable_float64()
+        >>> weights, parameters = dmft.Weights.published(), dmft.Parameters(1.5, 100, 0)
+        >>> network = dmft.SelfAttention.from_weights(weights, context=4)
+        >>> start = network.start(parameters, weights.prompt())
+        >>> dmft.run(network, start, parameters, steps=5).attention[-1].round(3)
+        Array([-0.414, -0.137,  0.028], dtype=float64)
     """
     checked_whole_number("steps", steps, least=0)
     checks.checked_instance("start", start, State, "as SelfAttention.start returns it")

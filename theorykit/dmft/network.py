@@ -30,7 +30,7 @@ _SMALL = 0.3
 
 
 class FiniteNetwork(eqx.Module):
-    """Network of finitely many neurons, in classes of neurons with equal weights.
+    """Network of finitely many neurons, in classes of equal weights.
 
     - `signs` (classes, families, patterns): weights of each class.
     - `counts` (classes,): number of neurons of each class.
@@ -58,7 +58,7 @@ class FiniteNetwork(eqx.Module):
         return jnp.sum(self.counts)
 
     def token(self, state: State, parameters: Parameters, key: PRNGKeyArray) -> Array:
-        """Draw the overlaps of the next token."""
+        """Draw the overlaps (families, patterns) of the next token."""
         up = jax.nn.sigmoid(2 * parameters.beta * self.signs[:, OUTPUT] @ state.attention[0])
         # Eq. (4), one class at once
         spins = 2 * jax.random.binomial(key, self.counts, up) / self.counts - 1
@@ -96,11 +96,11 @@ class Fluctuations(eqx.Module):
 
 
 def fluctuations(network: FiniteNetwork, start: State, parameters: Parameters, *, steps: int) -> Fluctuations:
-    """Compute covariances of what `run` samples, to first order in 1/N.
+    """Return the covariances of what `run` samples, to first order in 1/N.
 
-    A warning is issued if deviations are not small compared to the range of attentions,
-    from -1 to 1. In chaos with an exponent lambda, they are for about log N / (2 lambda)
-    tokens.
+    The arguments are described in `run`. A warning is issued if deviations of attentions
+    are not small compared to one. In chaos of exponent lambda, they are small for
+    about log N / (2 lambda) tokens.
     """
     checked_whole_number("steps", steps, least=1)
     found = _fluctuations(network, start, parameters, steps=steps)
@@ -142,7 +142,6 @@ def _fluctuations(network: FiniteNetwork, start: State, parameters: Parameters, 
     begin = start, jnp.zeros((size, size))
     mean, covariance = jax.lax.scan(token, begin, None, length=steps)[1]
     mean = jnp.concatenate([start.attention[:1], mean])
-    attention = jnp.zeros((steps + 1, patterns, patterns))
-    attention = attention.at[1:].set(covariance[:, :patterns, :patterns])
+    attention = jnp.pad(covariance[:, :patterns, :patterns], ((1, 0), (0, 0), (0, 0)))
     overlaps = covariance[:, patterns:, patterns:].reshape(steps, 4, patterns, 4, patterns)
     return Fluctuations(mean, attention, overlaps)

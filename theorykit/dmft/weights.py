@@ -49,9 +49,9 @@ class Weights(eqx.Module):
         position_bits: int = 2,
         segments: int | None = 3,
     ) -> Weights:
-        """Draw the weights of the published program.
+        """Draw the weights of the program that Poc-López and Aguilera published.
 
-        They are equal within each of `segments` of neurons, or independent without segments.
+        Neurons form `segments` of equal weights. With None, all weights are independent.
         """
         # The order is that of the published program, with NumPy's legacy generator: unused
         # signs, semantic signs of each family, and positional signs or signs of segments.
@@ -85,7 +85,7 @@ class Weights(eqx.Module):
         return self.semantic @ bits.astype(float) / neurons
 
     def classes(self) -> tuple[np.ndarray, np.ndarray]:
-        """Return the distinct columns (classes, families, patterns), and their neurons."""
+        """Return the distinct columns (classes, families, patterns), and counts (classes,)."""
         columns = self.semantic.reshape(-1, self.semantic.shape[-1])
         distinct, counts = np.unique(columns, axis=1, return_counts=True)
         return distinct.T.reshape(-1, *self.semantic.shape[:2]), counts

@@ -38,7 +38,7 @@ _ON_CIRCLE = 1e-9
 class Cycles(System):
     """Equations of the cycles of a map, for `theorykit.curve`.
 
-    - `step`: the map. To differentiate an event, keep other parameters in an Equinox module.
+    - `step`: the map.
     - `period`: the period. The unknowns are all points, flattened, and the parameter.
     """
 
@@ -128,8 +128,6 @@ def find_cycle(step: Step, guess: Any, parameter: float, period: int) -> xr.Data
 
 @jit
 def _solved(system: Cycles, guess: Unknowns) -> tuple[Unknowns, Array]:
-    """Return the cycle at the parameter of `guess`, and its largest residual."""
-
     def residual(points, parameter):
         return system.residual(jnp.append(points, parameter))
 
@@ -195,8 +193,7 @@ def follow(
         bounds: Lowest and highest value of the parameter.
         direction: 1 towards larger parameters, -1 towards smaller ones, 0 for both.
         largest_step: Largest step in the parameter and the root mean square of the points, by
-            default a 20th of the bounds. Bifurcations that undo each other within a step
-            are missed.
+            default a 20th of the bounds (see `curve.trace`).
 
     Returns:
         The cycles in order along the axis `point` (see `curve.trace`): `parameter`, `points`
@@ -206,8 +203,7 @@ def follow(
 
         - "period doubling": a multiplier passes through -1 (`double_period`).
         - "Neimark-Sacker": a conjugate pair crosses the unit circle, and a torus branches off.
-        - "fold": a multiplier passes through 1, and the branch turns back.
-        - "branch point": another branch of cycles crosses.
+        - "fold", "branch point": a multiplier passes through 1 (see `curve.trace`).
 
     Raises:
         ValueError: If `cycle` is not a cycle of `step`, or out of bounds.
@@ -227,7 +223,11 @@ def double_period(step: Step, event: xr.Dataset, *, amplitude: float = 1e-2) -> 
         amplitude: Half the distance between the first points of both halves of the cycle,
             relative to the largest coordinate of the event or one.
 
+    Returns:
+        The records of `follow`, of one cycle.
+
     Raises:
+        ValueError: If `event` is not one period doubling.
         RuntimeError: If no cycle is found that differs from the original.
     """
     if event["event"].ndim or event["event"].item() != PERIOD_DOUBLING:

@@ -84,7 +84,7 @@ def lyapunov_spectrum(
     blocks: int = _BLOCKS,
     perturbations: PyTree | None = None,
 ) -> LyapunovSpectrum:
-    """Compute the Lyapunov exponents of one orbit. Use `jax.vmap` for several.
+    """Return the Lyapunov exponents of one orbit, with errors. Use `jax.vmap` for several.
 
     Args:
         step: The map, `step(state, parameter) -> state`. A state is any tree of
@@ -98,7 +98,7 @@ def lyapunov_spectrum(
         blocks: Number of parts of the orbit, whose scatter gives the errors.
         perturbations: Initial perturbations, trees like the floats of `start`
             with a first axis that counts them. Exponents are then in their
-            order. By default they are random with a fixed seed.
+            order. By default, they are random with a fixed seed.
 
     Raises:
         ValueError: If a number does not fit, or the orbit is not finite. Under
@@ -134,11 +134,7 @@ def _measured(step: Step, floats: PyTree) -> PyTree:
 
 @jit
 def _growth(step, start, parameter, tangents, length, blocks):
-    """Return the mean growth (blocks, exponents) of perturbations.
-
-    A short part of the orbit is run again, without and with noise above
-    rounding. Exponents that the noise changes are not resolved.
-    """
+    """Return the mean growth (blocks, exponents) of perturbations."""
     floats, others = eqx.partition(start, eqx.is_inexact_array)
     unravel = ravel_pytree(floats)[1]
     drawn = np.random.default_rng(0).standard_normal((2, *tangents.shape))
@@ -191,9 +187,6 @@ def _growth(step, start, parameter, tangents, length, blocks):
     return jnp.where(changed | jnp.isneginf(plain[-1]), -jnp.inf, growth)
 
 
-# ---- what exponents say about an orbit
-
-
 def kaplan_yorke_dimension(exponents: ArrayLike) -> Float[np.ndarray, "*batch"]:
     """Return the Kaplan-Yorke dimension j + (lambda_1 + ... + lambda_j) / |lambda_{j+1}|.
 
@@ -212,7 +205,7 @@ def kaplan_yorke_dimension(exponents: ArrayLike) -> Float[np.ndarray, "*batch"]:
 
 
 def classify(exponents: ArrayLike, errors: ArrayLike = 0.0, threshold: float = 1e-4) -> Shaped[np.ndarray, "*batch"]:
-    """Classify the regime of every orbit from its two largest Lyapunov exponents.
+    """Return the regime (...) of every orbit from its two largest Lyapunov exponents.
 
     - "periodic": lambda_1 < -threshold.
     - "quasi-periodic": |lambda_1| <= threshold; "quasi-periodic (double)" if
@@ -226,6 +219,9 @@ def classify(exponents: ArrayLike, errors: ArrayLike = 0.0, threshold: float = 1
         errors: Half-widths of error bars (..., exponents).
         threshold: Largest absolute value of an exponent that counts as zero. In T
             steps, a zero exponent is computed as a number of order 1/T.
+
+    Raises:
+        ValueError: If an orbit has fewer than two exponents, or a value is invalid.
     """
     values = numeric_array("exponents", exponents)
     if values.shape[-1:] < (2,) or not np.all(values < np.inf):
@@ -248,9 +244,6 @@ def classify(exponents: ArrayLike, errors: ArrayLike = 0.0, threshold: float = 1
     return np.select(list(cases.values()), list(cases), default="undecided")
 
 
-# ---- orbits over parameters
-
-
 @usual_settings()
 def orbits(
     step: Step,
@@ -268,16 +261,14 @@ def orbits(
     """Compute settled orbits of a map at many parameters, on all cores.
 
     Args:
-        step: The map, `step(state, parameter) -> state`. A state is any tree of
-            arrays.
+        step: The map, `step(state, parameter) -> state`, of any tree of arrays.
         parameters: An array with one value per orbit, or a tree of such arrays.
         start: First state, or a function of the parameter that returns it.
         transient: Number of steps to discard.
         recorded: Number of steps to record, with exponents a multiple of 20.
         observe: Function of a state and a parameter that returns the numbers to
             record, NaN for none. By default, the state, which must be an array.
-        levels: Evenly spaced centres of levels. The result then has the
-            visited levels instead of values.
+        levels: Evenly spaced centres of levels, to record which ones are visited.
         exponents: Number of leading Lyapunov exponents over the recorded steps.
         folder: Folder for finished blocks, from which the same call resumes.
         progress: Report progress.
@@ -289,6 +280,18 @@ def orbits(
           component, level), 1 for visited levels.
         - `exponent`, `exponent_error` (orbit, number), and the `regime` (orbit) of
           `classify`, or "escaped".
+
+    Raises:
+        ValueError: If parameters have no common length, or a number is invalid.
+
+    Example:
+        >>> import numpy as np
+        >>> from theorykit import dynamics, enable_float64
+        >>> enable_float64()
+        >>> logistic, growth = lambda x, r: r * x * (1 - x), np.array([3.2, 3.9])
+        >>> found = dynamics.orbits(logistic, growth, 0.3, exponents=1, progress=False)
+        >>> found["regime"].values.tolist()
+        ['periodic', 'chaotic']
     """
     require_float64()
     checked_whole_number("transient", transient, least=0)
@@ -334,10 +337,8 @@ def orbits(
 
     pieces = []
     # Compiled code does not hold the interpreter's lock.
-    with (
-        ThreadPoolExecutor(os.cpu_count() if on_cpu else 1) as pool,
-        bar("orbits", count, "orbit", shown=progress) as report,
-    ):
+    workers = os.cpu_count() if on_cpu else 1
+    with ThreadPoolExecutor(workers) as pool, bar("orbits", count, "orbit", shown=progress) as report:
         for found in pool.map(piece, blocks):
             pieces.append(found)
             report.update(found.sizes["orbit"])
@@ -359,7 +360,6 @@ def orbits(
 
 @eqx.filter_jit
 def _block(step, start, observe, lengths, levels, parameters) -> dict[str, PyTree]:
-    """Return the arrays of all orbits at `parameters`, along a first axis."""
     transient, recorded, exponents = lengths
 
     def one(parameter):

@@ -28,7 +28,7 @@ def draw_comparison(result: xr.Dataset, axes: Axes | None = None) -> Axes:
 
     Args:
         result: the result of `bpkr.sampling.compare`.
-        axes: where to draw, by default new axes.
+        axes: where to draw, by default new axes. They are returned.
     """
     axes, result = _new_axes(axes), _not_left_out(result)
     paths, approaches = result["path_1"].values, result["approach"].values.tolist()
@@ -51,11 +51,12 @@ def draw_differences(result: xr.Dataset, axes: Axes | None = None) -> Axes:
 
     Args:
         result: the result of `bpkr.sampling.compare`, with the approach "exact".
-        axes: where to draw, by default new axes.
+        axes: where to draw, by default new axes. They are returned.
     """
     axes, result = _new_axes(axes), _not_left_out(result)
     others = [approach for approach in result["approach"].values.tolist() if approach != _MEASURE]
-    kinds = [("order parameters", "o", _order_parameter_names(result))]
+    overlaps = [str(name) for name in result.data_vars if re.fullmatch(r"U_\d+|u", str(name))]
+    kinds = [("order parameters", "o", overlaps)]
     kinds += [("mean outputs", "x", ["mean"])] if "mean" in result else []
     for side, (kind, marker, names) in zip((-0.2, 0.2), kinds, strict=False):
         for place, approach in enumerate(others):
@@ -81,11 +82,6 @@ def _not_left_out(result: xr.Dataset) -> xr.Dataset:
     if not has_numbers.any():
         raise ValueError(f"nothing to draw: {'; '.join(map(str, np.unique(result['diagnosis'])))}")
     return result.isel(approach=np.flatnonzero(has_numbers))
-
-
-def _order_parameter_names(result: xr.Dataset) -> list[str]:
-    """Return the names of the order parameters in a dataset."""
-    return [str(name) for name in result.data_vars if re.fullmatch(r"U_\d+|u", str(name))]
 
 
 def _distinct(result: xr.Dataset, approach: str, name: str) -> np.ndarray:

@@ -33,7 +33,10 @@ def draw_landscape(action: Action, values: Mapping[Expr | str, Any], axes: Axes 
         values: all order parameters and parameters, by symbol or name. One or two order
             parameters have a range (low, high). With one range, one parameter may be a
             list, with one curve per entry.
-        axes: where to draw, by default new axes.
+        axes: where to draw, by default new axes. They are returned.
+
+    Raises:
+        ValueError: no order parameter has a range, or too many symbols have several values.
     """
     given = by_name("values", values)
     several = [name for name, value in given.items() if np.ndim(value) == 1]
@@ -67,7 +70,7 @@ def draw_phase_diagram(diagram: xr.Dataset, axes: Axes | None = None) -> Axes:
 
     Args:
         diagram: the result of `saddle.phase_diagram`.
-        axes: where to draw, by default new axes.
+        axes: where to draw, by default new axes. They are returned.
     """
     axes, (across, up) = _new_axes(axes), (diagram.attrs["across"], diagram.attrs["up"])
     kinds, lines, stability = (diagram[name].values for name in ("kind", "line", "stability"))
@@ -95,7 +98,7 @@ def draw_orbits(diagram: xr.Dataset, axes: Axes | None = None, *, over: str = "p
 
     Args:
         diagram: the result of `dynamics.orbits`.
-        axes: where to draw, by default new axes.
+        axes: where to draw, by default new axes. They are returned.
         over: name of the parameter.
         component: number of the recorded value, from 0.
     """

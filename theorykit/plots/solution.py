@@ -36,8 +36,11 @@ def draw_order_parameters(solution: xr.Dataset, axes: Axes | None = None, *, lay
 
     Args:
         solution: a dataset from `bpkr.sweeps.label`, or one point of a sweep.
-        axes: where to draw, by default new axes.
+        axes: where to draw, by default new axes. They are returned.
         layer: the layer l, from 1.
+
+    Raises:
+        ValueError: `solution` has several points.
     """
     axes, matrix = _new_axes(axes), solution[f"U_{layer}"]
     if matrix.ndim != 2:
@@ -61,7 +64,7 @@ def draw_kernel_spectrum(eigenvalues: ArrayLike, cosines: ArrayLike, axes: Axes 
     Args:
         eigenvalues: (components,), from `bpkr.kernel_task_alignment`.
         cosines: (components,), from `bpkr.kernel_task_alignment`.
-        axes: where to draw, by default new axes.
+        axes: where to draw, by default new axes. They are returned.
     """
     eigenvalues = np.asarray(checked_array("eigenvalues", eigenvalues, "components"))
     cosines = np.asarray(checked_array("cosines", cosines, "components"))

@@ -1,7 +1,7 @@
 """The common style of figures."""
 
-from collections.abc import Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 import matplotlib.pyplot as plt
@@ -32,13 +32,19 @@ _SETTINGS = {
 ABOVE = {"loc": "lower left", "bbox_to_anchor": (0, 1), "ncols": 2}
 
 
-def use_style() -> AbstractContextManager[None]:
+@contextmanager
+def use_style() -> Iterator[None]:
     """Use the common style for figures within this context."""
-    return plt.rc_context(_SETTINGS)
+    # `rc_context` would also undo the interactive mode, which a notebook's backend sets with the first figure.
+    before = {name: plt.rcParams[name] for name in _SETTINGS}
+    plt.rcParams.update(_SETTINGS)
+    try:
+        yield
+    finally:
+        plt.rcParams.update(before)
 
 
 def _new_axes(axes: Axes | None) -> Axes:
-    """Return the given axes, or new ones."""
     # The constrained layout keeps legends outside the axes on the figure.
     return plt.figure(layout="constrained").subplots() if axes is None else axes
 

@@ -18,7 +18,7 @@ _SCORES = {
     "test_error": "test error (mean square)",
     "test_r_squared": "test $R^2$",
     "log_evidence": "log evidence",
-    "log_evidence_corrected": "log evidence to next order in the widths",
+    "log_evidence_corrected": "log evidence to next order in $1/N$",
     "action": "action",
     "log_evidence_per_width": "log evidence per width",
 }
@@ -39,14 +39,18 @@ def figure(result: xr.Dataset) -> Figure:
 def draw_scores_over_width(result: xr.Dataset, axes: Axes | None = None, *, score: str | None = None) -> Axes:
     """Draw a score against width, one line per temperature.
 
-    Bars are standard errors; those of infinite width are bands.
+    Bars are standard errors. Dashed lines with bands are results at infinite width.
 
     Args:
         result: the sweep. Means over seeds are drawn.
-        axes: where to draw, by default new axes.
+        axes: where to draw, by default new axes. They are returned.
         score: a score of `result`, such as "test_accuracy" or "log_evidence", by default
             the first one. Or "U_1": its diagonal, one line per path, at the best
             temperature if `result` has it, or at the lowest one.
+
+    Raises:
+        ValueError: `result` has an axis `richness`, or no such score.
+        KeyError: `result` has no axis `width`.
     """
     if "richness" in result.dims:
         raise ValueError("result has an axis richness: use draw_over_richness, or result.sel(richness=...)")
@@ -60,8 +64,11 @@ def draw_over_richness(result: xr.Dataset, axes: Axes | None = None, *, score: s
 
     Args:
         result: the sweep, with several values of the richness.
-        axes: where to draw, by default new axes.
-        score: as in `draw_scores_over_width`. "U_1" is that of the last width.
+        axes: where to draw, by default new axes. They are returned.
+        score: as in `draw_scores_over_width`. "U_1" is drawn at the last width.
+
+    Raises:
+        ValueError: `result` has no axis `richness`, or no such score.
     """
     if "richness" not in result.dims:
         raise ValueError("result has no axis richness: give values to sweep(..., richness=[...])")

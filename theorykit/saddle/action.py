@@ -70,6 +70,10 @@ class Action(DisplayMixin):
       curvatures are divided by it.
     - `derivation`: the recorded steps that led to S, if any.
 
+    Raises:
+        ValueError: If S has an undeclared symbol or a function that cannot be compiled, or
+            if a domain does not fit its order parameter.
+
     Example:
         >>> from sympy import cosh, log, symbols
         >>> from theorykit.saddle import Action, Real
@@ -234,7 +238,7 @@ class Action(DisplayMixin):
         return {symbol: updates[symbol] for symbol in symbols}
 
     def eliminate(self, *symbols: Symbol | MatrixSymbol | str) -> Action:
-        r"""Return the action without some order parameters: S is stationary in each of them.
+        r"""Return the action with some order parameters at their stationary values.
 
         The equation dS/dx = 0 must have one solution for x in its domain. If S is linear
         in x, the equation constrains the others. It is then solved for another order
@@ -283,11 +287,11 @@ class Action(DisplayMixin):
         return replace(self, expression=expression, order_parameters=left, derivation=derivation)
 
     def render_latex(self) -> str:
-        """Write the action and its saddle-point equations as one LaTeX `align*` environment."""
+        """Return the action and its saddle-point equations as one LaTeX `align*` environment."""
         return as_latex([each for each in self._view() if isinstance(each, Equation)], fragment=True)
 
     def render_markdown(self) -> str:
-        """Write the action, its domains and its saddle-point equations as Markdown."""
+        """Return the action, its domains and its saddle-point equations as Markdown."""
         return as_markdown(self._view())
 
     def with_nodes(self, nodes: int) -> Action:
@@ -327,7 +331,6 @@ class Action(DisplayMixin):
 
     @cached_property
     def compiled_scale(self) -> CompiledFunction:
-        """The `scale`."""
         return compile_expressions("size_of_action", {"scale": self.scale}, self.symbols)
 
     @cached_property
@@ -405,7 +408,7 @@ def shapes_of(action: Action, given: Mapping[str, Any], guesses: Mapping[str, An
 def named(
     what: str, values: Mapping[Expr | str, Any], admitted: Iterable[Expr], *, every: bool = False
 ) -> dict[str, Any]:
-    """Return `values` by name. Raises `ValueError` for a name that is not `admitted`, or missing if `every`."""
+    """Return `values` by name. Only `admitted` names may occur, and all must if `every`."""
     given, names = by_name(what, values), [symbol.name for symbol in admitted]
     if unknown := [key for key in given if key not in names]:
         raise ValueError(f"{what} names {shown(unknown[0])}, which is not one of {', '.join(names) or 'none'}")
@@ -436,7 +439,6 @@ def checked_values(
 
 
 def check_shapes(found: Mapping[str, tuple], shapes: Mapping[str, tuple], label: str) -> None:
-    """Raise `ValueError` for the first shape that is not as expected."""
     for name, shape in found.items():
         if shape != shapes[name]:
             raise ValueError(f"{label.format(name)} must have shape {shapes[name]}, got {shape}")

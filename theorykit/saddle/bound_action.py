@@ -57,12 +57,10 @@ class BoundAction(AbstractSaddleProblem):
 
     @property
     def domains(self) -> dict[str, AbstractDomain]:
-        """Domain of each order parameter, by name."""
         return {symbol.name: domain for symbol, domain in self.of.order_parameters.items()}
 
     @property
     def has_edges(self) -> bool:
-        """Whether any domain has edges."""
         return any(domain.has_edges for domain in self.domains.values())
 
     @property
@@ -83,7 +81,6 @@ class BoundAction(AbstractSaddleProblem):
 
     @property
     def values_of_parameters(self) -> dict[str, Any]:
-        """Values of parameters and sizes, by name."""
         return {**self.parameters, **dict(self.sizes)}
 
     @property
@@ -101,7 +98,6 @@ class BoundAction(AbstractSaddleProblem):
         return function(**order_parameters, **self.values_of_parameters)
 
     def values(self, coordinates: Coordinates) -> dict[str, Float[Array, "..."]]:
-        """Return every order parameter by name."""
         parts = self._parts(coordinates * self.units)
         return {name: domain.value(part, shape) for name, domain, shape, part in parts}
 
@@ -114,7 +110,6 @@ class BoundAction(AbstractSaddleProblem):
         return values
 
     def coordinates(self, values: Mapping[str, Float[Array, "..."]]) -> Coordinates:
-        """Return the coordinates of order parameters given by name."""
         return jnp.concatenate([domain.coordinates(values[name]) for name, domain in self.domains.items()]) / self.units
 
     def edges(self, coordinates: Coordinates, beyond: float, *, finite: bool = False) -> Bool[Array, " coordinates"]:
@@ -151,7 +146,6 @@ class BoundAction(AbstractSaddleProblem):
 
     @eqx.filter_jit
     def terms(self, coordinates: Coordinates) -> Float[Array, " terms"]:
-        """Return the terms of the sum S."""
         return self._terms(self.values(coordinates))
 
     def _terms(self, values: Mapping[str, Array]) -> Float[Array, " terms"]:
@@ -162,10 +156,9 @@ class BoundAction(AbstractSaddleProblem):
 
     @eqx.filter_jit
     def slopes(self, coordinates: Coordinates, step: Coordinates | None = None) -> tuple[Any, Any]:
-        """Return the gradient of S, and the sum of the absolute values of the terms of each entry.
+        """Return the gradient of S in a `step`, and the sum of its terms' absolute values.
 
-        The gradient is taken in steps, after one `step`. Without a `step`, both results
-        are by order parameter.
+        Without a `step`, both are derivatives by order parameter.
         """
         if step is None:
             return self._slopes(self.values(coordinates))
@@ -271,12 +264,7 @@ class BoundAction(AbstractSaddleProblem):
 
 
 def bind(action: Action, values: Values, initial: Values | None = None) -> BoundAction:
-    """Bind an action to values of its parameters, which determine shapes with `initial`.
-
-    Raises:
-        ValueError: If a value is missing or not finite, violates its symbol's
-            assumptions, or has the wrong shape.
-    """
+    """Bind an action to values of its parameters, which determine shapes with `initial`."""
     require_float64()
     given = named("values", values, action.parameters, every=True)
     parameters, sizes = checked_values(action, action.parameters, given, "values[{}]")
@@ -300,11 +288,7 @@ def bind(action: Action, values: Values, initial: Values | None = None) -> Bound
 
 
 def initial_coordinates(bound: BoundAction, initial: Values) -> Coordinates:
-    """Return the coordinates of the point `initial`.
-
-    Raises:
-        ValueError: If a value is missing or invalid, or if the action is not finite there.
-    """
+    """Return the coordinates of the point `initial`, at which the action must be finite."""
     given = named("initial", initial, bound.of.order_parameters, every=True)
     values, _ = checked_values(bound.of, bound.of.order_parameters, given, "initial[{}]")
     shapes = dict(zip(bound.domains, bound.shapes, strict=True))
@@ -319,6 +303,5 @@ def initial_coordinates(bound: BoundAction, initial: Values) -> Coordinates:
 
 @partial(jit, of_numbers=lambda bound, values: bound.of.is_of_numbers)
 def place_of(bound: BoundAction, values: Mapping[str, Array]) -> tuple[Coordinates, Float[Array, " terms"]]:
-    """Return the coordinates of order parameters, and the terms of S there."""
     coordinates = bound.coordinates({name: jnp.asarray(value) for name, value in values.items()})
     return coordinates, bound.terms(coordinates)

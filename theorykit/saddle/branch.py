@@ -59,26 +59,22 @@ class StationaryPoints(SystemOfAction):
     """Equations of the stationary points of an action as a parameter changes, for `theorykit.curve`."""
 
     axes: ClassVar = {"hessian_eigenvalues": ("eigenvalue",)}
-    name: str = eqx.field(static=True)
+    parameter: str = eqx.field(static=True)
 
     @classmethod
     def of(
         cls, action: Action, values: Values, parameter: Expr | str, initial: Values | None = None
     ) -> StationaryPoints:
-        """Return the equations at values of all parameters."""
+        """Return the equations, in which `parameter` may change."""
         bound = bind(action, values, initial)
         name = checked_parameter(action, parameter)
         if taken := sorted(_NAMES & {name, *bound.domains}):
             raise ValueError(f"{taken[0]} is a name in results: rename the symbol")
         bound = replace(bound, units=jnp.ones_like(bound.units))
-        return cls(bound, jnp.ones(len(bound.units) + 1), name)
-
-    @property
-    def parameter(self):
-        return self.name
+        return cls(bound=bound, lengths=jnp.ones(len(bound.units) + 1), parameter=name)
 
     def at(self, value: Float[Array, ""]) -> BoundAction:
-        return replace(self.bound, parameters={**self.bound.parameters, self.name: value})
+        return replace(self.bound, parameters={**self.bound.parameters, self.parameter: value})
 
     def residual(self, u):
         return held_slope(self.at(u[-1]), u[:-1])
@@ -93,7 +89,7 @@ class StationaryPoints(SystemOfAction):
         known = local_model(here, at)
         eigenvalues = known.model.curvatures / here.scale
         return {
-            self.name: u[-1],
+            self.parameter: u[-1],
             **here.values_on_edges(at),
             "action": here.action(at),
             "index": jnp.sum(eigenvalues < 0),
@@ -148,6 +144,18 @@ def follow(
 
     Raises:
         ValueError: If `solution` did not converge or belongs to another action.
+
+    Example:
+        >>> from sympy import symbols
+        >>> from theorykit import enable_float64, saddle
+        >>> enable_float64()
+        >>> m, a = symbols("m a", real=True)
+        >>> S = m**4 / 4 - 2 * m**3 / 3 + a * m**2 / 2
+        >>> landau = saddle.Action(S, {m: saddle.Real()}, [a])
+        >>> solution = saddle.minimise(landau, {a: 0.5}, initial={m: 1.5})
+        >>> branch = saddle.follow(landau, {a: 0.5}, solution, a, (0.2, 1.2))
+        >>> branch["a"].values[branch["event"] == "fold"].round(6)
+        array([1.])
     """
     reason = "loops in Python (`curve.refine` finds one event again in JAX)"
     refuse_traced("follow", list(values.values()), solution, reason=reason)
@@ -160,7 +168,7 @@ def follow(
     system = StationaryPoints.of(action, values, parameter, solution.order_parameters)
     at_edge = np.asarray(solution.stats["at_edge"])
     start = np.where(at_edge, solution.stats["coordinates"], place_of(system.bound, solution.order_parameters)[0])
-    start = np.append(start, system.bound.parameters[system.name])
+    start = np.append(start, system.bound.parameters[system.parameter])
     system = replace(system, bound=replace(system.bound, free=jnp.where(at_edge, 0.0, 1.0)))
     # The unit of an unconstrained number is its size, or its change over the range if that is
     # larger. Steps of other coordinates are relative changes.
@@ -191,13 +199,15 @@ def is_same(action: Action, other: Action) -> bool:
 
 
 def near(branch: xr.Dataset, value: float | int) -> tuple[dict[str, Any], ...]:
-    """Interpolate the order parameters at a value of the parameter, once per pass of the branch.
-
-    Each result is a start for `minimise` or `stationary`, as `initial=`.
+    """Interpolate the order parameters of a branch at a value of its parameter.
 
     Args:
         branch: The result of `follow`.
         value: The value of its parameter.
+
+    Returns:
+        The order parameters by name, once per passage through `value`. Each
+        entry is a start for `minimise` or `stationary`, as `initial=`.
     """
     off = branch[branch.attrs["parameter"]].values - float(checked_number("value", value))
     # The first point counts if it has this value, and of equal points the first one.
@@ -209,13 +219,11 @@ def near(branch: xr.Dataset, value: float | int) -> tuple[dict[str, Any], ...]:
 
 
 def order_parameters(branch: xr.Dataset) -> dict[str, np.ndarray]:
-    """Return the order parameters of a branch by name."""
     found = branch.filter_by_attrs(kind="order parameter")
     return {str(name): each.values for name, each in found.items()}
 
 
 def checked_parameter(action: Action, parameter: Expr | str) -> str:
-    """Return the name of a numeric parameter."""
     name = getattr(parameter, "name", parameter)
     numbers = [s.name for s in action.parameters if isinstance(s, Symbol) and s not in action.sizes]
     if name not in numbers:

@@ -69,7 +69,6 @@ class LocalModel(eqx.Module):
 
 @eqx.filter_jit
 def local_model(bound: BoundAction, coordinates: Coordinates) -> LocalModel:
-    """Make the model about a point."""
     here = bound.expansion(coordinates)
     hessian, unclear = here.hessian, jnp.zeros(len(coordinates), dtype=bool)
     if bound.has_edges:
@@ -198,9 +197,8 @@ def _at_edges(
 
     def flat(found: dict[str, Array]) -> Array:
         # Order parameters with edges are numbers.
-        return jnp.concatenate(
-            [jnp.resize(found[n], size) for n, size in zip(bound.domains, bound.lengths, strict=True)]
-        )
+        sizes = zip(bound.domains, bound.lengths, strict=True)
+        return jnp.concatenate([jnp.resize(found[name], size) for name, size in sizes])
 
     def near(at: Coordinates) -> tuple[Array, Array, Array, Array]:
         slopes, sizes = bound.slopes(at)

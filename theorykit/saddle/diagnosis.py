@@ -18,7 +18,7 @@ _TOLD = 3
 
 
 class ConvergenceWarning(UserWarning):
-    """A solution, or its derivative, is not what was asked for. The message describes it."""
+    """A solve did not converge, or a derivative does not exist. The message has the reason."""
 
 
 class AbstractOutcome(eqx.Module):
@@ -79,7 +79,6 @@ def report(outcome: Outcome, throw: bool, stacklevel: int, more: str = "", cause
 
 
 def warn_of_failures(outcome: AbstractOutcome, stacklevel: int, more: str = "", cause: str = "") -> None:
-    """Issue a `ConvergenceWarning` if any solve of `outcome` did not converge."""
     if not np.all(outcome.converged):
         what = "solves did not converge" if np.ndim(outcome.converged) else "the solve did not converge"
         warnings.warn(f"{what}: {cause or outcome.diagnosis + more}", ConvergenceWarning, stacklevel=stacklevel)

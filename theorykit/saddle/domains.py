@@ -233,9 +233,6 @@ def check_value(
     """Check that a value is finite, in its domain, and as its symbol is declared.
 
     With `closed`, edges belong to the domain. Traced values are not checked.
-
-    Raises:
-        ValueError: If a value is not as required.
     """
     if is_traced(value):
         return

@@ -42,7 +42,7 @@ _REFUSED, _AIM = 0.5, 0.3
 
 
 def chosen(condition: Bool[Array, ""], yes: Any, no: Any) -> Any:
-    """Select one of two trees of arrays, leaf by leaf."""
+    """Select one of two trees, leaf by leaf."""
     return jax.tree.map(lambda a, b: jnp.where(condition, a, b), yes, no)
 
 
@@ -71,9 +71,9 @@ class Progress(eqx.Module):
         return first | (point.is_finite & (point.action <= self.point.action + self.rounding))
 
     def moved(self, point: Point, accepted: Bool[Array, ""], promising: Bool[Array, ""] | bool = False) -> "Progress":
-        """Update after the evaluation of `point`, which is next if `accepted`.
+        """Count an evaluation, and go to `point` if the step was `accepted`.
 
-        `promising`: whether a shorter step should do better if it is rejected.
+        `promising`: whether a shorter step should succeed after a rejected one.
         """
         lower = point.action < self.point.action - _ROUNDING * jnp.abs(self.point.action)
         improved = jnp.where(accepted, (point.gradient_norm < self.best) | lower, promising)

@@ -156,7 +156,7 @@ class Boundary(SystemOfAction):
         return self if np.array_equal(free, self.free) else replace(self, free=jnp.asarray(free))
 
     def error(self, u: Array) -> Array:
-        """Bound the shift of the parameters by rounding and quadrature, in units of half a range."""
+        """Bound the shift of the parameters, in units of half a range."""
         points, bound, residual = self.points(u), self.at(self.values(u)), self.residual(u)
         sizes = jnp.ravel(jnp.stack([bound.slopes(x, jnp.zeros_like(x))[1] for x in points]) * self.free)
         others = jnp.stack([bound.terms(x) for x in points]) if self.kind == COEXISTENCE else self.hessians(u)
@@ -286,7 +286,6 @@ def _left(system: SingularPoints, x: Coordinates, values: Array) -> Coordinates:
 
 @jit
 def _solved(system: Boundary, start: Array) -> Array:
-    """Solve as many equations as unknowns."""
     solver = optx.Newton(1e-13, 1e-13)
     return optx.root_find(lambda u, at: at.residual(u), solver, start, system, throw=False, max_steps=20).value
 
@@ -310,6 +309,17 @@ def transition(solution: Solution, other: Solution, parameter: Expr | str, bound
 
     Raises:
         ValueError: If the actions do not cross, or the solutions are the same.
+
+    Example:
+        >>> from sympy import symbols
+        >>> from theorykit import enable_float64, saddle
+        >>> enable_float64()
+        >>> m, a = symbols("m a", real=True)
+        >>> S = m**4 / 4 - 2 * m**3 / 3 + a * m**2 / 2
+        >>> landau = saddle.Action(S, {m: saddle.Real()}, [a])
+        >>> found = saddle.transition(*saddle.search(landau, {a: 0.8}), a, (0, 1))
+        >>> found["kind"].item(), round(found["a"].item(), 6)
+        ('first-order', 0.888889)
     """
     reason = "loops in Python (`curve.refine` finds a fold again in JAX)"
     refuse_traced("transition", solution, other, reason=reason)
@@ -366,9 +376,8 @@ def _points(line: xr.Dataset, point: int) -> list[dict[str, np.ndarray]]:
 
 def _apart(first: Mapping[str, Any], second: Mapping[str, Any]) -> float:
     """Return the largest difference of an order parameter, relative to its size or one."""
-    return max(
-        float(np.max(np.abs(value - second[name]) / np.maximum(1.0, np.abs(value)))) for name, value in first.items()
-    )
+    off = [np.abs(value - second[name]) / np.maximum(1.0, np.abs(value)) for name, value in first.items()]
+    return max(float(np.max(each)) for each in off)
 
 
 # ---- phase diagrams
@@ -386,11 +395,10 @@ def phase_diagram(
 ) -> xr.Dataset:
     """Find the phase boundaries of an action in two of its parameters.
 
-    Stationary points are followed along lines in each parameter. From every fold, crossing of
-    branches and crossing of actions on these scans, the boundary is followed through the plane.
-    Minima that coexist are compared with those of three searches along their line. A third
-    minimum that becomes lower starts lines at the triple point. Boundaries at which solutions
-    reach an edge of their domain are not found.
+    Stationary points are followed along lines in each parameter, and the boundary from every
+    fold, crossing of branches and crossing of actions there. Coexisting minima are compared
+    with the minima of three searches along their line. Boundaries at which solutions reach an
+    edge of their domain are not found.
 
     Args:
         action: The action.
@@ -412,7 +420,10 @@ def phase_diagram(
           "tricritical point". Three minima have equal action at a "triple point".
         - `stability` of a coexistence line: "stable", or "metastable" if a third minimum is lower.
 
-        The attribute `open` says what was not settled.
+        The attribute `open` lists what may be missing.
+
+    Raises:
+        ValueError: If `ranges` does not name two numbers among the parameters.
     """
     given = {checked_parameter(action, key): pair for key, pair in by_name("ranges", ranges).items()}
     values = by_name("values", values)
@@ -595,7 +606,6 @@ class _Diagram:
         return bool(np.min(np.linalg.norm(self.places(line) - self.places(point)[0], axis=1)) < near)
 
     def dataset(self) -> xr.Dataset:
-        """Label all lines and points."""
         notes = ["boundaries that no scan or search reached are missing"]
         coexisting = [line for line in self.lines if line.attrs["kind"] == COEXISTENCE]
         for point in self.points if self.index == 0 else ():

@@ -23,7 +23,6 @@ _BISECTIONS = 16
 
 
 def reach_of(coordinates: Coordinates) -> Array:
-    """Return the largest absolute coordinate, or one if that is larger."""
     return jnp.maximum(jnp.max(jnp.abs(coordinates)), 1.0)
 
 
@@ -45,7 +44,6 @@ class Point(eqx.Module):
 
     @property
     def is_finite(self) -> Array:
-        """Whether action and gradient are finite."""
         return jnp.isfinite(self.action) & jnp.isfinite(self.gradient_norm)
 
 
@@ -74,7 +72,7 @@ class AbstractSaddleProblem(eqx.Module):
     @property
     @abc.abstractmethod
     def scale(self) -> Float[Array, ""]:
-        """Large number that S is proportional to. Gradients and curvatures are divided by it."""
+        """The large number that S is proportional to."""
 
     @abc.abstractmethod
     def action(self, coordinates: Coordinates) -> Float[Array, ""]:
@@ -157,7 +155,6 @@ class QuadraticModel(eqx.Module):
         return jnp.where(flat, 0.0, -self.slopes / jnp.where(flat, 1.0, self.curvatures))
 
     def newton_length(self) -> Float[Array, ""]:
-        """Return the length of the Newton step towards the model's stationary point."""
         return jnp.linalg.norm(self.along_newton())
 
 
@@ -175,13 +172,9 @@ def implicit_point(
 ) -> Coordinates:
     """Return the stationary point at `coordinates`, as a differentiable function of `problem`.
 
-    Args:
-        problem: The problem.
-        coordinates: Its stationary point.
-        form_hessian: Whether the Hessian at a minimum is formed as a preconditioner, so
-            that one or two products suffice.
-        exists: None for a minimum. For other points, whether the derivative exists. If
-            not, it is NaN.
+    With `form_hessian`, the Hessian at a minimum is a preconditioner, so that one or two
+    products suffice. `exists` is None for a minimum. For other points, it is whether the
+    derivative exists. If not, it is NaN.
     """
     at = jax.lax.stop_gradient(coordinates)
     which = "any" if exists is not None else "preconditioned" if form_hessian else "minimum"

@@ -87,7 +87,7 @@ class Solution(DisplayMixin, AbstractOutcome):
 
     @property
     def place(self) -> str:
-        """Order parameters on one line."""
+        """Order parameters and values as text."""
         refuse_traced("place", self.order_parameters, reason="shows values", anywhere=False)
         return ", ".join(f"{name} = {_in_words(value, 4)}" for name, value in self.order_parameters.items())
 
@@ -107,9 +107,8 @@ class Solution(DisplayMixin, AbstractOutcome):
 
     def describe(self) -> str:
         stats, curvatures = self.stats, np.asarray(self.hessian_eigenvalues)
-        numbers = (
-            f"gradient norm {float(self.gradient_norm):.3g} per scale, after {int(stats['evaluations'])} evaluations"
-        )
+        slope, count = float(self.gradient_norm), int(stats["evaluations"])
+        numbers = f"gradient norm {slope:.3g} per scale, after {count} evaluations"
         if self.converged:
             on = f" on the edge of the domain, {', '.join(self.edges)}" if self.edges else ""
             return f"converged to a {self._kind}{on}: {numbers}"

@@ -76,13 +76,13 @@ def minimise(
         RuntimeError: If the solve fails and `throw` is set.
 
     Example:
-        >>> import theorykit
         >>> from sympy import cosh, log, symbols
-        >>> from theorykit.saddle import Action, Real, minimise
-        >>> theorykit.enable_float64()
+        >>> from theorykit import enable_float64, saddle
+        >>> enable_float64()
         >>> m, beta = symbols("m beta", real=True)
-        >>> curie_weiss = Action(beta * m**2 / 2 - log(2 * cosh(beta * m)), {m: Real()}, [beta])
-        >>> solution = minimise(curie_weiss, {beta: 1.5}, initial={m: 1.0})
+        >>> S = beta * m**2 / 2 - log(2 * cosh(beta * m))
+        >>> action = saddle.Action(S, {m: saddle.Real()}, [beta])
+        >>> solution = saddle.minimise(action, {beta: 1.5}, initial={m: 1.0})
         >>> round(float(solution[m]), 6)
         0.85856
     """
@@ -103,8 +103,11 @@ def stationary(
     """Find a stationary point whose Hessian has `index` negative eigenvalues.
 
     Examples are the min-max points of replica theories and of Lagrange multipliers. See
-    `minimise` for the other arguments, the result and the errors. Without `initial`,
-    random starts may lead to several points; `search` returns all.
+    `minimise` for the other arguments and the errors. Without `initial`, random starts may
+    lead to several points, of which the lowest is returned; `search` returns all.
+
+    Returns:
+        The end point. It has this index if its `result` is a success (see `Solution`).
     """
     run, ends = _solve(action, values, initial, index, tolerance, max_steps)
     return _reported(run, _solution(run, ends), throw)
@@ -132,6 +135,19 @@ def search(
         The solutions in order of increasing action. Points count as one if no coordinate
         differs by more than 1e-5. `stats["reached"]` counts the starts that ended there.
         If none did, a `ConvergenceWarning` describes the end of the best start.
+
+    Raises:
+        ValueError: If a value is missing or invalid.
+
+    Example:
+        >>> from sympy import symbols
+        >>> from theorykit import enable_float64, saddle
+        >>> enable_float64()
+        >>> m, h = symbols("m h", real=True)
+        >>> S = m**4 / 4 - m**2 / 2 - h * m
+        >>> found = saddle.search(saddle.Action(S, {m: saddle.Real()}, [h]), {h: 0.1})
+        >>> [round(float(each[m]), 4) for each in found]
+        [1.0467, -0.9456]
     """
     run, ends = _solve(action, values, None, index, tolerance, max_steps, starts, seed)
     (solved,) = np.nonzero(np.asarray(ends.evidence.is_solved))
@@ -334,7 +350,6 @@ def distinct(actions: Any, points: Any, apart: float) -> list[list[int]]:
 
 
 def _reported(run: _Run, solution: Solution, throw: bool) -> Solution:
-    """Return `solution`, with an error or a warning if it is not as requested."""
     if not is_traced(solution):
         solution = replace(solution, parameters=run.bound.values_of_parameters)
     return report(solution, throw, stacklevel=3)

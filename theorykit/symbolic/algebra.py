@@ -37,7 +37,7 @@ _LINEAR = (PartialTrace, PrincipalBlock, SideBySide, Stacked)
 
 
 def kronecker(left: MatrixExpr, right: MatrixExpr) -> MatrixExpr:
-    """Return the Kronecker product, with scalar coefficients moved to the front of it."""
+    """Return the Kronecker product, with scalar coefficients moved to its front."""
     checked_matrix("left", left)
     checked_matrix("right", right)
     (first, left), (second, right) = split_coefficient(left), split_coefficient(right)
@@ -120,7 +120,7 @@ def _products(expression: MatrixExpr) -> list[tuple[sp.Expr, Factors]]:
 
 
 def inverse(matrix: MatrixExpr) -> MatrixExpr:
-    """Invert a matrix, and move the inverses into Kronecker products and block diagonals."""
+    """Return the inverse of a matrix, with inverses moved into Kronecker products and block diagonals."""
     return _inverse(checked_matrix("matrix", matrix))
 
 
@@ -182,17 +182,16 @@ def product_of(factors: Sequence[MatrixExpr], size: sp.Expr | None = None) -> Ma
 
 
 def sum_of(matrices: Sequence[MatrixExpr]) -> MatrixExpr:
-    """Add matrices and write the sum as a sum of products."""
+    """Return the sum of matrices, written as a sum of products."""
     return expand_products(sp.MatAdd(*checked_matrices("matrices", matrices)))
 
 
 def expand_products(expression: MatrixExpr) -> MatrixExpr:
-    """Expand `expression` into a sum of products."""
     return from_terms(matrix_terms(expression), expression.shape)
 
 
 def normal(expression: sp.Expr) -> sp.Expr:
-    """Split sums inside the traces and log-determinants of a scalar expression, so that equal terms cancel.
+    """Return a scalar expression with sums inside traces and log-determinants split, so that equal terms cancel.
 
     Example:
         >>> from sympy import MatrixSymbol, Trace

@@ -229,11 +229,7 @@ class _PartOfTwo(FunctionOfMatrix):
 
 
 class PartialTrace(_PartOfTwo):
-    r"""Trace over one of the two Kronecker factors of a square matrix.
-
-    For X acting on R^{d_0} (x) R^{d_1}, `PartialTrace(X, (d_0, d_1), 0)` is the d_1 x d_1 sum of the diagonal blocks of
-    X, and `PartialTrace(X, (d_0, d_1), 1)` is the d_0 x d_0 matrix of the traces of its blocks.
-    """
+    """Trace over one of the two Kronecker factors of a square matrix; see `partial_trace`."""
 
     dimensions = _PartOfTwo.sizes
     names, whole = ("dimensions", "traced"), staticmethod(mul)
@@ -414,7 +410,11 @@ def below(*matrices: MatrixExpr) -> MatrixExpr:
 
 
 def log_det(value: sp.Expr) -> sp.Expr:
-    """Return log det of a positive definite matrix expression, or the logarithm of a positive scalar."""
+    """Return log det of a positive definite matrix expression, or the logarithm of a positive scalar.
+
+    Raises:
+        ValueError: If the matrix is not square, or the scalar is known not to be positive.
+    """
     value = checked_expression("value", value)
     if value.is_Matrix:
         return LogDet(checked_square("value", value))
@@ -424,13 +424,17 @@ def log_det(value: sp.Expr) -> sp.Expr:
 
 
 def trace(matrix: MatrixExpr) -> sp.Expr:
-    """Return the trace with its scalar coefficient in front."""
+    """Return the trace of a square matrix, with its scalar coefficient in front."""
     coefficient, factor = split_coefficient(checked_square("matrix", matrix))
     return coefficient * sp.Trace(factor)
 
 
 def partial_trace(matrix: MatrixExpr, dimensions: Iterable[sp.Expr | int], traced: int) -> sp.Expr:
-    """Return `PartialTrace` with its coefficient in front, or the trace if the remaining factor has size one."""
+    """Return the trace of a square matrix X, acting on R^{d_0} (x) R^{d_1}, over one factor of this product.
+
+    `dimensions` are (d_0, d_1). If `traced` is 0, the result is the d_1 x d_1 sum of the diagonal blocks of X. If it is
+    1, the result is the d_0 x d_0 matrix of the traces of its blocks. A 1 x 1 result becomes a scalar.
+    """
     coefficient, factor = split_coefficient(checked_square("matrix", matrix))
     found = PartialTrace(factor, dimensions, traced)
     return coefficient * (sp.Trace(factor) if found.dimensions[1 - found.traced] == 1 else found)

@@ -37,7 +37,7 @@ from .matrix_functions import Entrywise, coefficient_and_factors, of_entries, su
 
 
 def gradient(expression: sp.Expr, variable: sp.Symbol | sp.MatrixSymbol) -> sp.Expr:
-    """Differentiate a scalar expression with respect to a scalar or matrix symbol. The result has the symbol's shape.
+    """Return the gradient of a scalar expression in a scalar or matrix symbol. It has the shape of the symbol.
 
     Raises:
         NotImplementedError: If there is no rule for a node of the expression.
@@ -90,7 +90,6 @@ def _slope_by_number(expression: sp.Expr, variable: sp.Symbol) -> sp.Expr:
 
 
 def _paths(node: sp.Basic, variable: sp.Symbol, known: dict[sp.Basic, int]) -> int:
-    """Count the paths from a node to the variable."""
     if node not in known:
         known[node] = int(node == variable) + sum(_paths(each, variable, known) for each in node.args)
     return known[node]

@@ -116,7 +116,7 @@ def moreau(loss: Expr, x: Symbol, omega: Expr, V: Expr) -> Expr:
 def proximal(loss: Expr, x: Symbol, omega: Expr, V: Expr) -> Expr:
     r"""Return the proximal point of a convex loss, the minimiser of $(x - \omega)^2 / (2 V) + \ell(x)$ over x.
 
-    The arguments are described in `moreau`.
+    Arguments and errors are described in `moreau`.
     """
     return _minimum(loss, x, omega, V)[1]
 

@@ -19,7 +19,7 @@ Variables = tuple[sp.Symbol, ...]
 
 
 def gaussian_average(integrand: sp.Expr, *variables: sp.Symbol, nodes: int | str | sp.Expr = NODES) -> sp.Expr:
-    """Average `integrand` over one or two independent standard normal `variables`.
+    """Return the average of `integrand` over one or two independent standard normal `variables`.
 
     These terms are replaced by closed forms:
 

@@ -122,9 +122,10 @@ class KernelMatrix(FunctionOfMatrix):
 
 
 def entrywise(function: Callable[..., sp.Expr], *matrices: MatrixExpr) -> MatrixExpr:
-    """Apply a function of k numbers to the entries of k matrices of the same shape.
+    """Return the matrix of a function of k numbers, applied to the entries of k matrices of the same shape.
 
-    Equal inputs give equal expressions.
+    Raises:
+        ValueError: If the shapes differ, or the function returns no scalar.
 
     Example:
         >>> from sympy import MatrixSymbol
@@ -146,7 +147,7 @@ def entrywise(function: Callable[..., sp.Expr], *matrices: MatrixExpr) -> Matrix
 
 
 def sum_of_entries(matrix: MatrixExpr) -> sp.Expr:
-    """Sum all entries of a matrix, term by term, with scalar coefficients moved to the front."""
+    """Return the sum of all entries of a matrix, term by term, with scalar coefficients in front."""
     if isinstance(checked_matrix("matrix", matrix), sp.MatAdd):
         return sum((sum_of_entries(term) for term in matrix.args), sp.Integer(0))
     coefficient, factor = split_coefficient(matrix)

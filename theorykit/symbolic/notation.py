@@ -17,7 +17,7 @@ _SPECIAL = {
 
 
 def escaped(text: str) -> str:
-    """Write text in LaTeX, so that each character is printed as it is."""
+    """Escape the special characters of LaTeX in a text."""
     return "".join(_SPECIAL.get(each, each) for each in text)
 
 

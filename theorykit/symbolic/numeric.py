@@ -92,11 +92,10 @@ def numeric_function(name: str, f: Callable[..., Any]) -> type[NumericFunction]:
         ValueError: If `f` is not JAX code that returns a real number.
 
     Example:
-        >>> import jax.numpy as jnp
-        >>> import theorykit
         >>> from sympy import symbols
+        >>> from theorykit import enable_float64
         >>> from theorykit.symbolic import gradient, numeric_function
-        >>> theorykit.enable_float64()
+        >>> enable_float64()
         >>> x = symbols("x", real=True)
         >>> square = numeric_function("square", lambda x: x * x)
         >>> gradient(square(3 * x), x)

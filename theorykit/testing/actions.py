@@ -36,7 +36,7 @@ def check_action(
     reference: Callable[..., Any] | None = None,
     seed: int = 0,
 ) -> Report:
-    """Check an action for mistakes. They are reported and raise no errors.
+    """Return a report of the mistakes in an action. None raises an error.
 
     Args:
         action: the action.

@@ -111,7 +111,6 @@ class Trial(NamedTuple):
         return (values - values.mean(axis=0) * (len(values) > 1)).ravel()
 
     def values(self, term: Callable[[Point], Any]) -> np.ndarray:
-        """Evaluate a term at the points."""
         with np.errstate(all="ignore"):
             return self.centred([term(point) for point in self.points])
 

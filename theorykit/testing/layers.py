@@ -33,7 +33,7 @@ def check_layer(
     prior: Callable[..., Any] | None = None,
     seed: int = 0,
 ) -> Report:
-    """Check a layer for mistakes. They are reported and raise no errors.
+    """Return a report of the mistakes in a layer. None raises an error.
 
     Args:
         kind: the layer.

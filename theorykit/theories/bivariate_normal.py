@@ -128,14 +128,14 @@ class LogBivariateNormalCDF(NumericFunction):
 
 
 def log_bivariate_normal_cdf(h: Expr | float, k: Expr | float, correlation: Expr | float) -> Expr:
-    """Return the logarithm of the probability that x < h and y < k, for normal x and y.
+    """Return the logarithm of the probability that x < h and y < k, for standard normal x and y.
 
     The relative error of the probability is a few rounding errors of the arguments,
     also in the tails.
 
     Args:
         h, k: upper limits.
-        correlation: of the standard normal variables. Values outside (-1, 1) give NaN.
+        correlation: correlation of x and y. Values outside (-1, 1) give NaN.
 
     Raises:
         ValueError: the correlation is known to be outside (-1, 1).

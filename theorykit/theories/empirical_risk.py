@@ -104,6 +104,17 @@ def solve(action: Action, values: Mapping, *, throw: bool = False) -> Solution:
 
     If no finite weights minimise the risk, as for logistic regression of separable
     examples without ridge, a warning says so, or with `throw` an error.
+
+    Example:
+        >>> from sympy import symbols
+        >>> from theorykit import enable_float64
+        >>> from theorykit.theories.empirical_risk import action, generalisation_error, solve
+        >>> enable_float64()
+        >>> x, y = symbols("x y", real=True)
+        >>> ridge = action((x - y) ** 2 / 2, x, y, labels="linear")
+        >>> student = solve(ridge, {"alpha": 2, "lambda_": 0.1, "sigma2": 0.1})
+        >>> round(float(generalisation_error(student, labels="linear")), 6)
+        0.084429
     """
     initial = {symbol.name: 1.0 if symbol == V else 0.5 for symbol in action.order_parameters}
     # S is maximal in V, and in one of each other pair of conjugates.
@@ -126,10 +137,10 @@ def solve(action: Action, values: Mapping, *, throw: bool = False) -> Solution:
 
 
 def spectrum(eigenvalues: Any, teacher: Any = None) -> Mapping[str, np.ndarray | float]:
-    """Return the values of an action `has_spectrum`.
+    """Return `eigenvalues`, `teacher` and `rho` for an action with a spectrum.
 
     Args:
-        eigenvalues: of the covariance of features (n,).
+        eigenvalues: eigenvalues (n,) of the covariance of features.
         teacher: squares of the teacher's weights along its eigenvectors (n,), by default 1.
     """
     eigenvalues = checked_array("eigenvalues", eigenvalues, "n")
@@ -153,7 +164,7 @@ def generalisation_error(
     Args:
         order_parameters: a solution, or the order parameters by name.
         labels: the kind of labels.
-        rho: the variance of the teacher's field, by default that of the solution, or 1.
+        rho: the variance of the teacher's field, by default from the solution, or 1.
     """
     checked_choice("labels", labels, get_args(Labels))
     given = getattr(order_parameters, "order_parameters", order_parameters)

@@ -143,7 +143,7 @@ def recovery_threshold(rho: float, tokens: int = 2) -> float:
 
 
 def solve(alpha: float, rho: float, tokens: int = 2, *, output: Output = "softmax") -> Solution:
-    """Find the saddle point.
+    """Return the saddle point in Delta, and V for hardmax outputs.
 
     Args:
         alpha: number of sequences per D^2, for softmax outputs below `recovery_threshold`.

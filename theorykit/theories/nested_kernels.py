@@ -34,7 +34,7 @@ def action(architecture: bpkr.Architecture) -> saddle.Action:
             output and one token to read.
 
     Raises:
-        ValueError: the architecture is another one.
+        ValueError: the architecture has other layers, outputs or tokens.
     """
     are_dense = all(type(layer) is bpkr.Dense for layer in architecture.layers)
     if not are_dense or architecture.overlap_sizes[-1] > 1:
@@ -83,7 +83,7 @@ def values(problem: bpkr.Problem) -> dict[Expr, Any]:
 
 
 def solve(problem: bpkr.Problem, **options: Any) -> saddle.Solution:
-    """Find the minimum with `options` of `saddle.minimise`, by default from Q_l = 1."""
+    """Return the minimum, found with `options` of `saddle.minimise`, by default from Q_l = 1."""
     of_problem = action(problem.architecture)
     options.setdefault("initial", dict.fromkeys(of_problem.order_parameters, 1.0))
     return saddle.minimise(of_problem, values(problem), **options)
@@ -94,12 +94,12 @@ def predict(
     point: saddle.Solution | Mapping[Expr, Array],
     test_features: ImplicitFeatures | None = None,
 ) -> bpkr.Prediction:
-    """Predict outputs on test examples.
+    """Return the mean and variance of outputs on test examples.
 
     Args:
         problem: the architecture with its training data.
         point: a solution, or the order parameters by symbol.
-        test_features: path features, by default those of the problem's test examples.
+        test_features: path features, by default of the problem's test examples.
     """
     numbers, activations = problem.bound.numbers(), _activations(problem.architecture)
     numbered = zip(action(problem.architecture).order_parameters, problem.bound.symbols.variances, strict=True)

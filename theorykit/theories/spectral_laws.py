@@ -355,7 +355,9 @@ def marchenko_pastur(ratio: sp.Expr | float) -> SpectralLaw:
 
 
 def semicircle(variance: sp.Expr | float) -> SpectralLaw:
-    """Return the law of a large symmetric matrix with independent entries.
+    """Return the law of a large symmetric d x d matrix with independent entries.
+
+    Their variance is `variance` / d.
 
     Raises:
         ValueError: the variance is known not to be positive.

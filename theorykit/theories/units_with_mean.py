@@ -109,7 +109,7 @@ def values(problem: bpkr.Problem) -> dict[Expr, Any]:
 
 
 def solve(problem: bpkr.Problem, **options: Any) -> saddle.Solution:
-    """Find the min-max point with `options` of `saddle.stationary`.
+    """Return the min-max point, found with `options` of `saddle.stationary`.
 
     The search starts at infinite width, or at `initial`.
     """
@@ -127,12 +127,12 @@ def predict(
     point: saddle.Solution | Mapping[Expr, Array],
     test_features: ImplicitFeatures | None = None,
 ) -> bpkr.Prediction:
-    """Predict outputs on test examples.
+    """Return the mean and variance of outputs on test examples.
 
     Args:
         problem: the architecture with its training data.
         point: a solution, or the order parameters by symbol.
-        test_features: path features, by default those of the problem's test examples.
+        test_features: path features, by default of the problem's test examples.
     """
     features, test_features = problem.data.features, problem.test_features(test_features)
     here, there = (_mean_readings(problem.architecture, each) for each in (features, test_features))

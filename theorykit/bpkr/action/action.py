@@ -157,7 +157,7 @@ class Action(DisplayMixin):
 
     @cached_property
     def named_slopes(self) -> Mapping[Expr, Expr]:
-        """`saddle_point_equations` with the names of nested order parameters."""
+        """`saddle_point_equations` in which nested order parameters keep their symbols."""
         total = Add(*self.entropies, self.energy)
         slopes = {u: gradient(total, u) for u in self.symbols.order_parameters}
         # Chain rule, from the innermost block.

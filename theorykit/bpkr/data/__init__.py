@@ -1,1 +1,1 @@
-"""Training and test data: their forms, checks and statistics."""
+"""Training and test data: their forms and checks."""

@@ -186,7 +186,7 @@ class Energy(eqx.Module):
         return kernel.curvature(point.resolvent, point.representer, not self.is_per_width)
 
     def rounding(self, point: EnergyPoint) -> Number:
-        """Estimate the rounding error of E per eps, of its kernel and its labels.
+        """Estimate the rounding error of E, in units of eps.
 
         A Cholesky factorisation rounds A_ij by about eps (A_ii A_jj)^(1/2) (Higham,
         Accuracy and Stability of Numerical Algorithms, chapter 10). With random signs,
@@ -269,7 +269,7 @@ def has_sweeps(action: Action) -> bool:
 
 
 def entropy_rounding(architecture: Architecture, factors: Sequence[Float[Array, "_ _"]]) -> Number:
-    """Estimate the rounding error of the entropy per eps, for U_l = C_l C_l^T."""
+    """Estimate the rounding error of the entropy in units of eps, for U_l = C_l C_l^T."""
     widths, total, inner = architecture.relative_widths, jnp.zeros(()), 0.0
     # Each U_l enters two layers.
     for factor, width, branches in zip(factors, widths, (*architecture.branches, 0), strict=True):

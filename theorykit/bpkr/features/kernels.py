@@ -147,7 +147,7 @@ class Kernel(eqx.Module):
         return 3.0 * self.rows**2 * math.prod(self.features.shape[1:])
 
     def curvature_costs(self) -> tuple[tuple[float, float], tuple[float, float]]:
-        """Count operations of `curvature` and its bytes, from the table and from features."""
+        """Count operations and bytes of `curvature`: with the table, and with features."""
         (examples, paths, size), rows = self.features.shape, self.rows
         count = paths * self.outputs
         entries = math.comb(count + 1, 2)

@@ -1,4 +1,4 @@
-"""The finite network, by layers and as a sum over paths, Eqs. (1)-(6), and its pruning."""
+"""The finite network, by layers and as a sum over paths, Eqs. (1)-(6), and without some heads."""
 
 from __future__ import annotations
 
@@ -136,7 +136,7 @@ class Network(eqx.Module):
         return outputs[..., 0] if architecture.outputs == 1 else outputs
 
     def without_heads(self, removed: Iterable[Head]) -> Network:
-        """Return a smaller network with the output for zero weights of `removed` heads.
+        """Return a smaller network, whose output is that with zero weights of `removed` heads.
 
         A layer that keeps H' of H heads divides by sqrt(H'), so its blocks are multiplied
         by sqrt(H' / H). Source: Sec. 4.2 of arXiv 2405.15926.

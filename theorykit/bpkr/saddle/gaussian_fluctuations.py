@@ -138,7 +138,7 @@ def fluctuations(
 
 
 def prior_corrections(bound: BoundAction, order_parameters: OrderParameters) -> Float[Array, ""]:
-    """Return c, up to a constant."""
+    """Return the terms of the exact prior that the entropy lacks, up to a constant."""
     return bound(bound.point(order_parameters), corrections=bound.action.corrections)["corrections"]
 
 

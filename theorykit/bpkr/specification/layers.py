@@ -192,7 +192,7 @@ class LayerForm:
 
     - `forward`: X_l in terms of `weights` V_l and of X_{l-1}.
     - `blocks`, `covariance`: number of weight blocks k, and prior covariance (k x k).
-    - `gain`: strength of the skip connection, or zero.
+    - `gain`: factor of the skip connection, or zero.
     - `skip_tokens`, `block_tokens`: mixing of tokens by the skip connection (tokens x
       tokens), and by the blocks (k tokens x tokens).
     - `block_heads`: the heads that each block passes (k x H_l), if any.

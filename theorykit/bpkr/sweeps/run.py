@@ -79,7 +79,7 @@ def sweep(
     Returns:
         The variables of `label` over `width`, `temperature`, and any `seed`, `richness`;
 
-        - `log_evidence_corrected`: to next order in the widths, if the theory holds.
+        - `log_evidence_corrected`: to next order in 1/N, if the theory holds.
         - `mean`, `variance`, `test_label` of test examples, and scores such as
           `test_accuracy` with `_error`.
         - `load`: training examples per unit of the narrowest layer.

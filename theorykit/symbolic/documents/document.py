@@ -38,8 +38,6 @@ class Heading:
 
 @dataclass(frozen=True)
 class Text:
-    """Paragraph."""
-
     text: str
 
 
@@ -69,8 +67,6 @@ class Equation:
 
 @dataclass(frozen=True)
 class Items:
-    """List of short texts."""
-
     items: tuple[str, ...]
 
 
