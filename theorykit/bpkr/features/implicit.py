@@ -17,11 +17,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
-from sympy import Expr, Symbol
 
 from ...checks import is_traced
-from ...codegen import compile_expressions
-from ..specification.activations import CORRELATION, OTHER, OWN, Activation
+from ..specification.activations import CORRELATION, OTHER, OWN, Activation, of_arrays
 from . import pair_averages
 from .pair_averages import REFUSED, WARNED, Rule, joint, rule_over
 
@@ -192,7 +190,7 @@ def token_means(activation: Activation, rule: Rule | None, tokens: Array) -> Arr
     """Return the mean of each token's units after the embedding's function."""
     own = jnp.maximum(jnp.sum(tokens**2, axis=1), _LEAST)
     if rule is None:
-        return _of_arrays(activation.mean, OWN)(own)
+        return of_arrays(activation.mean, OWN)(own)
     return pair_averages.coefficients(rule, own)[:, 0]
 
 
@@ -200,15 +198,5 @@ def token_means(activation: Activation, rule: Rule | None, tokens: Array) -> Arr
 def _closed(activation: Activation) -> tuple[Callable[..., Array], ...]:
     """Return the closed form, and its limits of (c_xx, c_yy) at rho = 1 and -1."""
     kernel = activation.kernel_of_correlation
-    between = _of_arrays(kernel, OWN, CORRELATION, OTHER)
-    return between, *(_of_arrays(kernel.subs(CORRELATION, sign), OWN, OTHER) for sign in (1, -1))
-
-
-def _of_arrays(kernel: Expr, *symbols: Symbol) -> Callable[..., Array]:
-    compiled = compile_expressions("kernel", {"kernel": kernel}, symbols)
-
-    def of_numbers(*numbers):
-        found = compiled.call_from(dict(zip(symbols, numbers, strict=True)))
-        return jnp.asarray(found["kernel"], dtype=jnp.float64)
-
-    return jnp.vectorize(of_numbers)
+    between = of_arrays(kernel, OWN, CORRELATION, OTHER)
+    return between, *(of_arrays(kernel.subs(CORRELATION, sign), OWN, OTHER) for sign in (1, -1))

@@ -3,13 +3,12 @@
 Closed forms are from Cho and Saul (2009) and Williams (1998).
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 import sympy as sp
 from jaxtyping import Array, Float
@@ -18,7 +17,6 @@ from sympy.matrices.expressions.matexpr import MatrixExpr
 
 from ...checks import shown
 from ...codegen import compile_expressions
-from ...codegen.compiled import CompiledFunction
 from ...symbolic import GaussianAverage, gaussian_average
 from ...symbolic.matrix_functions import kernel_matrix
 
@@ -66,19 +64,19 @@ class Activation:
 
 
 def apply_to(activation: Activation, hidden: Float[Array, "..."]) -> Float[Array, "..."]:
-    if activation.is_linear:
-        return hidden
-    compiled = _compiled(activation)
-
-    def of_unit(unit):
-        return jnp.asarray(compiled.call_from({UNIT: unit})["value"])
-
-    return jax.vmap(of_unit)(hidden.ravel()).reshape(hidden.shape)
+    return hidden if activation.is_linear else of_arrays(activation.function, UNIT)(hidden)
 
 
 @lru_cache
-def _compiled(activation: Activation) -> CompiledFunction:
-    return compile_expressions("function", {"value": activation.function}, (UNIT,))
+def of_arrays(expression: Expr, *symbols: Symbol) -> Callable[..., Array]:
+    """Return the expression as a function of arrays, which broadcast."""
+    compiled = compile_expressions("function", {"value": expression}, symbols)
+
+    def of_numbers(*numbers):
+        # Constants can be whole numbers.
+        return 1.0 * jnp.asarray(compiled.call_from(dict(zip(symbols, numbers, strict=True)))["value"])
+
+    return jnp.vectorize(of_numbers)
 
 
 def kernel_of_covariance(activation: Activation, covariance: MatrixExpr) -> MatrixExpr:
@@ -93,10 +91,8 @@ def kernel_of_covariance(activation: Activation, covariance: MatrixExpr) -> Matr
         lambda sine: asin(Max(-1, Min(1, sine.args[0]))),
     )
 
-    symbols = OWN, BETWEEN, OTHER
-
     def of_entries(*entries):
-        return cut.xreplace(dict(zip(symbols, entries, strict=True)))
+        return cut.xreplace(dict(zip((OWN, BETWEEN, OTHER), entries, strict=True)))
 
     return kernel_matrix(of_entries, covariance)
 
