@@ -13,8 +13,8 @@ network, with attention and dense layers in any order (Hron et al., arXiv 2006.1
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
-from typing import Any
 
 import equinox as eqx
 import jax
@@ -27,7 +27,7 @@ from ..._jit import jit
 from ..specification.activations import Activation
 from ..specification.architecture import Architecture
 from ..specification.layers import prior_means
-from .implicit import HELD, ImplicitFeatures, Units, chosen_rule, joint, kernel_after, slopes_of, units_of
+from .implicit import HELD, ImplicitFeatures, Rules, Units, chosen_rule, joint, kernel_after, slopes_of, units_of
 
 
 class Stage(eqx.Module):
@@ -60,7 +60,7 @@ class BranchFeatures(ImplicitFeatures):
     covariances: tuple[Float[Array, "branches branches"], ...]
     readout: Float[Array, "examples tokens read"]
     activations: tuple[Activation, ...] = eqx.field(static=True)
-    rules: tuple[Any, ...] = eqx.field(static=True)
+    rules: Rules = eqx.field(static=True)
 
     @property
     def of_examples(self) -> tuple:
@@ -69,6 +69,18 @@ class BranchFeatures(ImplicitFeatures):
 
     def with_examples(self, arrays: tuple) -> BranchFeatures:
         return BranchFeatures(*arrays[:3], self.covariances, arrays[3], self.activations, self.rules)
+
+    def with_rules(self, rules: Rules) -> BranchFeatures:
+        """Return features with the units of these rules, which two sets of examples share."""
+        stages, functions = [], zip(self.activations, self.rules, rules, strict=True)
+        for stage in self.stages:
+            if stage.units is not None:
+                activation, own, rule = next(functions)
+                if rule != own:
+                    units = jax.vmap(partial(units_of, activation, rule))(stage.units.variance)
+                    stage = replace(stage, units=units)
+            stages.append(stage)
+        return replace(self, stages=tuple(stages), rules=rules)
 
     @property
     def shape(self) -> tuple[int, int, int]:
@@ -79,20 +91,21 @@ class BranchFeatures(ImplicitFeatures):
         most = max(stage.mixing.shape[2] for stage in self.stages)
         between = len(other) * self.tokens.shape[1] ** 2 * most
         rules = tuple(map(joint, self.rules, other.rules))
+        here, there = self.with_rules(rules), other.with_rules(rules)
 
         def of_example(arrays):
-            here = self.with_examples(jax.tree.map(lambda each: each[None], arrays))
-            return reduce(_kernels(here, other, rules)[0])
+            one = here.with_examples(jax.tree.map(lambda each: each[None], arrays))
+            return reduce(_kernels(one, there)[0])
 
-        return jax.lax.map(of_example, self.of_examples, batch_size=max(1, min(len(self), HELD // between)))
+        return jax.lax.map(of_example, here.of_examples, batch_size=max(1, min(len(self), HELD // between)))
 
 
-def _kernels(one: BranchFeatures, other: BranchFeatures, rules) -> Float[Array, "some rows columns others"]:
+def _kernels(one: BranchFeatures, other: BranchFeatures) -> Float[Array, "some rows columns others"]:
     """Return kernels between paths, and between readings of noise, in blocks."""
     examples, tokens = one.tokens.shape[:2]
     blocks = [jnp.einsum("epi,fqi->epqf", one.paths, other.paths)]
     between = jnp.einsum("esi,fti->esft", one.tokens, other.tokens)
-    functions = zip(one.activations, rules, strict=True)
+    functions = zip(one.activations, one.rules, strict=True)
     for here, there, covariance in zip(one.stages, other.stages, one.covariances, strict=True):
         between = jnp.einsum("esau,esft->eauft", here.mixing, between)
         between = jnp.einsum("ab,eauft,ftbv->eufv", covariance, between, there.mixing)
@@ -148,9 +161,8 @@ def _mixed(own, mixing, covariance):
 @jit
 def _after(activation, rule, own, variances):
     """Return the units of a nonlinear layer, their slopes and kernels within examples."""
-    units = units_of(activation, rule, variances.ravel())
-    slopes = slopes_of(activation, rule, units)
-    units, slopes = jax.tree.map(lambda each: each.reshape(*variances.shape, *each.shape[1:]), (units, slopes))
+    units = jax.vmap(partial(units_of, activation, rule))(variances)
+    slopes = jax.vmap(partial(slopes_of, activation, rule))(units)
     return units, slopes, jax.vmap(partial(kernel_after, activation, rule))(units, units, own)
 
 

@@ -10,7 +10,7 @@ import abc
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import lru_cache, partial
+from functools import lru_cache
 from typing import Any, NamedTuple, Self
 
 import equinox as eqx
@@ -18,11 +18,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
-from sympy import Expr, Symbol
 
 from ...checks import is_traced
-from ...codegen import compile_expressions
-from ..specification.activations import CORRELATION, OTHER, OWN, Activation
+from ..specification.activations import CORRELATION, OTHER, OWN, Activation, of_arrays
 from . import pair_averages
 from .pair_averages import REFUSED, WARNED, Rule, joint, rule_over
 
@@ -125,7 +123,7 @@ class TokenFeatures(ImplicitFeatures):
         here, there = ((tokens, token_units(*functions, tokens)) for tokens in flat)
         batch = max(1, min(examples, HELD // (len(other) * count**2)))
 
-        # With vmap over examples, panels would be evaluated for every pair.
+        # With vmap over examples, Mehler's sums would not fit in the cache.
         def of_batch(chosen):
             rows = (chosen[:, None] * count + np.arange(count)).ravel()
             one = jax.tree.map(lambda each: each[rows], here)
@@ -156,12 +154,10 @@ Tokens = tuple[Float[Array, "tokens features"], tuple[Units, ...]]
 
 def rules_for(activations: Sequence[Activation], variances: Array, tokens: Array) -> Rules:
     rules: Rules = ()
-    flat = jnp.asarray(tokens).reshape(-1, tokens.shape[-1])
+    own = jnp.sum(jnp.asarray(tokens) ** 2, axis=-1).ravel()
     for layer, activation in enumerate(activations):
-        own = jnp.sum(flat**2, axis=1)
         if layer:
-            below = jax.jit(partial(token_units, activations[:layer], rules))
-            own = below(jnp.asarray(variances[: layer - 1]), flat)[-1].mean_square * variances[layer - 1]
+            own = variances[layer - 1] * _mean_square(activations[layer - 1], rules[-1], own)
         rules = (*rules, chosen_rule(activation, own))
     return rules
 
@@ -182,6 +178,11 @@ def chosen_rule(activation: Activation, variances: Array) -> Rule | None:
     return rule
 
 
+def _mean_square(activation: Activation, rule: Rule | None, own: Array) -> Array:
+    own = jnp.maximum(own, _LEAST)
+    return _closed(activation)[1](own, own) if rule is None else pair_averages.mean_square(rule, own)
+
+
 def token_units(activations, rules: Rules, variances, tokens: Array) -> tuple[Units, ...]:
     """Return the units of the embedding and of the dense layers above it."""
     own, found = jnp.sum(tokens**2, axis=1), []
@@ -193,15 +194,16 @@ def token_units(activations, rules: Rules, variances, tokens: Array) -> tuple[Un
 
 def units_of(activation: Activation, rule: Rule | None, variances: Float[Array, " tokens"]) -> Units:
     own = jnp.maximum(variances, _LEAST)
-    if rule is None:
-        return Units(own, jnp.zeros((len(own), 1)), _closed(activation)[1](own, own))
-    return Units(own, pair_averages.coefficients(rule, own), pair_averages.moment(rule, own, 2))
+    squares, coefficients = _mean_square(activation, rule, own), jnp.zeros((len(own), 1))
+    if rule is not None:
+        coefficients = pair_averages.with_remainder(pair_averages.coefficients(rule, own), squares)
+    return Units(own, coefficients, squares)
 
 
 def slopes_of(activation: Activation, rule: Rule | None, units: Units) -> Float[Array, " tokens"]:
     """Return E[phi'] for each token."""
     if rule is None:
-        return _of_arrays(activation.slope, OWN)(units.variance)
+        return of_arrays(activation.slope, OWN)(units.variance)
     return units.coefficients[:, 1] / jnp.sqrt(units.variance)
 
 
@@ -224,7 +226,7 @@ def kernel_after(activation: Activation, rule: Rule | None, one: Units, other: U
     signs = jax.lax.stop_gradient(jnp.sign(correlation))
     correlation = jnp.where(ends, signs, jnp.where(ends, 0.0, correlation))
     if rule is not None:
-        return pair_averages.pair_averages(rule, one, other, correlation)
+        return pair_averages.mehler_sum(one.coefficients, other.coefficients, correlation)
     # The formula has no derivative there.
     inner, parallel, opposite = _closed(activation)
     at_ends = jnp.where(correlation > 0, parallel(own, others), opposite(own, others))
@@ -235,23 +237,13 @@ def token_means(activation: Activation, rule: Rule | None, tokens: Array) -> Arr
     """Return the mean of each token's units after the embedding's function."""
     own = jnp.maximum(jnp.sum(tokens**2, axis=1), _LEAST)
     if rule is None:
-        return _of_arrays(activation.mean, OWN)(own)
-    return pair_averages.moment(rule, own, 1)
+        return of_arrays(activation.mean, OWN)(own)
+    return pair_averages.coefficients(rule, own)[:, 0]
 
 
 @lru_cache
 def _closed(activation: Activation) -> tuple[Callable[..., Array], ...]:
     """Return the closed form, and its limits of (c_xx, c_yy) at rho = 1 and -1."""
     kernel = activation.kernel_of_correlation
-    between = _of_arrays(kernel, OWN, CORRELATION, OTHER)
-    return between, *(_of_arrays(kernel.subs(CORRELATION, sign), OWN, OTHER) for sign in (1, -1))
-
-
-def _of_arrays(kernel: Expr, *symbols: Symbol) -> Callable[..., Array]:
-    compiled = compile_expressions("kernel", {"kernel": kernel}, symbols)
-
-    def of_numbers(*numbers):
-        found = compiled.call_from(dict(zip(symbols, numbers, strict=True)))
-        return jnp.asarray(found["kernel"], dtype=jnp.float64)
-
-    return jnp.vectorize(of_numbers)
+    between = of_arrays(kernel, OWN, CORRELATION, OTHER)
+    return between, *(of_arrays(kernel.subs(CORRELATION, sign), OWN, OTHER) for sign in (1, -1))
