@@ -59,7 +59,7 @@ class StationaryPoints(SystemOfAction):
     """Equations of the stationary points of an action as a parameter changes, for `theorykit.curve`."""
 
     axes: ClassVar = {"hessian_eigenvalues": ("eigenvalue",)}
-    name: str = eqx.field(static=True)
+    parameter: str = eqx.field(static=True)
 
     @classmethod
     def of(
@@ -71,14 +71,10 @@ class StationaryPoints(SystemOfAction):
         if taken := sorted(_NAMES & {name, *bound.domains}):
             raise ValueError(f"{taken[0]} is a name in results: rename the symbol")
         bound = replace(bound, units=jnp.ones_like(bound.units))
-        return cls(bound, jnp.ones(len(bound.units) + 1), name)
-
-    @property
-    def parameter(self):
-        return self.name
+        return cls(parameter=name, bound=bound, lengths=jnp.ones(len(bound.units) + 1))
 
     def at(self, value: Float[Array, ""]) -> BoundAction:
-        return replace(self.bound, parameters={**self.bound.parameters, self.name: value})
+        return replace(self.bound, parameters={**self.bound.parameters, self.parameter: value})
 
     def residual(self, u):
         return held_slope(self.at(u[-1]), u[:-1])
@@ -93,7 +89,7 @@ class StationaryPoints(SystemOfAction):
         known = local_model(here, at)
         eigenvalues = known.model.curvatures / here.scale
         return {
-            self.name: u[-1],
+            self.parameter: u[-1],
             **here.values_on_edges(at),
             "action": here.action(at),
             "index": jnp.sum(eigenvalues < 0),
@@ -160,7 +156,7 @@ def follow(
     system = StationaryPoints.of(action, values, parameter, solution.order_parameters)
     at_edge = np.asarray(solution.stats["at_edge"])
     start = np.where(at_edge, solution.stats["coordinates"], place_of(system.bound, solution.order_parameters)[0])
-    start = np.append(start, system.bound.parameters[system.name])
+    start = np.append(start, system.bound.parameters[system.parameter])
     system = replace(system, bound=replace(system.bound, free=jnp.where(at_edge, 0.0, 1.0)))
     # The unit of an unconstrained number is its size, or its change over the range if that is
     # larger. Steps of other coordinates are relative changes.
