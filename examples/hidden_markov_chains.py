@@ -19,7 +19,7 @@ import matplotlib.pyplot as plt
 import theorykit
 from papers.tasks import HiddenMarkovTask
 from theorykit import bpkr
-from theorykit.plots.style import DIVERGING, save, use_style
+from theorykit.plots.style import DIVERGING, letter_panels, save, use_style
 
 theorykit.enable_float64()
 
@@ -82,20 +82,22 @@ for name, point in points.items():
 
 # %%
 with use_style():
-    figure, (left, right) = plt.subplots(1, 2, figsize=(8, 3.2), width_ratios=(1, 1.6))
+    figure, (left, right) = plt.subplots(1, 2, figsize=(7, 3), width_ratios=(1, 1.6))
     matrix = saddle.order_parameters.matrices[0]
     scale = float(jnp.abs(matrix).max())
-    figure.colorbar(left.imshow(matrix, cmap=DIVERGING, vmin=-scale, vmax=scale), ax=left, shrink=0.8)
+    image = left.imshow(matrix, cmap=DIVERGING, vmin=-scale, vmax=scale)
+    figure.colorbar(image, ax=left, shrink=0.8, label="order parameter $U_1$")
     left.set_xticks(range(4), narrow.path_labels())
     left.set_yticks(range(4), narrow.path_labels())
-    left.set(title="$U_1$ at $N=10$", xlabel="path", ylabel="path")
+    left.set(title="path weights at $N=10$", xlabel="path", ylabel="path")
     for offset, (name, point) in zip((-0.2, 0.2), points.items(), strict=True):
         kernel = bpkr.kernel(bpkr.Problem(narrow, bpkr.Data(training_features)), point)
         alignment = bpkr.kernel_task_alignment(kernel, training.labels)
         right.bar(jnp.arange(1, 31) + offset, alignment.cosines[:30], 0.4, label=name)
-    right.set(xlabel="kernel principal component, by eigenvalue", ylabel="|cosine| with labels")
+    right.set(xlabel="kernel component, by eigenvalue", ylabel="|cosine| with labels")
     right.set_title("kernel-task alignment")
     right.legend()
+    letter_panels(left, right)
     save(figure, Path(__file__).with_suffix(".png"))
 
 figure

@@ -22,7 +22,7 @@ import numpy as np
 import theorykit
 from theorykit import bpkr
 from theorykit.bpkr import sweeps
-from theorykit.plots.style import LIMITS, THEORY, save, use_style
+from theorykit.plots.style import LIMITS, THEORY, letter_panels, save, use_style
 
 theorykit.enable_float64()
 
@@ -39,7 +39,7 @@ WIDTHS = (3, 10, 100, math.inf)
 
 # %%
 recorded = np.load(FOLDER / "recorded.npz")
-heads = [{name: recorded[name][layer] for name in HEADS} for layer in range(LAYERS)]
+heads = [{name: [recorded[name][layer]] for name in HEADS} for layer in range(LAYERS)]
 
 
 def entering(part: str, layer: int) -> np.ndarray:
@@ -50,12 +50,11 @@ def entering(part: str, layer: int) -> np.ndarray:
     return normalised * recorded["norm_weight"][layer] + recorded["norm_bias"][layer]
 
 
-def maps_of(heads: list[dict[str, np.ndarray]]) -> dict[str, list[jnp.ndarray]]:
+def maps_of(heads: list[dict[str, list[np.ndarray]]]) -> dict[str, list[jnp.ndarray]]:
     """The maps of all layers by part, if every layer acts on its recorded hidden states."""
     maps = {}
     for part in PARTS:
-        layers = ({name: [array] for name, array in layer.items()} for layer in heads)
-        maps[part] = [bpkr.attention(entering(part, i), **layer)[0] for i, layer in enumerate(layers)]
+        maps[part] = [bpkr.attention(entering(part, i), **layer)[0] for i, layer in enumerate(heads)]
     return maps
 
 
@@ -72,17 +71,12 @@ labels = {part: np.where(recorded[f"{part}_labels"] % 2, "odd", "even") for part
 
 
 # %%
-def shuffled(heads: list[dict[str, np.ndarray]], rng: np.random.Generator) -> list[dict[str, np.ndarray]]:
-    return [
-        {name: rng.permutation(np.ravel(array)).reshape(array.shape) for name, array in layer.items()}
-        for layer in heads
-    ]
-
-
+rng = np.random.default_rng(0)
+shuffled = [{name: [rng.permuted(array)] for name, (array,) in layer.items()} for layer in heads]
 tokens = inputs["test"].shape[1]
 attention = {
     "recorded maps": maps,
-    "random heads": maps_of(shuffled(heads, np.random.default_rng(0))),
+    "random heads": maps_of(shuffled),
     "uniform attention": {part: [jnp.full((1, tokens, tokens), 1 / tokens)] * LAYERS for part in PARTS},
 }
 
@@ -119,15 +113,16 @@ def alone(path: str) -> float:
 
 
 solution = results["recorded maps"].sel(width=10)
-paths = [str(path) for path in solution["path_1"].values]
 weights = np.diag(solution["U_1"].values)
+strongest_first = np.argsort(-weights)
+paths = solution["path_1"].values[strongest_first]
 accuracies = np.array([alone(path) for path in paths])
-for place in np.argsort(-weights):
-    print(f"path {paths[place]}: U_1 {weights[place]:.2f}, alone {accuracies[place]:.3f}")
+for path, weight, found in zip(paths, weights[strongest_first], accuracies, strict=True):
+    print(f"path {path}: U_1 {weight:.2f}, alone {found:.3f}")
 
 # %%
 with use_style():
-    figure, (accuracy, single) = plt.subplots(1, 2, figsize=(7.4, 3.3))
+    figure, (accuracy, single) = plt.subplots(1, 2, figsize=(7.2, 3.3))
     places = np.arange(len(WIDTHS))
     for offset, (kind, color) in enumerate(zip(results, (THEORY, *LIMITS), strict=False)):
         at = results[kind].sel(width=list(WIDTHS))
@@ -135,12 +130,12 @@ with use_style():
         accuracy.errorbar(places + 0.06 * (offset - 1), at["test_accuracy"], at["test_accuracy_error"], **look)
     accuracy.set_xticks(places, [r"$\infty$" if math.isinf(width) else f"{width}" for width in WIDTHS])
     accuracy.set(xlabel="width $N$", ylabel="test accuracy", title="accuracy, $T = 0.1$")
-    accuracy.legend(title="bars: standard errors", title_fontsize=8)
-    single.plot(weights, accuracies, "o", markersize=4, color=THEORY)
-    for path, weight, found in zip(paths, weights, accuracies, strict=True):
-        shift = {"24": (-2, -9), "31": (-10, 4)}.get(path, (3, 3))  # so that labels do not overlap
-        single.annotate(path, (weight, found), shift, textcoords="offset points", size=7, color="0.4")
-    single.set(xlabel=r"$U_1^{\pi\pi}$ at $N=10$", ylabel="accuracy of the path alone", title="single paths")
+    accuracy.legend(title="bars: standard errors")
+    errors = np.sqrt(accuracies * (1 - accuracies) / len(labels["test"]))
+    single.errorbar(paths, accuracies, errors, fmt="o", markersize=4)
+    single.set(xlabel=r"path, largest $U_1^{\pi\pi}$ at $N=10$ first", ylabel="accuracy at infinite width")
+    single.set(title="single paths")
+    letter_panels(accuracy, single)
     save(figure, Path(__file__).with_suffix(".png"))
 
 figure

@@ -72,19 +72,14 @@ with use_style():
             axes.plot(branch["alpha"], error(branch), style, color=THEORY, label=label)
         students = np.array([[trained(round(300 * load), strength, rng) for _ in range(20)] for load in loads])
         means, errors = students.mean(axis=1), students.std(axis=1, ddof=1) / np.sqrt(20)
-        axes.errorbar(
-            loads,
-            means,
-            2 * errors,
-            fmt=".",
-            color="black",
-            label="20 students, two standard errors" if style == "-" else None,
-        )
+        face = {":": "white", "-": "black"}[style]
+        look = {"fmt": "o", "markersize": 4, "color": "black", "markerfacecolor": face}
+        axes.errorbar(loads, means, 2 * errors, label=rf"20 students, $\lambda = {strength}$", **look)
         points = [at for load in loads for at in near(curves[strength, 1 if load > 1.5 else -1], load)]
         off = (means - [error(at) for at in points]) / errors
         print(f"lambda = {strength}: students are {np.abs(off).max():.1f} standard errors off at most")
     axes.set(xlabel=r"examples per weight $\alpha$", ylabel="mean square error of the student", ylim=(0, 5))
-    axes.legend()
+    axes.legend(title="bars: two standard errors")
     save(figure, Path(__file__).with_suffix(".png"))
 
 figure

@@ -20,7 +20,7 @@ import numpy as np
 
 import theorykit
 from theorykit import dmft, dynamics
-from theorykit.plots.style import LIMITS, THEORY, save, use_style
+from theorykit.plots.style import LIMITS, THEORY, letter_panels, save, use_style
 
 theorykit.enable_float64()
 
@@ -113,42 +113,30 @@ for at in (0, 5, 21, 26):
     print(f"beta = {betas[at]:.4f}: simulation over theory {shown}")
 
 # %% [markdown]
-# Panel a shows networks after 400 tokens, with the predicted ellipses of one and two standard deviations. Panel b shows
-# the amplitude, and panel c the ratio of simulation to theory; triangles are values above 2.
+# Panel a shows networks after 400 tokens, and ellipses of two predicted standard deviations. Panel b shows amplitudes.
 
 # %%
 COLORS = dict(zip((4, 5, 6, 7), (*LIMITS, "black"), strict=True))
 with use_style():
-    figure, (cloud, size, ratios) = plt.subplots(1, 3, figsize=(9.6, 3.3))
+    figure, (cloud, size) = plt.subplots(1, 2, figsize=(7, 3.8))
     angle = np.linspace(0, 2 * np.pi, 200)
+    circle = np.stack([np.cos(angle), np.sin(angle)])
     for power, (predicted, drawn) in clouds.items():
-        look = {"s": 2.5, "alpha": 0.5, "linewidths": 0, "color": COLORS[power], "label": rf"$N = 10^{power}$"}
-        cloud.scatter(*drawn[:, -1, :2].T, **look)
+        cloud.scatter(*drawn[:, -1, :2].T, s=2.5, alpha=0.5, linewidths=0, color=COLORS[power])
         variances, directions = np.linalg.eigh(predicted.attention[-1, :2, :2])
-        outline = directions @ (np.sqrt(variances)[:, None] * np.stack([np.cos(angle), np.sin(angle)]))
-        for deviations in (1, 2):
-            ellipse = predicted.mean[-1, :2, None] + deviations * outline
-            cloud.plot(*ellipse, color=THEORY, linewidth=0.8, label="theory" if (power, deviations) == (6, 2) else None)
-    cloud.legend(loc="upper left", markerscale=3, handletextpad=0.2)
+        ellipse = directions @ (2 * np.sqrt(variances)[:, None] * circle)
+        cloud.plot(*(predicted.mean[-1, :2, None] + ellipse), color=THEORY, linewidth=0.8)
     cloud.set(xlabel="attention $A_1$", ylabel="attention $A_2$", title=rf"cycle, $\beta = {CYCLE}$")
     size.semilogy(betas, amplitude, color=THEORY, label="theory")
-    ratios.axhline(1, color=THEORY)
     for power, (rms, error) in scanned.items():
         size.errorbar(betas, rms, error, fmt=".", color=COLORS[power], markersize=4, label=rf"$N = 10^{power}$")
-        ratio, inside = rms / amplitude, rms < 2 * amplitude
-        look = {"fmt": ".", "color": COLORS[power], "markersize": 4}
-        ratios.errorbar(betas[inside], ratio[inside], (error / amplitude)[inside], **look)
-        ratios.plot(
-            betas[~inside], np.full(np.sum(~inside), 2.0), "^", color=COLORS[power], markersize=4, clip_on=False
-        )
-    for axes, ends in ((size, (1.095, 1.293)), (ratios, (1.19, 1.293))):
-        for name, onset in {"torus": 1.2434, "chaos": 1.274}.items():
-            axes.axvline(onset, color="0.75", linewidth=0.8, zorder=0)
-            axes.text(onset, 0.02, f" {name}", transform=axes.get_xaxis_transform(), color="0.4", fontsize=8)
-        axes.set(xlabel=r"inverse temperature $\beta$", xlim=ends)
-    size.set(ylim=(0.6, 2e3), ylabel=r"$\sqrt{N}$ times rms distance", title="amplitude over 400 tokens")
-    size.legend(loc="upper left")
-    ratios.set(ylim=(0, 2), ylabel="simulation / theory", title="ratio of the amplitudes")
+    for name, onset in {"torus": 1.2434, "chaos": 1.274}.items():
+        size.axvline(onset, color="0.75", linewidth=0.8, zorder=0)
+        size.text(onset, 0.02, f" {name}", transform=size.get_xaxis_transform(), color="0.4", fontsize=8)
+    size.set(xlabel=r"inverse temperature $\beta$", xlim=(1.19, 1.293), title="amplitude over 400 tokens")
+    size.set(ylim=(0.6, 2e3), ylabel=r"$\sqrt{N}$ times rms distance")
+    figure.legend(title="bars: standard errors over networks", loc="outside lower center", ncols=5)
+    letter_panels(cloud, size)
     save(figure, Path(__file__).with_suffix(".png"))
 
 figure

@@ -16,7 +16,7 @@ import numpy as np
 
 import theorykit
 from theorykit import bpkr
-from theorykit.plots.style import LIMITS, THEORY, save, use_style
+from theorykit.plots.style import LIMITS, THEORY, letter_panels, save, use_style
 
 theorykit.enable_float64()
 
@@ -88,7 +88,8 @@ with use_style():
     left.set(xscale="log", xlabel="gain of the skip connection", ylabel="test accuracy", title="accuracy")
     right.set(xscale="log", yscale="log", xlabel="gain of the skip connection", title="weights of paths")
     right.set(ylabel=r"$U_1$ of the skip path / of head 1")
-    left.legend(title="bars: standard errors", title_fontsize=8)
+    left.legend(title="bars: standard errors")
+    letter_panels(left, right)
     save(figure, Path(__file__).with_suffix(".png"))
 
 figure

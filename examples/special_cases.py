@@ -16,7 +16,7 @@ from scipy.optimize import brentq
 
 import theorykit
 from theorykit import bpkr
-from theorykit.plots.style import LIMITS, THEORY, save, use_style
+from theorykit.plots.style import LIMITS, THEORY, letter_panels, save, use_style
 
 theorykit.enable_float64()
 rng = np.random.default_rng(0)
@@ -108,38 +108,35 @@ print(f"graph: the kernel at infinite width differs by {np.max(np.abs(kernel - w
 # %%
 signals, shifts = rng.normal(size=(60, 8, 12)), np.stack([np.eye(8, k=shift) for shift in range(3)])
 targets = signals[:, -4] @ rng.normal(size=12) / np.sqrt(12) + 0.3 * rng.normal(size=60)
-paths = np.eye(5)[np.add.outer(range(3), range(3)).ravel()]
+delays = np.arange(5)
+is_delay = np.add.outer(range(3), range(3)).ravel() == delays[:, None]
 arch = bpkr.Architecture((3, 3), 5, temperature=0.1)
 features = bpkr.path_features(signals, [shifts, shifts], arch, "last", layout="keys-first")
-saddle, shares = bpkr.solve(arch, bpkr.Data(features, targets), throw=True).order_parameters, []
-for point in (saddle, bpkr.gp_limit(arch)):
-    by_delay = np.diag(paths.T @ point.matrices[0] @ paths)
-    shares.append(by_delay / by_delay.sum())
+points = bpkr.solve(arch, bpkr.Data(features, targets), throw=True).order_parameters, bpkr.gp_limit(arch)
+by_delay = [np.diag(is_delay @ point.matrices[0] @ is_delay.T) for point in points]
+shares = by_delay / np.sum(by_delay, axis=1, keepdims=True)
 of_prior = np.array([1, 2, 3, 2, 1]) / 9
 print(f"convolutions: shares at infinite width differ by {np.max(np.abs(shares[1] - of_prior)):.0e}")
 
 # %%
 with use_style():
     figure, ((deep, gate), (graph, shift)) = plt.subplots(2, 2, figsize=(6.5, 5.2))
-    colors = (THEORY, *LIMITS)
-    for depth, found, published, color in zip(depths, q, known, colors, strict=False):
-        deep.plot(widths, published, "-", color=color, label=f"$n = {depth}$")
-        deep.plot(widths, found, "o", color=color, markersize=4)
+    deep.plot(widths, np.transpose(known), label=[f"$n = {depth}$" for depth in depths])
+    deep.plot(widths, q.T, "ko", markersize=3)
     deep.set(xscale="log", ylim=(0, 1), xlabel="hidden units $N$", ylabel="factor per layer $q$", title="deep linear")
-    deep.legend(title="lines: published; circles: theorykit", title_fontsize=8, ncols=3, loc="lower right")
+    deep.legend(title="lines: published; circles: theorykit", ncols=3, loc="lower right")
     styles = (("o-", THEORY, "10 hidden units"), ("s:", LIMITS[0], "infinitely wide"))
     for errors, (fmt, color, label) in zip(np.transpose(gated), styles, strict=True):
         gate.errorbar(counts, errors, np.sqrt(errors * (1 - errors) / 1000), fmt=fmt, color=color, label=label)
     gate.set(xlabel="number of gates", ylabel="share of test errors", title="gated", ylim=(0, None), xticks=counts)
-    gate.legend(title="bars: standard errors", title_fontsize=8)
-    for hop, (of_hop, color) in enumerate(zip(np.transpose(scores), colors, strict=True)):
-        graph.plot(levels, of_hop, "o-", color=color, markersize=4, label=f"{hop} hop{'s' * (hop != 1)}")
+    gate.legend(title="bars: standard errors")
+    graph.plot(levels, scores, "o-", markersize=4, label=["0 hops", "1 hop", "2 hops", "3 hops"])
     graph.set(xlabel="noise of the features", ylabel="head score", title="graph", ylim=(0, 1.05))
     graph.legend(ncols=2, loc="lower center")
-    for column, (label, color) in enumerate((("5 hidden units", THEORY), ("infinitely wide", LIMITS[0]))):
-        shift.bar(np.arange(5) + 0.4 * column - 0.2, shares[column], 0.4, color=color, label=label)
+    shift.plot(delays, shares.T, "o-", markersize=4, label=["5 hidden units", "infinitely wide"])
     shift.set(xlabel="delay, steps (the label: 3)", ylabel="share of the kernel", title="convolutions")
     shift.legend()
+    letter_panels(deep, gate, graph, shift)
     save(figure, Path(__file__).with_suffix(".png"))
 
 figure

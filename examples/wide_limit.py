@@ -64,9 +64,9 @@ with use_style():
     figure, axes = plt.subplots(figsize=(4.6, 3.4))
     axes.loglog(widths, departure, "o-", color=THEORY, label=r"$\max|U_1 - gI|$")
     axes.loglog(widths, error, "s-", color=LIMITS[0], label="error of the first-order formula")
-    axes.loglog(widths, departure[-1] * widths[-1] / widths, "k:", linewidth=1, label="slope $-1$, $-2$")
+    axes.loglog(widths, departure[-1] * widths[-1] / widths, "k:", linewidth=1, label="proportional to $1/N$, $1/N^2$")
     axes.loglog(widths, error[4] * (widths[4] / widths) ** 2, "k:", linewidth=1)
-    axes.set(xlabel="width $N_1$ ($N_2 = 2N_1$, $N_a = 3N_1$)", title="Order parameters approach the Gaussian process")
+    axes.set(xlabel="width $N_1$ ($N_2 = 2N_1$, $N_a = 3N_1$)", ylabel="difference of order parameters")
     axes.legend()
     save(figure, Path(__file__).with_suffix(".png"))
 

@@ -175,7 +175,7 @@ def test_a_sweep_equals_single_solves_and_resumes_with_more_values(folder, run, 
     assert "has other settings or data" in refused(run, "sweep", "mine.toml", "--folder", "kept")
     solve, solved = bpkr.solve, []
     monkeypatch.setattr(bpkr, "solve", lambda *args, **kwargs: solved.append(1) or solve(*args, **kwargs))
-    run("sweep", "mine.toml", "--folder", "kept", "--overwrite")
+    assert "6 of 9 points were read from kept" in run("sweep", "mine.toml", "--folder", "kept", "--overwrite")
     assert len(solved) == 2, "only the new temperature, at both finite widths"
     run("sweep", "mine.toml", "--n-jobs", "2", "--output", "parallel.nc")
     for name in ("U_1", "log_evidence", "mean", "test_accuracy"):
@@ -267,7 +267,8 @@ def test_netcdf_and_path_features_are_read(tmp_path):
         ('inputs = "x"\n', "", "give either `features` or `inputs`"),
         ('labels = "y"\n', 'attention = ["A"]\n', "only one of `features`, `attention` and heads"),
         ('key_query = ["W1", "W2"]', 'mask = "causal"', "`mask` needs heads"),
-        ("temperature = 0.2", "temperatur = 0.2", "unknown field `temperatur`"),
+        ("temperature = 0.2", "temperatur = 0.2", "field `temperatur` - at `$.architecture`; use layers, widths"),
+        ("[data]", "[date]", "unknown field `date`; use architecture, data"),
         ("temperature = 0.2", "", "needs widths and a temperature"),
         ('"data.npz"', '"other.npz"', "other.npz"),
         ("temperature = 0.2", 'temperature = "0.2"', "temperature"),

@@ -11,7 +11,7 @@ import xarray as xr
 from sympy import Identity, MatrixSymbol, OneMatrix, Symbol, Trace, cosh, exp, log, sqrt, symbols, tanh, zeta
 
 from theorykit import bpkr, dmft, saddle
-from theorykit.bpkr import AbstractLayer, Attention, sweeps
+from theorykit.bpkr import AbstractLayer, Attention, sampling, sweeps
 from theorykit.symbolic import gaussian_average, log_det, positive_definite
 from theorykit.theories import in_context, learned_attention
 
@@ -50,6 +50,7 @@ MODEL = {
     "a missing label": (lambda: fit(labels=MISSING), "labels[2]", "None"),
     "a single class": (lambda: fit(labels=["rise"] * 24), "labels", "'rise'"),
     "NaN in the inputs": (lambda: fit(changed(INPUTS, (3, 1, 2), NAN)), "inputs", "nan", "(3, 1, 2)"),
+    "a sequence of NaN": (lambda: fit(changed(INPUTS, 4, NAN)), "inputs[4]", "NaN"),
     "text in the inputs": (lambda: fit(INPUTS.astype(str)), "inputs"),
     "a negative temperature": (lambda: fit(temperature=-0.3), "temperature", "-0.3"),
     "an unknown readout": (lambda: fit(readout="middle"), "readout", "'middle'"),
@@ -89,6 +90,8 @@ def batches(*pairs):
 
 NETWORKS = {
     "too few widths": (lambda: architecture(widths=(8, 9)), "widths", "2"),
+    "infinite widths alone": (lambda: architecture(widths=INF), "widths", "richness="),
+    "a number as a key": (lambda: sampling.sample(bind(), key=3), "key", "jax.random.key(3)", "got 3"),
     "a negative width": (lambda: architecture(widths=(8, -9, 8)), "widths[1]", "-9"),
     "text instead of a number": (lambda: architecture(temperature="0.1"), "temperature", "'0.1'"),
     "heads as a float": (lambda: architecture((2, 2.5)), "layers", "2.5"),

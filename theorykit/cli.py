@@ -101,6 +101,17 @@ class Settings(Table):
     sweep: Grid = Grid()
 
 
+# Tables by the paths in messages of msgspec, which are empty for the whole file.
+TABLES = {
+    "": Settings,
+    "$.architecture": Architecture,
+    "$.data": Data,
+    "$.data.test": Examples,
+    "$.solver": Solver,
+    "$.sweep": Grid,
+}
+
+
 def parse_layer(word: int | str) -> Any:
     """Convert a word such as 2, dense, dense:erf, skip:2 or skip=0.7:dense to a layer."""
     from . import bpkr
@@ -265,7 +276,11 @@ def obtain(path: Path, output: Path, overwrite: bool, is_sweep: bool, folder: Pa
     try:
         settings = msgspec.toml.decode(path.read_bytes(), type=Settings)
     except msgspec.DecodeError as mistake:
-        raise ValueError(f"{path}: {mistake}") from None
+        known = ""
+        if "unknown field" in str(mistake):
+            table = TABLES[str(mistake).partition(" - at ")[2].strip("`")]
+            known = "; use " + ", ".join(table.__struct_fields__)
+        raise ValueError(f"{path}: {mistake}{known}") from None
     network, grid = settings.architecture, settings.sweep if is_sweep else Grid()
     if not (path.parent / settings.data.file).exists():
         raise FileNotFoundError(f"{path}: [data] names the file {settings.data.file}, which does not exist")

@@ -8,28 +8,25 @@ Omniglot, MNIST and Fashion-MNIST, and wants an accelerator. A stopped run resum
 """
 
 import argparse
-import timeit
 import warnings
-from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import matplotlib.pyplot as plt
 import numpy as np
 import tasks
 import xarray as xr
+from matplotlib.colors import SymLogNorm
 from training import Training, initial_network, train
 
 import theorykit
 from theorykit import bpkr
 from theorykit.bpkr.sampling import MixingWarning, Schedule, sample
 from theorykit.bpkr.sweeps import order_parameters_of, sweep
-from theorykit.plots import draw_order_parameters
-from theorykit.plots.style import LIMITS, THEORY, use_style
+from theorykit.plots.style import DIVERGING, LIMITS, THEORY, letter_panels, use_style
 
 # Variants: heads of each layer, and dimension of queries and keys
 SMALL = {
@@ -236,13 +233,7 @@ def prune(network: bpkr.Network, solved: xr.Dataset) -> xr.Dataset:
             single.append([accuracy(drawn, [head]) for head in heads])
             rows = [[accuracy(drawn, order[:count]) for count in steps] for order in orders]
             curves.append([*rows[:2], np.mean(rows[2:], axis=0)])
-    inputs, saved = validation(256, key=jax.random.key(0)).inputs, []
-    for count in steps:
-        smaller = network.without_heads(orders[0][:count])
-        forward = eqx.filter_jit(lambda network, inputs: network(inputs))
-        call = partial(forward, smaller, inputs)
-        times = timeit.repeat(lambda call=call: jax.block_until_ready(call()), number=1, repeat=8)
-        saved.append((smaller.parameter_count, np.median(times[1:])))
+    left = [network.without_heads(orders[0][:count]).parameter_count for count in steps]
     by_draw = len(seeds), len(tests)
     axes = ("seed", "distribution")
     return xr.Dataset(
@@ -250,7 +241,7 @@ def prune(network: bpkr.Network, solved: xr.Dataset) -> xr.Dataset:
             "score": ("head", np.concatenate(scores)),
             "single": ((*axes, "head"), np.reshape(single, (*by_draw, -1))),
             "pruned": ((*axes, "order", "removed"), np.reshape(curves, (*by_draw, 3, -1))),
-            "left": (("removed", "what"), np.array(saved) / saved[0]),
+            "left": ("removed", np.array(left) / left[0]),
         },
         {"head": [f"{layer}.{head}" for layer, head in heads]},
     )
@@ -305,95 +296,106 @@ def at_best(found: xr.Dataset, rule: str) -> xr.DataArray:
     return found["accuracy"].sel(temperature=chosen)
 
 
-def titled(panel, title: str):
-    panel.suptitle(title, x=0.01, ha="left", fontsize=9, fontweight="bold")
-    return panel
-
-
-def draw(found: xr.Dataset) -> plt.Figure:
-    figure = plt.figure(figsize=(10, 11))
-    top, middle, bottom = figure.subfigures(3, 1, height_ratios=(1, 1.05, 1.25))
-    left, right = top.subfigures(1, 2, width_ratios=(1, 1.15))
-    one, low = found.isel(training_seed=0), settings.widths[0]
+def draw_accuracy(axes, found: xr.Dataset) -> None:
+    """Draw accuracies over width; colours are distributions, and marks are rules."""
     colors = dict(zip(tests, (THEORY, *LIMITS), strict=False))
-
-    axes = titled(left, "b   accuracy over width").subplots()
-    rules = ("accuracy", None, "o-", "--"), ("evidence", "white", "o", ":")
+    for name, color in colors.items():
+        axes.plot([], [], color=color, linewidth=5, label=name)
+    rules = ("accuracy", "0.3", "o-", "--"), ("evidence", "white", "o", ":")
     for rule, face, line, style in rules:
-        chosen = at_best(found, rule)
+        look = {"markersize": 4, "markerfacecolor": face}
+        axes.plot([], [], line, color="0.3", label=f"$T$ by {rule}", **look)
+        axes.plot([], [], style, color="0.3", label=rf"$N=\infty$, $T$ by {rule}")
         for name, color in colors.items():
-            mean, error = mean_error(chosen.sel(distribution=name))
+            mean, error = mean_error(at_best(found, rule).sel(distribution=name))
             points = mean["width"][:-1] * (1.0 if rule == "accuracy" else 1.06)
-            look = {"fmt": line, "color": color, "markerfacecolor": face or color}
-            look["markersize"] = 4
-            label = f"{name}, $T$ by {rule}"
-            axes.errorbar(points, mean[:-1], error[:-1], label=label, **look)
-            level = rf"{name}, $N=\infty$, $T$ by {rule}"
-            axes.axhline(mean[-1], color=color, linestyle=style, label=level)
+            look["markerfacecolor"] = color if rule == "accuracy" else face
+            axes.errorbar(points, mean[:-1], error[:-1], fmt=line, color=color, **look)
+            axes.axhline(mean[-1], color=color, linestyle=style)
             if rule == "accuracy":
                 band = float(mean[-1] - error[-1]), float(mean[-1] + error[-1])
                 axes.axhspan(*band, color=color, alpha=0.12, linewidth=0)
-    axes.set(xscale="log", xlabel="width $N$", ylabel="test accuracy")
-    left.legend(loc="outside lower center", ncols=2, fontsize=7)
+    axes.set(xscale="log", xlabel="width $N$", ylabel="test accuracy", title="accuracy")
 
-    axes = titled(right, "c   kernel components and labels, one network and draw").subplots()
+
+def draw_matrices(panels, found: xr.Dataset) -> None:
+    """Draw U_1 of all origins on the colour scale of figure 2, with mean agreement."""
+    one = found.isel(training_seed=0, seed=0)
+    mean, error = mean_error(found["agreement"])
+    # Blocks are pairs of paths that share the first head.
+    first, size = np.unique([path[0] for path in one["path_1"].values], return_counts=True)
+    ends = np.cumsum(size) - 0.5
+    for i, axes in enumerate(panels):
+        norm = SymLogNorm(1, vmin=-20, vmax=20)
+        image = axes.imshow(one["U"].isel(origin=i), cmap=DIVERGING, norm=norm)
+        for end in ends[:-1]:
+            axes.axhline(end, color="0.35", linewidth=0.6)
+            axes.axvline(end, color="0.35", linewidth=0.6)
+        axes.set_xticks(ends - size / 2, first)
+        axes.set_yticks(ends - size / 2, first)
+        axes.set_xlabel("first head of the path")
+        numbers = [rf"{x:.2f} $\pm$ {dx:.2f}" for x, dx in zip(mean[i], error[i], strict=True)]
+        title = "{}: correlation {}\nsame sign {}\nin blocks {}".format(ORIGINS[i], *numbers)
+        at_low = f"theory, $N={settings.widths[0]}$\n$T={float(one['temperature_here']):g}$"
+        doubt = "" if i != 1 or found["mixed"].all() else "chains not mixed\n"
+        axes.set_title(doubt + title if i else at_low, loc="center", fontweight="normal", fontsize=8)
+    look = {"ticks": [-10, -1, 0, 1, 10], "format": "%g"}
+    panels[0].figure.colorbar(image, ax=panels, label="order parameter $U_1$", shrink=0.8, **look)
+
+
+def draw(found: xr.Dataset) -> plt.Figure:
+    """Draw accuracies, kernels, order parameters, and heads."""
+    figure = plt.figure(figsize=(7, 8.6))
+    top, middle, bottom = figure.subfigures(3, 1, height_ratios=(1.05, 0.95, 1))
+    one, low = found.isel(training_seed=0), settings.widths[0]
+    where = {"loc": "outside lower center"}
+
+    left, right = top.subfigures(1, 2)
+    a, b = left.subplots(), right.subplots()
+    draw_accuracy(a, found)
+    errors = "bars, bands: standard errors over networks and draws"
+    left.legend(title=errors, ncols=2, fontsize=7, **where)
+
     cosines = one["alignment"].isel(seed=0).values[:, :50]
     for i, (color, label) in enumerate(((THEORY, f"$N={low}$"), (LIMITS[0], r"$N=\infty$"))):
         places = np.arange(1, cosines.shape[1] + 1) + 0.4 * (i - 0.5)
-        axes.bar(places, cosines[i], 0.4, color=color, label=label)
-    axes.set(xlabel="kernel component, by eigenvalue", ylabel="|cosine| with labels")
-    right.legend(loc="outside lower center", ncols=2)
+        b.bar(places, cosines[i], 0.4, color=color, label=label)
+    b.set(xlabel="kernel component, by eigenvalue", ylabel="|cosine| with labels")
+    b.set(title="kernel of one network and draw")
+    b.legend()
 
-    title = "d   order parameter $U_1$, one network and draw; mean agreement with theory"
-    mean, error = mean_error(found["agreement"])
-    for i, axes in enumerate(titled(middle, title).subplots(1, 3)):
-        draw_order_parameters(one[["U"]].isel(seed=0, origin=i).rename(U="U_1"), axes)
-        # Blocks are pairs of paths that share the first head.
-        first = [path[0] for path in one["path_1"].values]
-        for start in np.flatnonzero(np.array(first[1:]) != first[:-1]) + 0.5:
-            axes.axhline(start, color="0.35", linewidth=0.6)
-            axes.axvline(start, color="0.35", linewidth=0.6)
-        numbers = [rf"{x:.2f} $\pm$ {dx:.2f}" for x, dx in zip(mean[i], error[i], strict=True)]
-        title = "{}: correlation {}\nsame sign {}\nin blocks {}".format(ORIGINS[i], *numbers)
-        at_low = rf"theory, $N={low}$, $T={float(one['temperature_here'][0]):g}$"
-        doubt = "" if i != 1 or found["mixed"].all() else "not mixed, "
-        axes.set_title(doubt + title if i else at_low, loc="center", fontweight="normal")
+    c = middle.subplots(1, len(ORIGINS))
+    draw_matrices(c, found)
 
-    left, right = bottom.subfigures(1, 2, width_ratios=(1, 1.15))
-    title = "e   heads by ascending score, one network"
-    above, below = titled(left, title).subplots(2, 1, sharex=True)
+    left, right = bottom.subfigures(1, 2)
+    d, below = left.subplots(2, 1, sharex=True)
     order = np.argsort(one["score"].values, kind="stable")
     places = range(len(order))
-    above.bar(places, one["score"][order], 0.7, color=THEORY)
-    above.set(ylabel="score")
+    d.bar(places, one["score"][order], 0.7, color=THEORY)
+    d.set(ylabel="head score", title="heads of one network")
     inside = one.isel(distribution=0, head=order).expand_dims("training_seed")
     mean, error = mean_error(inside["single"])
     look = {"color": THEORY, "fmt": "o", "markersize": 4}
     below.errorbar(places, mean, error, label="without this head", **look)
     whole, _ = mean_error(inside["pruned"].isel(order=0, removed=0))
     below.axhline(float(whole), color="0.4", linewidth=1, label="whole network")
-    below.set_xticks(places, one["head"].values[order], fontsize=7)
+    below.set_xticks(places, one["head"].values[order], fontsize=7, rotation=90)
     below.set(xlabel="layer.head", ylabel="accuracy")
-    left.legend(loc="outside lower center", ncols=2)
+    left.legend(title="bars: standard errors over draws", ncols=2, **where)
 
-    rows, title = [list(tests), ["left"] * len(tests)], "f   heads removed, not trained again"
-    panels = titled(right, title).subplot_mosaic(rows, height_ratios=(1.7, 1))
+    e = right.subplots(len(tests), 1, sharex=True)
     orders = (("score", THEORY), ("leave one out", LIMITS[1]), ("random", "0.55"))
-    for name in tests:
+    for name, axes in zip(tests, e, strict=True):
         mean, error = mean_error(found["pruned"].sel(distribution=name))
         for i, (label, color) in enumerate(orders):
             look = {"color": color, "fmt": "o-", "markersize": 3}
             removed = range(mean.shape[1])
-            panels[name].errorbar(removed, mean[i], error[i], label=label, **look)
-        panels[name].set_title(name, loc="center", fontweight="normal")
-        panels[name].set(ylabel="accuracy")
-    handles = panels[name].get_legend_handles_labels()
-    right.legend(*handles, loc="outside lower center", ncols=3)
-    left = found["left"].mean("training_seed")
-    lines = panels["left"].plot(left, "o-", color=LIMITS[2], markersize=3)
-    lines[1].set_linestyle("--")
-    panels["left"].legend(lines, ("parameters", "inference time"))
-    panels["left"].set(xlabel="heads removed", ylabel="share left", ylim=(0, 1.08))
+            axes.errorbar(removed, mean[i], error[i], label=label, **look)
+        axes.set(ylabel="accuracy", title=f"heads removed, {name}")
+    axes.set_xlabel("heads removed, without further training")
+    handles = axes.get_legend_handles_labels()
+    right.legend(*handles, title="removed by; bars: standard errors", ncols=3, **where)
+    letter_panels(a, b, c[0], d, e[0])
     return figure
 
 
@@ -413,7 +415,7 @@ for name in options.variants:
     pruned = found["pruned"].isel(distribution=0)
     show("accuracy over heads removed, by score, leave one out, random", pruned)
     show("loss of accuracy", pruned.isel(removed=0) - pruned)
-    show("share of parameters and time left", found["left"].expand_dims(seed=1))
+    show("share of parameters left", found["left"].expand_dims(seed=1))
     with use_style():
         draw(results[name]).savefig(options.output / f"figure-{FIGURES[name]}.png")
 xr.DataTree.from_dict(results).to_netcdf(options.output / "one-shot.nc")

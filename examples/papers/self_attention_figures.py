@@ -13,13 +13,13 @@ import jax.numpy as jnp
 import matplotlib.pyplot as plt
 import numpy as np
 import xarray as xr
-from matplotlib.colors import ListedColormap, LogNorm
+from matplotlib.colors import ListedColormap
 from matplotlib.patches import Patch
 
 import theorykit
 from theorykit import dmft, dynamics
 from theorykit.plots import draw_orbits
-from theorykit.plots.style import LIMITS, THEORY, use_style
+from theorykit.plots.style import LIMITS, THEORY, letter_panels, use_style
 
 parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
 parser.add_argument("--output", type=Path, default=Path("self-attention"))
@@ -152,7 +152,7 @@ def draw_diagram(name: str) -> None:
     """Draw visited overlaps, their section, exponents and regimes over beta."""
     found = results[name]
     beta, regimes = found["beta"].values, found["regime"].values
-    shape = {"figsize": (10, 7.6), "height_ratios": (2.2, 1.8, 1.5, 0.12)}
+    shape = {"figsize": (7, 7), "height_ratios": (2, 1.8, 1.6, 0.12)}
     figure, panels = plt.subplots(4, 1, sharex=True, **shape)
     top, middle, bottom, strip = panels
     visited = found["visited"]
@@ -162,21 +162,24 @@ def draw_diagram(name: str) -> None:
     section = section.where(found["regime"] != "periodic", first.values)
     shown = found[["regime"]].assign(visited=section)
     draw_orbits(shown, middle, over="beta")
+    for axes in (top, middle):
+        # Colours are of regimes.
+        axes.lines[0].set_color("0.2")
     top.set(title="overlaps that orbits visit", xlabel="", ylabel="overlap $m^o_1$")
     title = "where $m^o_2$ is zero, and all of periodic orbits"
     middle.set(title=title, xlabel="", ylabel="overlap $m^o_1$")
     values, errors = found["exponent"].values, found["exponent_error"].values
-    # Colours are of regimes.
     for i, color in ((2, "0.75"), (1, "0.5"), (0, "black")):
         known = np.isfinite(values[:, i])
         look = {"fmt": ".", "markersize": 1.6, "elinewidth": 0.4, "color": color}
-        label = rf"$\lambda_{i + 1}$, standard error"
+        label = rf"$\lambda_{i + 1}$"
         bottom.errorbar(beta[known], values[known, i], errors[known, i], label=label, **look)
     finite = values[np.isfinite(values)]
     bottom.axhline(0, color="0.5", linewidth=0.6)
-    limits = np.quantile(finite, 0.01), 1.1 * finite.max()
+    limits = np.quantile(finite, 0.001), 1.1 * finite.max()
     bottom.set(title="Lyapunov exponents", ylim=limits, ylabel=r"$\lambda$ per token")
-    bottom.legend(ncols=3, markerscale=5)
+    bottom.legend(title="bars: standard errors", ncols=3, markerscale=5)
+    letter_panels(top, middle, bottom)
     codes = [list(COLORS).index(each) for each in regimes]
     strip.pcolormesh(beta, [0, 1], [codes, codes], **BY_REGIME)
     strip.set(yticks=[], xlabel=r"inverse temperature of the output, $\beta$")
@@ -195,20 +198,14 @@ with use_style():
     by_exponents = phases["regime"].values.reshape(side, side)
     plain = np.char.replace(np.char.replace(by_exponents, " (double)", ""), "hyper", "")
     differs = (plain != by_levels)[by_exponents != "undecided"].mean()
-    figure, panels = plt.subplots(1, 3, figsize=(15, 4.4), sharex=True, sharey=True)
+    figure, panels = plt.subplots(1, 2, figsize=(7, 3.6), sharex=True, sharey=True)
     gamma = axis * SCALE / np.sqrt(network.patterns)
-    published = f"by the levels visited, as published: other at {differs:.0%}"
-    titles = ("regime by Lyapunov exponents", published)
-    for axes, regimes, title in zip(panels, (by_exponents, by_levels), titles, strict=False):
+    titles = ("by Lyapunov exponents", f"by levels visited, other at {differs:.0%}")
+    for axes, regimes, title in zip(panels, (by_exponents, by_levels), titles, strict=True):
         codes = np.vectorize(list(COLORS).index)(regimes)
         axes.pcolormesh(axis, gamma, codes, shading="nearest", **BY_REGIME)
-        axes.set_title(title)
-    look = {"norm": LogNorm(1, 5001), "shading": "nearest"}
-    image = panels[2].pcolormesh(axis, gamma, levels, **look)
-    panels[2].set_title("levels visited, of 5001")
-    figure.colorbar(image, ax=panels[2])
-    for axes in panels:
-        axes.set_xlabel(r"inverse temperature of the output, $\beta$")
-    panels[0].set_ylabel(r"of the attention, $\gamma$")
+        axes.set(title=title, xlabel=r"inverse temperature of the output, $\beta$")
+    panels[0].set_ylabel(r"inverse temperature of the attention, $\gamma$")
+    letter_panels(*panels)
     regime_legend(figure, np.concatenate([by_exponents, by_levels]))
     figure.savefig(options.output / "phases.png")

@@ -96,5 +96,5 @@ def test_what_does_not_fit_is_named():
         dynamics.orbits(henon, np.array([1.0]), START, recorded=30, exponents=1)
     with pytest.raises(ValueError, match="exponents must be"):
         dynamics.orbits(henon, np.array([1.0]), START, recorded=40, exponents=3)
-    with pytest.raises(ValueError, match="one entry per orbit"):
+    with pytest.raises(ValueError, match="an entry per orbit"):
         dynamics.orbits(henon, 1.0, START)

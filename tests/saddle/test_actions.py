@@ -219,7 +219,7 @@ def test_an_action_is_evaluated_inside_its_domain_and_on_its_edges():
 @pytest.mark.slow
 def test_actions_and_solutions_show_themselves():
     text = CURIE_WEISS.render_markdown()
-    assert all(part in text for part in ("m \\in \\mathbb{R}", CURIE_WEISS.latex(), "Parameters: $\\beta$, $h$."))
+    assert all(part in text for part in ("m \\in \\mathbb{R}", "\\cosh", "Parameters: $\\beta$, $h$."))
     assert "\\frac{\\partial S}{\\partial U}" in WISHART.render_latex() and "U \\succ 0" in WISHART.render_markdown()
     assert "Saddle-point equations" in repr(CURIE_WEISS) and "S = m**2/2 - log(" in repr(CURIE_WEISS)
     solution = minimise(CURIE_WEISS, {beta: 1.5, h: 0.1}, initial={m: 1.0})

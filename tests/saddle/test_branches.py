@@ -3,11 +3,11 @@
 import jax
 import numpy as np
 import pytest
-from sympy import Symbol, cosh, diff, exp, log, symbols, tanh
+from sympy import Add, Symbol, cosh, diff, exp, log, symbols, tanh
 
 from theorykit import curve
 from theorykit.codegen import interpret
-from theorykit.saddle import Action, Positive, Real, StationaryPoints, follow, minimise, near, stationary
+from theorykit.saddle import Action, Between, Positive, Real, StationaryPoints, follow, minimise, near, stationary
 from theorykit.symbolic import log_normal_cdf
 
 from ..bpkr.cases import assert_close
@@ -93,6 +93,25 @@ def test_a_branch_that_starts_or_ends_on_an_event_reports_it():
     quartic = Action(m**4 / 4 - h * m**2 / 2, {m: Real()}, [h])
     starts = follow(quartic, {h: 0.0}, minimise(quartic, {h: 0.0}, initial={m: 0.3}), h, (-1, 1))
     assert starts["event"].values[0] == "branch point"
+
+
+def test_curvatures_that_vanish_together_are_one_branch_point():
+    """The uniform phase of three Potts states, p = 1/3, has equal curvatures, 3 - s beta, so both vanish at 3 / s."""
+    states = symbols("p1:4", positive=True)
+    action = Add(*(p * log(p) - beta * s * p**2 / 2 for p in states)) + m * (Add(*states) - 1)
+    potts = Action(action, {**dict.fromkeys(states, Between(0, 1)), m: Real()}, [beta, s])
+    values, initial = {beta: 2.95, s: 1.0}, {**dict.fromkeys(states, 1 / 3), m: 1.0}
+    solution = stationary(potts, values, index=1, initial=initial)
+    branch = follow(potts, values, solution, beta, (2.9, 3.05))
+    assert branch["index"].values[[0, -1]].tolist() == [1, 3]
+    (crossing,) = (events(branch).isel(point=i) for i in range(events(branch).sizes["point"]))
+    assert crossing["event"] == "branch point"
+
+    def inverse(scale):
+        return curve.refine(StationaryPoints.of(potts, {beta: 2.95, s: scale}, beta), crossing)["beta"]
+
+    for scale in (1.0, 1.01):
+        assert_close(jax.value_and_grad(inverse)(scale), [3 / scale, -3 / scale**2], 1e-9)
 
 
 def test_the_ising_model_on_the_bethe_lattice_orders_at_its_known_temperature():

@@ -1,9 +1,9 @@
-"""A textbook saddle point with a known answer: the capacity of a Hopfield network."""
+"""Textbook saddle points with known answers: the phases of Potts states, the capacity of a Hopfield network."""
 
 import numpy as np
 import pytest
 from scipy.special import erf
-from sympy import sqrt, symbols
+from sympy import Add, exp, log, sqrt, symbols
 
 from theorykit.saddle import Action, Between, Positive, Real, follow, near, search
 from theorykit.symbolic import gaussian_average
@@ -19,6 +19,22 @@ HOPFIELD = Action(
     [alpha],
 )
 """The replica-symmetric energy at temperature zero; C is the susceptibility."""
+
+
+@pytest.mark.parametrize("conjugate", (True, False))
+def test_a_search_lists_all_phases_of_three_potts_states_where_they_coexist(conjugate):
+    """At beta = 4 log 2 the uniform phase and three with p = (2/3, 1/6, 1/6) have S = -log 3 - beta / 6."""
+    fields, states = symbols("x1:4", real=True), symbols("p1:3", positive=True)
+    p, domains = (*states, 1 - Add(*states)), dict.fromkeys(states, Positive())
+    entropic = Add(*(each * log(each) - alpha * each**2 / 2 for each in p))
+    if conjugate:
+        domains = dict.fromkeys(fields, Real())
+        entropic = alpha * Add(*(each**2 for each in fields)) / 2 - log(Add(*(exp(alpha * each) for each in fields)))
+    found = search(Action(entropic, domains, [alpha]), {alpha: 4 * np.log(2)})
+    assert_close(np.array([each.action for each in found]), np.full(4, -np.log(3) - 2 * np.log(2) / 3), 1e-12)
+    assert_close(
+        sorted(float(next(iter(each.order_parameters.values()))) for each in found), [1 / 6, 1 / 6, 1 / 3, 2 / 3], 1e-8
+    )
 
 
 @pytest.mark.slow

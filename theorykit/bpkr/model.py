@@ -353,5 +353,7 @@ def _sequences(inputs: Any) -> tuple[Array, np.ndarray | None]:
             row[: len(each)] = each
     array = np.asarray(checks.numeric_array("inputs", inputs, axes))
     is_padding = np.isnan(array).all(axis=2)
+    if np.any(is_empty := is_padding.all(axis=1)):
+        raise ValueError(f"inputs[{np.argmax(is_empty)}] has no tokens: all entries are NaN")
     array = checks.finite_array("inputs", np.where(is_padding[..., None], 0.0, array), axes)
     return array, ~is_padding if is_padding.any() else None

@@ -8,6 +8,7 @@ from typing import ClassVar, NamedTuple
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import lineax as lx
 import numpy as np
 import optimistix as optx
 import xarray as xr
@@ -22,6 +23,9 @@ FOLD, BRANCH_POINT, SINGULAR = "fold", "branch point", "singular"
 _CONVERGED, _CORRECTIONS = 1e-11, 12
 # Largest relative length of a further step at an event.
 _NEAR = 1e-9
+# Newton steps at branch points are of least norm: where several curvatures vanish, w is not
+# unique. Smaller singular values, relative to the largest, are rounding.
+_LEAST_NORM = lx.SVD(rcond=1e-12)
 
 
 class System(eqx.Module):
@@ -204,14 +208,16 @@ def refined(system: System, kind: str, start: Unknowns) -> Unknowns:
         change = jax.jacfwd(system.residual)(u)
         return jnp.hstack([system.residual(u) + slack * left, left @ change, left @ left - 1])
 
+    linear = _LEAST_NORM if kind == BRANCH_POINT else lx.LU()
     if kind == BRANCH_POINT:
         equations, start = at_branch_point, jnp.hstack([start, left[:, -1], 0.0])
     else:
         equations, entry = at_test, jnp.argmin(jnp.abs(tests(fixed, start)))
-    solver = optx.Newton(1e-14, 1e-14)
-    at = optx.root_find(equations, solver, start, system, max_steps=20, throw=False).value
-    step = jnp.linalg.solve(jax.jacfwd(equations)(at, fixed), equations(at, fixed))
-    is_solved = jnp.all(jnp.abs(step) <= _NEAR * (1 + jnp.abs(at)))
+    solver, adjoint = optx.Newton(1e-14, 1e-14, linear_solver=linear), optx.ImplicitAdjoint(linear)
+    at = optx.root_find(equations, solver, start, system, adjoint=adjoint, max_steps=20, throw=False).value
+    off = equations(at, fixed)
+    step = jnp.linalg.pinv(jax.jacfwd(equations)(at, fixed), rtol=1e-12)[:count] @ off
+    is_solved = jnp.all(jnp.abs(step) <= _NEAR * (1 + jnp.abs(at[:count])))
     # Branches that nearly meet have a slack.
-    meets = kind != BRANCH_POINT or jnp.abs(at[-1]) <= _NEAR * jnp.linalg.norm(slope)
-    return at[:count] * jnp.where(is_solved & meets, 1.0, jnp.nan)
+    off = jnp.append(off, at[-1]) if kind == BRANCH_POINT else off
+    return at[:count] * jnp.where(is_solved & jnp.all(jnp.abs(off) <= _NEAR * jnp.linalg.norm(slope)), 1.0, jnp.nan)

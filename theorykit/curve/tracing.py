@@ -26,7 +26,7 @@ _ASIDE = 0.03
 # Largest number of points without events.
 _MOST = 2000
 # Events closer than this fraction of a step are one event.
-_SAME = 1e-6
+_SAME = 1e-5
 _CLOSED = "the curve closes on its start"
 # The first or the last point is on an event if a test is below this.
 _ON = 1e-7

@@ -30,7 +30,7 @@ _SMALL = 0.3
 
 
 class FiniteNetwork(eqx.Module):
-    """Network of finitely many neurons, in classes of equal weights.
+    """Finitely many neurons, in classes of equal weights.
 
     - `signs` (classes, families, patterns): weights of each class.
     - `counts` (classes,): number of neurons of each class.

@@ -301,7 +301,7 @@ def orbits(
     parameters = jax.tree.map(lambda leaf: jnp.asarray(leaf, float), parameters)
     shapes = {leaf.shape[:1] for leaf in jax.tree.leaves(parameters)}
     if len(shapes) != 1 or shapes <= {(), (0,)}:
-        raise ValueError(f"parameters must have one entry per orbit, got lengths {sorted(shapes)}")
+        raise ValueError(f"parameters must be arrays, an entry per orbit, got shapes {sorted(shapes)}")
     ((count,),) = shapes
     start = start if callable(start) else jax.tree.map(jnp.asarray, start)
     grid = None if levels is None else jnp.asarray(levels, float)

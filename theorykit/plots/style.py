@@ -25,6 +25,7 @@ _SETTINGS = {
     "axes.titlelocation": "left",
     "legend.frameon": False,
     "legend.fontsize": 8,
+    "legend.title_fontsize": 8,
     "figure.constrained_layout.use": True,
     "savefig.dpi": 200,
 }
@@ -52,6 +53,12 @@ def _new_axes(axes: Axes | None) -> Axes:
 def _shades(count: int) -> Sequence:
     """Return the colours of lines in a natural order."""
     return plt.get_cmap("viridis")(np.linspace(0, 0.9, count)) if count > 1 else [THEORY]
+
+
+def letter_panels(*panels: Axes) -> None:
+    """Put the letters a, b, ... before the titles of panels."""
+    for letter, axes in zip("abcdef", panels, strict=False):
+        axes.set_title(f"{letter}  {axes.get_title('left')}".rstrip())
 
 
 def save(figure: Figure, path: Path) -> Path:

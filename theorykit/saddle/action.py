@@ -163,7 +163,7 @@ class Action(DisplayMixin):
 
     def _view(self) -> Iterator[Block]:
         yield Heading("Action", 1)
-        yield Equation("S", self.latex(), plain=f"S = {self.expression}")
+        yield Equation("S", latex(self.expression), plain=f"S = {self.expression}")
         items = []
         for symbol, domain in self.order_parameters.items():
             shape = " x ".join(f"${latex(side)}$" for side in getattr(symbol, "shape", ()))
@@ -352,10 +352,6 @@ class Action(DisplayMixin):
         They may exceed the terms: at a small x, log(1 + x^2) has the rounding error of 1.
         """
         return rounding_effects([self.expression, *(self.standard_equations or {}).values()], self.symbols)
-
-    def latex(self) -> str:
-        """Return S as LaTeX."""
-        return latex(self.expression)
 
 
 def _scalar(name: str, value: Any) -> Expr:

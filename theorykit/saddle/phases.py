@@ -349,9 +349,7 @@ def transition(solution: Solution, other: Solution, parameter: Expr | str, bound
             kind = "first-order" if kind == COEXISTENCE else "continuous"
             return found.assign(kind=kind).assign_attrs(transition=name)
     low, high = line[name].values[[0, -1]]
-    folds = [f"{value:.6g}" for value in line[name].values[line["event"].values == FOLD]]
-    folds = f"; folds (spinodals) are at {' and '.join(folds)}" if folds else ""
-    raise ValueError(f"the actions do not cross for {name} from {low:.6g} to {high:.6g}{folds}")
+    raise ValueError(f"the actions do not cross for {name} from {low:.6g} to {high:.6g}")
 
 
 def _both(make: Any, values: Values, points: Sequence[Mapping]) -> tuple[xr.Dataset, list]:

@@ -25,8 +25,10 @@ from .newton import MAX_STEPS, Newton, chosen
 from .problem import Coordinates, QuadraticModel, implicit_point, reach_of, stationary_value
 from .solution import Solution
 
-# Default number of random starts.
-_STARTS = 8
+# Default number of random starts, and most tries for a start at which S is finite.
+_STARTS, _TRIES = 8, 16
+# Standard deviations of starts, in turn, to reach points of symmetry and edges, too.
+_SCALES = (1.0, 0.03, 3.0)
 # Two points count as one if no coordinate differs by more than this.
 _SAME = 1e-5
 # Tolerance of Newton's method on the gradient, relative to the requested tolerance, and
@@ -39,8 +41,6 @@ _NEARBY = 0.1
 _NEXT_TO_EDGE = 10.0
 # Attempts of a solve: from the start, from the end of the fixed-point map, on an edge.
 _FROM_START, _FROM_MAP, _FROM_EDGE = range(3)
-# Most Newton steps that polish the result of another solver.
-_POLISHING_STEPS = 30
 
 
 def minimise(
@@ -205,13 +205,14 @@ def _solve(
     bound = bind(action, values, initial)
     tolerance = jnp.array(on_host(checked_number("tolerance", tolerance, above=0.0)))
     newton = eqx.tree_at(lambda newton: newton.atol, Newton(index=index, near=_NEAR), _FINER * tolerance)
-    newton_steps = jnp.array(np.array(max_steps if solver is None else _POLISHING_STEPS))
-    run = _Run(bound, solver, max_steps if solver else 0, newton, newton_steps, tolerance)
+    run = _Run(bound, solver, max_steps if solver else 0, newton, jnp.array(np.array(max_steps)), tolerance)
     if initial is None:
         rng = np.random.default_rng(checked_whole_number("seed", seed, least=0))
-        begin = jnp.array(rng.standard_normal((starts, len(bound.free))))
+        normal = rng.standard_normal((starts, _TRIES, len(bound.free)))
+        normal[:, 0] *= np.resize(_SCALES, (starts, 1))
+        begin = jnp.array(normal)
     else:
-        begin = initial_coordinates(bound, initial)[None]
+        begin = initial_coordinates(bound, initial)[None, None]
     ends = _searched(run, begin)
     # Code that the user compiles takes many nodes at once.
     for finer in action.levels[1:2] if is_traced(ends) else action.levels:
@@ -221,7 +222,7 @@ def _solve(
 
 
 @partial(jit, of_numbers=lambda run, *_: run.bound.of.is_of_numbers)
-def _searched(run: _Run, starts: Float[Array, "starts coordinates"], ends: _End | None = None) -> _End:
+def _searched(run: _Run, starts: Float[Array, "starts tries coordinates"], ends: _End | None = None) -> _End:
     """Return the end points from all starts, or from `ends` that are not settled, without derivatives.
 
     On a CPU, a batch would take as many steps as its hardest member, batching saves no
@@ -229,7 +230,9 @@ def _searched(run: _Run, starts: Float[Array, "starts coordinates"], ends: _End 
     """
 
     def end_from(arrays, row) -> _End:
-        run, (start, end) = eqx.combine(arrays, others), row
+        run, (tries, end) = eqx.combine(arrays, others), row
+        outside = lambda i: (i < len(tries) - 1) & ~jnp.isfinite(run.bound.action(tries[i]))  # noqa: E731
+        start = tries[jax.lax.while_loop(outside, lambda i: i + 1, 0) if len(tries) > 1 else 0]
         if end is None:
             return _end_from(run, start)
         start = jnp.where(end.evidence.is_solved, end.coordinates, start)

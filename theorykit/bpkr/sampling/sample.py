@@ -45,8 +45,6 @@ _NAMES = {
     "nuts": "NUTS on the weights",
 }
 Sampler = Literal["exact", "gibbs", "nuts"]
-
-
 Approach = Literal["saddle", "one_over_n", "exact", "gibbs", "nuts", "infinite_width"]
 
 
@@ -99,6 +97,7 @@ def sample(
         MixingWarning: the chains did not mix.
     """
     refuse_traced("sample", problem, data, key)
+    checked_instance("key", key, jax.Array, "jax.random.key(3)")
     needed("arviz_stats", "sampling")
     problem = as_problem(problem, data)
     check_can_be_sampled(sampler, problem.architecture)
@@ -261,6 +260,7 @@ def compare(
         differences from it in standard errors, such as `U_l_deviation`.
     """
     refuse_traced("compare", problem, data, key)
+    checked_instance("key", key, jax.Array, "jax.random.key(3)")
     problem = as_problem(problem, data)
     for approach in approaches:
         checked_choice("approaches", approach, get_args(Approach))

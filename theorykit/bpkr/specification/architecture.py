@@ -115,8 +115,9 @@ class Architecture(DisplayMixin, eqx.Module):
         self.read_tokens = checks.checked_whole_number("read_tokens", read_tokens, least=1)
 
         widths = _entries("widths", widths, depth + 1)
-        are_infinite = (isinstance(each, float) and each == math.inf for each in widths)
-        is_infinite = richness is not None and all(are_infinite)
+        is_infinite = all(isinstance(each, float) and each == math.inf for each in widths)
+        if is_infinite and richness is None:
+            raise ValueError("widths=inf needs richness=; without it, see bpkr.gp_limit")
         self.widths, self.width_ratios, self.richness = widths, None, None
         if is_infinite:
             ratios = 1.0 if width_ratios is None else width_ratios

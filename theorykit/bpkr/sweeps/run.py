@@ -112,8 +112,7 @@ def sweep(
     for each in axes["width"]:
         # Zero richness at a finite width fails at its own point.
         Place(None, each, falling[0], max(values)).architecture(architecture)
-    of_points = attrgetter("widths", "temperature")
-    same = eqx.tree_at(of_points, architecture.with_arrays(), replace_fn=lambda _: None)
+    same = eqx.tree_at(attrgetter("widths", "temperature"), architecture.with_arrays(), replace_fn=lambda _: None)
     tasks = []
     for seed, given in sets.items():
         # A problem has checked its data.
@@ -127,12 +126,14 @@ def sweep(
         for each, value in product(axes["width"], values):
             chain = [Place(seed, each, temperature, value) for temperature in falling]
             tasks.append((architecture, given, options, kept, chain))
-    points = {}
-    total = len(tasks) * len(falling)
+    points, read, total = {}, 0, len(tasks) * len(falling)
     with bar("saddle points", total, "point", shown=progress) as report:
-        for _, solved in in_parallel(_solve_chain, tasks, n_jobs):
+        for _, (solved, known) in in_parallel(_solve_chain, tasks, n_jobs):
             points |= solved
+            read += known
             report.update(len(solved))
+        if read and progress:
+            report.write(f"{read} of {total} points were read from {folder}")
     result = _combined(axes, points)
     loads = np.divide.outer([each.examples for each in sets.values()], [np.min(each) for each in axes["width"]])
     result.coords["load"] = ("width", loads[0]) if seeds is None else (("seed", "width"), loads)
@@ -179,12 +180,11 @@ def _label(width: Any) -> str:
     return "-".join(map(repr, width)) if isinstance(width, tuple) else repr(width)
 
 
-def _solve_chain(architecture, data, options, folder, chain: Sequence[Place]) -> dict[Place, xr.Dataset]:
-    """Return the points of a chain, solved in order, except those that `folder` has."""
+def _solve_chain(architecture, data, options, folder, chain: Sequence[Place]) -> tuple[dict[Place, xr.Dataset], int]:
+    """Return the points of a chain, solved in order, and how many were read from `folder`."""
     points = {place: point for place in chain if (point := folder.read(str(place))) is not None}
-    for place in chain:
-        if place in points:
-            continue
+    read = len(points)
+    for place in [place for place in chain if place not in points]:
         solved = [other for other in points if points[other]["converged"]]
         nearby = min(solved, key=place.distance, default=None)
         with warnings.catch_warnings():
@@ -194,7 +194,7 @@ def _solve_chain(architecture, data, options, folder, chain: Sequence[Place]) ->
             points[place] = _solve_point(architecture, data, options, place, nearby, points.get(nearby))
         if points[place]["converged"]:
             folder.write(str(place), points[place])
-    return points
+    return points, read
 
 
 def _solve_point(like, data, options, place: Place, nearby: Place | None, neighbour) -> xr.Dataset:
