@@ -80,11 +80,10 @@ class ImplicitFeatures(eqx.Module):
         """Return the kernels of pairs of paths for each example with itself."""
 
         def of_example(example):
-            alone = jax.tree.map(lambda array: array[None], example)
-            features = replace(self, tokens=alone[0], readings=alone[1])
-            return features.by_example(features, lambda kernels: kernels[:, :, 0])[0]
+            alone = self[example[None]]
+            return alone.by_example(alone, lambda kernels: kernels[:, :, 0])[0]
 
-        return jax.lax.map(of_example, (self.tokens, self.readings))
+        return jax.lax.map(of_example, jnp.arange(len(self)))
 
     def by_example(self, other: "ImplicitFeatures", reduce: Callable[[Array], Array]) -> Array:
         """Apply `reduce` to K (paths, paths, others) of each example with all of `other`."""

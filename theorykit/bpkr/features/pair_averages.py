@@ -148,17 +148,16 @@ def _edges(function: Expr, variances) -> tuple[float, ...]:
     reach = Rule.reach * np.sqrt(variances[-1])
     negligible = 1e-14 * np.max(np.abs(value(np.sqrt([variances, variances]) * [[1], [-1]])))
     edges = np.unique(np.clip([-reach, -1.0, 0.0, 1.0, reach, *kinks], -reach, reach))
-    left, right, done = edges[:-1], edges[1:], {reach}
-    while len(left) and len(done) + len(left) <= _MOST_EDGES:
-        middle, half = ((right + left) / 2)[:, None], ((right - left) / 2)[:, None]
-        values = value(middle + half * _POINTS)
-        errors = np.abs(values @ _INTERPOLATION - value(middle + half * _TRIED))
-        split = np.any(errors > np.maximum(_RESOLVED * np.abs(values).max(axis=1, keepdims=True), negligible), axis=1)
-        split &= half[:, 0] > _NARROWEST * reach
-        done |= {*left[~split]}
-        left, middle, right = left[split], middle[split, 0], right[split]
-        left, right = np.concatenate([left, middle]), np.concatenate([middle, right])
-    return tuple(map(float, sorted({*done, *left})))
+    while len(edges) <= _MOST_EDGES:
+        left, half = edges[:-1, None], np.diff(edges)[:, None] / 2
+        values, tried = (value(left + half * (1 + at)) for at in (_POINTS, _TRIED))
+        allowed = np.maximum(_RESOLVED * np.max(np.abs(values), axis=1, keepdims=True), negligible)
+        is_coarse = (np.abs(values @ _INTERPOLATION - tried) > allowed) & (half > _NARROWEST * reach)
+        split = np.any(is_coarse, axis=1)
+        if not np.any(split):
+            break
+        edges = np.sort(np.concatenate([edges, (left + half)[split, 0]]))
+    return tuple(map(float, edges))
 
 
 def _at_nodes(rule: Rule, deviation, xp=jnp) -> tuple[Array, ...]:
