@@ -242,5 +242,5 @@ def with_remainder(terms: Float[Array, "tokens terms"], mean_square: Float[Array
     # Rounding can make the remainder negative.
     left = jnp.maximum(mean_square - jnp.sum(terms**2, axis=1), 0.0)
     scale = jnp.sqrt(1 + left / jnp.where(last > 0, last, jnp.inf))
-    # The root has no derivative at zero.
-    return terms.at[:, -2:].multiply(jax.lax.stop_gradient(scale)[:, None])
+    # Their derivatives need terms that are omitted.
+    return terms.at[:, -2:].set(jax.lax.stop_gradient(terms[:, -2:] * scale[:, None]))
