@@ -93,11 +93,10 @@ class BranchFeatures(ImplicitFeatures):
         rules = tuple(map(joint, self.rules, other.rules))
         here, there = self.with_rules(rules), other.with_rules(rules)
 
-        def of_example(arrays):
-            one = here.with_examples(jax.tree.map(lambda each: each[None], arrays))
-            return reduce(_kernels(one, there)[0])
+        def of_example(example):
+            return reduce(_kernels(here[example[None]], there)[0])
 
-        return jax.lax.map(of_example, here.of_examples, batch_size=max(1, min(len(self), HELD // between)))
+        return jax.lax.map(of_example, jnp.arange(len(self)), batch_size=max(1, HELD // between))
 
 
 def _kernels(one: BranchFeatures, other: BranchFeatures) -> Float[Array, "some rows columns others"]:

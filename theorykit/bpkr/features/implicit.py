@@ -76,11 +76,11 @@ class ImplicitFeatures(eqx.Module):
     def own_kernels(self) -> Float[Array, "examples rows rows"]:
         """Return the kernels for each example with itself."""
 
-        def of_example(arrays):
-            alone = self.with_examples(jax.tree.map(lambda array: array[None], arrays))
+        def of_example(example):
+            alone = self[example[None]]
             return alone.by_example(alone, lambda kernels: kernels[:, :, 0])[0]
 
-        return jax.lax.map(of_example, self.of_examples)
+        return jax.lax.map(of_example, jnp.arange(len(self)))
 
 
 class TokenFeatures(ImplicitFeatures):

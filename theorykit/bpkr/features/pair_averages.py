@@ -39,11 +39,9 @@ _MOST_EDGES, _NARROWEST = 400, 1e-14
 # Largest relative error of the polynomial of degree 13 on a panel. That of 24 nodes is its square.
 _RESOLVED = 3e-7
 _POINTS, _ = np.polynomial.legendre.leggauss(14)
-# Points near the ends of a panel, which nodes may miss.
-_ENDS = 1 - 2.0 ** -np.arange(14)
-_TRIED = np.concatenate([-_ENDS, _ENDS])
-_AT_POINTS, _AT_TRIED = (np.polynomial.legendre.legvander(each, 13) for each in (_POINTS, _TRIED))
-_INTERPOLATION = np.linalg.inv(_AT_POINTS).T @ _AT_TRIED.T
+# More points near the ends of a panel, which nodes may miss.
+_TRIED = np.outer([-1, 1], 1 - 2.0 ** -np.arange(14)).ravel()
+_INTERPOLATION = np.linalg.solve(*(np.polynomial.legendre.legvander(each, 13).T for each in (_POINTS, _TRIED)))
 
 
 @dataclass(frozen=True)
@@ -128,16 +126,13 @@ def _numerical(activation, variances) -> tuple[Rule, float]:
 
 def _on_host(rule: Rule, variances) -> tuple[np.ndarray, np.ndarray]:
     """Return a_n(v) and mean squares, without compilation."""
-    deviations = np.sqrt(variances)[:, None]
-    panels = zip(*(_panels(rule, deviation, np) for deviation in deviations), strict=True)
-    points, weights = map(np.stack, panels)
-    values = interpret(rule.activation.function, {UNIT.name: deviations * points})
-    root = _root_of_density(points, np)
-    weighted, before, now, terms = weights * root * values, np.zeros_like(root), root, []
+    nodes = zip(*(_at_nodes(rule, deviation, np) for deviation in np.sqrt(variances)), strict=True)
+    points, weights, root, values = map(np.stack, nodes)
+    before, now, terms = np.zeros_like(root), root, []
     for n in range(rule.terms):
-        terms.append(np.sum(weighted * now, axis=1))
+        terms.append(np.sum(weights * values * now, axis=1))
         before, now = now, (points * now - np.sqrt(n) * before) / np.sqrt(n + 1)
-    return np.stack(terms, axis=1), np.sum(weighted * root * values, axis=1)
+    return np.stack(terms, axis=1), np.sum(weights * values**2, axis=1)
 
 
 def _edges(function: Expr, variances) -> tuple[float, ...]:
@@ -153,21 +148,24 @@ def _edges(function: Expr, variances) -> tuple[float, ...]:
     reach = Rule.reach * np.sqrt(variances[-1])
     negligible = 1e-14 * np.max(np.abs(value(np.sqrt([variances, variances]) * [[1], [-1]])))
     edges = np.unique(np.clip([-reach, -1.0, 0.0, 1.0, reach, *kinks], -reach, reach))
-    left, right, done = edges[:-1], edges[1:], {reach}
-    while len(left) and len(done) + len(left) <= _MOST_EDGES:
-        middle, half = ((right + left) / 2)[:, None], ((right - left) / 2)[:, None]
-        values = value(middle + half * _POINTS)
-        errors = np.abs(values @ _INTERPOLATION - value(middle + half * _TRIED))
-        split = np.any(errors > np.maximum(_RESOLVED * np.abs(values).max(axis=1, keepdims=True), negligible), axis=1)
-        split &= half[:, 0] > _NARROWEST * reach
-        done |= {*left[~split]}
-        left, middle, right = left[split], middle[split, 0], right[split]
-        left, right = np.concatenate([left, middle]), np.concatenate([middle, right])
-    return tuple(map(float, sorted({*done, *left})))
+    while len(edges) <= _MOST_EDGES:
+        left, half = edges[:-1, None], np.diff(edges)[:, None] / 2
+        values, tried = (value(left + half * (1 + at)) for at in (_POINTS, _TRIED))
+        allowed = np.maximum(_RESOLVED * np.max(np.abs(values), axis=1, keepdims=True), negligible)
+        is_coarse = (np.abs(values @ _INTERPOLATION - tried) > allowed) & (half > _NARROWEST * reach)
+        split = np.any(is_coarse, axis=1)
+        if not np.any(split):
+            break
+        edges = np.sort(np.concatenate([edges, (left + half)[split, 0]]))
+    return tuple(map(float, edges))
 
 
-def _panels(rule: Rule, deviation, xp=jnp) -> tuple[Array, Array]:
-    """Return nodes z and weights, without the density, over panels that resolve the last h_n."""
+def _at_nodes(rule: Rule, deviation, xp=jnp) -> tuple[Array, ...]:
+    """Return nodes z, weights, the root of the density, and its product with phi.
+
+    The product of the root with h_n neither overflows nor underflows.
+    """
+    # These panels resolve the last h_n.
     width = min(1.0, 32 / np.sqrt(rule.terms))
     grid = np.linspace(-rule.reach, rule.reach, int(np.ceil(2 * rule.reach / width)) + 1)
     edges = xp.clip(xp.asarray(rule.edges) / deviation, -rule.reach, rule.reach)
@@ -175,22 +173,19 @@ def _panels(rule: Rule, deviation, xp=jnp) -> tuple[Array, Array]:
     points, weights = np.polynomial.legendre.leggauss(rule.nodes)
     half = xp.diff(edges)[:, None] / 2
     # Panels without width are at kinks, where phi may be infinite.
-    points = xp.where(half > 0, edges[:-1, None] + half * (1 + points), 0.0123 * rule.reach)
-    return points.ravel(), (half * weights).ravel()
-
-
-def _root_of_density(points, xp=jnp) -> Array:
-    """Its product with h_n neither overflows nor underflows."""
-    return xp.exp(-(points**2) / 4) / (2 * np.pi) ** 0.25
+    points = xp.where(half > 0, edges[:-1, None] + half * (1 + points), 0.0123 * rule.reach).ravel()
+    root = xp.exp(-(points**2) / 4) / (2 * np.pi) ** 0.25
+    at, activation = deviation * points, rule.activation
+    values = apply_to(activation, at) if xp is jnp else interpret(activation.function, {UNIT.name: at})
+    return points, (half * weights).ravel(), root, root * values
 
 
 def mean_square(rule: Rule, variance: Float[Array, " tokens"]) -> Array:
     """Return E[phi^2] at each variance."""
 
     def of_token(deviation: Array) -> Array:
-        points, weights = _panels(rule, deviation)
-        root = _root_of_density(points)
-        return jnp.sum(weights * (root * apply_to(rule.activation, deviation * points)) ** 2)
+        _, weights, _, values = _at_nodes(rule, deviation)
+        return jnp.sum(weights * values**2)
 
     return jax.lax.map(of_token, jnp.sqrt(variance), batch_size=_TOKENS)
 
@@ -200,17 +195,15 @@ def coefficients(rule: Rule, variance: Float[Array, " tokens"]) -> Array:
     """Return a_n(v) (tokens, terms)."""
 
     def of_token(deviation: Array) -> Array:
-        points, weights = _panels(rule, deviation)
-        root = _root_of_density(points)
-        weighted = weights * root * apply_to(rule.activation, deviation * points)
+        points, weights, root, values = _at_nodes(rule, deviation)
+        weighted = weights * values
 
         def step(pair, n):
             before, now = pair
             after = (points * now - jnp.sqrt(n) * before) / jnp.sqrt(n + 1)
             return (now, after), jnp.sum(weighted * now)
 
-        first = (jnp.zeros_like(root), root)
-        n = np.arange(rule.terms, dtype=float)
+        first, n = (jnp.zeros_like(root), root), np.arange(rule.terms, dtype=float)
         return jax.lax.scan(step, first, n, unroll=2)[1]
 
     return jax.lax.map(of_token, jnp.sqrt(variance), batch_size=_TOKENS)
@@ -237,8 +230,7 @@ def mehler_sum(one, other, correlation) -> Array:
         def step(total, pair):
             return total * ratio + pair[0] * pair[1], None
 
-        terms = here, other.T
-        return jax.lax.scan(step, jnp.zeros_like(ratio), terms, reverse=True, unroll=8)[0]
+        return jax.lax.scan(step, jnp.zeros_like(ratio), (here, other.T), reverse=True, unroll=8)[0]
 
     batch = max(1, min(len(one), _ENTRIES // max(1, len(other))))
     return jax.lax.map(of_token, (one, correlation), batch_size=batch)
@@ -250,5 +242,5 @@ def with_remainder(terms: Float[Array, "tokens terms"], mean_square: Float[Array
     # Rounding can make the remainder negative.
     left = jnp.maximum(mean_square - jnp.sum(terms**2, axis=1), 0.0)
     scale = jnp.sqrt(1 + left / jnp.where(last > 0, last, jnp.inf))
-    # The root has no derivative at zero.
-    return terms.at[:, -2:].multiply(jax.lax.stop_gradient(scale)[:, None])
+    # Their derivatives need terms that are omitted.
+    return terms.at[:, -2:].set(jax.lax.stop_gradient(terms[:, -2:] * scale[:, None]))
