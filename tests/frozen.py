@@ -21,6 +21,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -158,7 +159,10 @@ def _data(spec, arrays) -> bpkr.Data:
     if spec.get("moments"):
         return bpkr.Data.of_batches([(features, labels)], tested, test_labels)
     if "coding" in spec:
-        return bpkr.Data.of_classes(features, labels, tested, test_labels, coding=spec["coding"])
+        data = bpkr.Data.of_classes(features, labels, tested, test_labels)
+        # Labels 1 and -1 of more than two classes are like other numbers now.
+        is_signs = spec["coding"] == "signs" and data.classes.outputs > 1
+        return eqx.tree_at(lambda data: data.labels, data, replace_fn=lambda y: 2 * y - 1) if is_signs else data
     return bpkr.Data(features, labels, tested, test_labels)
 
 

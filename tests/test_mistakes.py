@@ -7,7 +7,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-import xarray as xr
 from sympy import Identity, MatrixSymbol, OneMatrix, Symbol, Trace, cosh, exp, log, sqrt, symbols, tanh, zeta
 
 from theorykit import bpkr, dmft, saddle
@@ -58,7 +57,6 @@ MODEL = {
 
 # Networks and data.
 FEATURES, LABELS = RNG.normal(size=(5, 4, 6)), np.ones(5)
-EXAMPLES = xr.DataArray(FEATURES, dims=("example", "path", "feature"), coords={"example": range(5)})
 NETWORK = bpkr.Architecture((2, 2), 8.0, temperature=0.1)
 LIMIT = bpkr.gp_limit(NETWORK)
 
@@ -100,7 +98,6 @@ NETWORKS = {
     "an infinite label": (lambda: bind(labels=changed(LABELS, 2, INF)), "labels", "inf"),
     "NaN in a batch": (lambda: batches((FEATURES, np.array([1, NAN, 1, 1, 1]))), "labels", "nan"),
     "complex features": (lambda: bind(FEATURES * 1j), "features", "complex"),
-    "labels of examples in another order": (lambda: bind(EXAMPLES, EXAMPLES[::-1, 0, 0]), "example"),
     "no labels": (lambda: bpkr.evaluate(bind(labels=None), LIMIT), "labels"),
     "no data": (lambda: bpkr.solve(NETWORK), "data"),
     "test features of other inputs": (lambda: bpkr.predict(bind(), LIMIT, FEATURES[..., :4]), "test_features", "4"),

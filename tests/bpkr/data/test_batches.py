@@ -32,7 +32,7 @@ def test_second_moments_are_those_of_all_examples(seed, cuts, outputs):
     )
     assert_close(ours.T @ ours, theirs.T @ theirs, 1e-12)
     assert found.labels.shape[1:] == arrays[1].shape[1:] and len(ours) == ours.shape[1]
-    assert found.label_count == arrays[1].size
+    assert found.examples == EXAMPLES
 
 
 @pytest.mark.parametrize("outputs", [1, 2])

@@ -62,7 +62,7 @@ def canonical(architecture: Architecture, data: Data) -> Examples:
     outputs, temperature = architecture.outputs, architecture.temperature
     features, labels = require((data.features, data.labels), _ranges(architecture, data))
     if isinstance(features, ImplicitFeatures) or is_traced(features, labels):
-        numbers = jnp.asarray(float(data.omitted)), jnp.zeros(()), jnp.zeros(())
+        numbers = jnp.asarray(float(data.examples - len(features)) * outputs), jnp.zeros(()), jnp.zeros(())
         return Examples(kernel_of(features, outputs), labels.reshape(-1, 1), *numbers)
     features, labels = np.asarray(features), np.asarray(labels).reshape(len(labels), -1)
     examples, paths, width = features.shape
@@ -93,7 +93,7 @@ def canonical(architecture: Architecture, data: Data) -> Examples:
         wider = shared_size(width) - width if directions is None else 0
         labels = np.pad(labels, ((0, rows), (0, 0)))
         features = np.pad(features, ((0, rows), (0, 0), (0, wider)))
-    omitted = data.omitted + (examples - size) * outputs
+    omitted = (data.examples - size) * outputs
     numbers = (jnp.asarray(np.float64(each)) for each in (omitted, unexplained, error))
     kernel = kernel_of(features, outputs)
     return Examples(kernel, jnp.asarray(labels.reshape(-1, 1)), *numbers, directions, adds_zeros)

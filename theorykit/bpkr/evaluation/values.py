@@ -73,8 +73,10 @@ def _evaluated(problem: Problem, order_parameters: OrderParameters) -> ActionTer
 
 def evaluate_infinite_width(problem: Problem) -> tuple[float, float]:
     """Return the energy and the log evidence of the Gaussian process at infinite width."""
-    energy = float(evaluate(problem, gp_limit(problem.architecture)).energy)
-    return energy, -(energy + problem.data.label_count * np.log(2 * np.pi)) / 2
+    architecture = problem.architecture
+    energy = float(evaluate(problem, gp_limit(architecture)).energy)
+    labels = problem.data.examples * architecture.outputs
+    return energy, -(energy + labels * np.log(2 * np.pi)) / 2
 
 
 def parameter_values(problem: Problem) -> dict[Expr, Float[Array, "..."] | int]:
