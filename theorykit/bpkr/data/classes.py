@@ -6,7 +6,7 @@ import math
 import warnings
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
@@ -18,7 +18,6 @@ from scipy.special import log_ndtr, logsumexp, ndtr
 from ... import checks
 from ..._compat import require_float64
 
-Coding = Literal["signs", "one-hot"]
 Labels = Iterable[Any]
 """Class labels (examples,): a sequence, an array, or a column of pandas."""
 
@@ -48,51 +47,32 @@ class LabelsWarning(UserWarning):
     """Numbers as labels look like classes, or are all equal."""
 
 
-class ClassScores(NamedTuple):
-    """Scores of predicted classes, with standard errors.
-
-    - `accuracy`: fraction of examples with the right class.
-    - `confusion` (true class, predicted class): numbers of examples.
-    - `log_loss`: mean of -ln P(true class).
-    """
-
-    accuracy: float
-    accuracy_error: float
-    confusion: Int[np.ndarray, "classes classes"]
-    log_loss: float
-    log_loss_error: float
-
-
 @dataclass(frozen=True)
 class Classes:
     """The classes of a task and their coding as outputs of a network.
 
+    Two classes are one output, -1 or 1. More have one output per class, 1 or 0.
+
     - `names`: the sorted classes, of the same type as the labels.
-    - `coding`: "one-hot" has one output per class, 1 or 0; "signs" 1 or -1, and for two
-      classes one output.
     """
 
     names: tuple[Any, ...]
-    coding: Coding
 
     def __post_init__(self):
-        checks.checked_choice("coding", self.coding, get_args(Coding))
-        names = checks.checked_instance("names", self.names, tuple)
-        if not 2 <= len(names) == len(set(names)):
-            raise ValueError(f"names must be two or more different classes, got {checks.shown(names)}")
+        if not 2 <= len(self.names) == len(set(self.names)):
+            raise ValueError(f"labels must be of two or more classes, got {checks.shown(self.names)}")
 
     @property
     def outputs(self) -> int:
-        return 1 if self.coding == "signs" and len(self.names) == 2 else len(self.names)
+        return 1 if len(self.names) == 2 else len(self.names)
 
     def encode(self, labels: Labels, name: str = "labels") -> Float[Array, "examples *outputs"]:
         """Encode labels (examples,) as outputs."""
         require_float64()
-        indices = self.indices_of(labels, name)
-        if self.outputs == 1:
-            return jnp.asarray(2.0 * indices - 1.0)
-        low = -1.0 if self.coding == "signs" else 0.0
-        return jnp.where(indices[:, None] == np.arange(len(self.names)), 1.0, low)
+        return jnp.asarray(self.encoded(self.indices_of(labels, name)))
+
+    def encoded(self, indices: np.ndarray) -> np.ndarray:
+        return 2.0 * indices - 1.0 if self.outputs == 1 else np.eye(self.outputs)[indices]
 
     def indices_of(self, labels: Labels, name: str = "labels") -> Int[np.ndarray, " examples"]:
         places = {known: i for i, known in enumerate(self.names)}
@@ -116,7 +96,7 @@ class Classes:
         mean, deviation = self._moments(mean, variance)
         if self.outputs == 1:
             return np.stack([ndtr(-mean / deviation), ndtr(mean / deviation)], axis=1)
-        return np.exp(_log_largest(mean, deviation))
+        return np.exp(log_largest(mean, deviation))
 
     def log_probability(self, labels: Labels, mean: ArrayLike, variance: ArrayLike) -> np.ndarray:
         """Return the log probability of the class of each example, however small."""
@@ -126,24 +106,29 @@ class Classes:
             raise ValueError(f"mean has {len(mean)} examples, but labels {len(indices)}")
         if self.outputs == 1:
             return log_ndtr(np.where(indices == 1, mean, -mean) / deviation)
-        return _log_largest(mean, deviation, indices)
+        return log_largest(mean, deviation, indices)
 
-    def score(self, labels: Labels, mean: ArrayLike, variance: ArrayLike, *, noise: float = 0.0) -> ClassScores:
+    def score(self, labels: Labels, mean: ArrayLike, variance: ArrayLike) -> dict[str, Any]:
         """Score how well Gaussian predictions of outputs predict classes.
 
         Args:
             labels: true classes (examples,).
-            mean, variance: (examples,) or (examples, outputs).
-            noise: variance of labels about outputs: the temperature.
+            mean, variance: as in `probabilities`.
+
+        Returns:
+            - `accuracy`: fraction of examples with the right class.
+            - `log_loss`: mean of -ln P(true class).
+            - `accuracy_error`, `log_loss_error`: standard errors.
+            - `confusion` (true class, predicted class): numbers of examples.
         """
-        noise = checks.checked_number("noise", noise, least=0.0)
-        variance = checks.checked_array("variance", variance) + noise
         losses = -self.log_probability(labels, mean, variance)
         truth, found = self.indices_of(labels), self.nearest(np.asarray(mean))
         confusion = np.zeros((len(self.names),) * 2, dtype=int)
         np.add.at(confusion, (truth, found), 1)
-        accuracy = mean_and_error((truth == found).astype(float))
-        return ClassScores(*accuracy, confusion, *mean_and_error(losses))
+        scores = {"confusion": confusion}
+        for name, values in (("accuracy", truth == found), ("log_loss", losses)):
+            scores[name], scores[f"{name}_error"] = mean_and_error(values)
+        return scores
 
     def _moments(self, mean, variance) -> tuple[np.ndarray, np.ndarray]:
         """Return means, and standard deviations that are all positive."""
@@ -165,22 +150,9 @@ class Classes:
         return array
 
 
-def find_classes(labels: Labels, coding: Coding | None = None) -> Classes:
-    """Find the classes among labels.
-
-    Args:
-        labels: text, bytes, booleans or numbers (examples,).
-        coding: see `Classes`; by default "signs" for two classes, and
-            "one-hot" for more.
-
-    Raises:
-        TypeError: the labels are of several types.
-        ValueError: a label is missing, or all labels are equal.
-    """
-    names = tuple(sorted(set(_entries("labels", labels))))
-    if len(names) < 2:
-        raise ValueError(f"labels must have at least two classes, but are all {names[0]!r}")
-    return Classes(names, coding or ("signs" if len(names) == 2 else "one-hot"))
+def find_classes(labels: Labels) -> Classes:
+    """Find the classes among text, bytes, booleans or numbers (examples,)."""
+    return Classes(tuple(sorted(set(_entries("labels", labels)))))
 
 
 def _entries(name, labels) -> list[Any]:
@@ -231,22 +203,16 @@ def warn_of_class_numbers(labels: Any, stacklevel: int) -> None:
 
 
 def outputs_as_classes(labels: ArrayLike | None) -> tuple[Classes | None, np.ndarray]:
-    """Return numbered classes, None if labels are numbers, and the index of each label.
-
-    Labels of classes are -1 or 1, or one output is 1 and all others are 0 or -1.
-    """
+    """Return numbered classes, None if labels are numbers, and the index of each label."""
     array = np.zeros(1) if labels is None else np.asarray(labels)
-    if array.ndim == 1:
-        classes = Classes((-1, 1), "signs")
-        is_coded = np.isin(array, (-1, 1)).all()
-    else:
-        classes = Classes(tuple(range(array.shape[1])), "one-hot")
-        low, ordered = np.min(array), np.sort(array, axis=1)
-        is_coded = low in (-1, 0) and np.all(ordered[:, :-1] == low) and np.all(ordered[:, -1] == 1)
-    return (classes if is_coded else None), classes.nearest(array)
+    classes = Classes((-1, 1) if array.ndim == 1 else tuple(range(array.shape[1])))
+    truth = classes.nearest(array)
+    # Two classes would be one output.
+    is_coded = array.shape[1:] != (2,) and np.array_equal(array, classes.encoded(truth))
+    return (classes if is_coded else None), truth
 
 
-def _log_largest(mean, deviation, output=None) -> np.ndarray:
+def log_largest(mean, deviation, output=None) -> np.ndarray:
     """Return log P that each of several Gaussian outputs, or `output`, is the largest."""
     scale = np.max(np.abs(mean) + deviation, axis=1, keepdims=True)
     deviation = np.maximum(deviation, _LEAST * np.where(scale > 0, scale, 1.0))

@@ -103,28 +103,27 @@ def label_solution(problem: bpkr.Problem, saddle: bpkr.Saddle | None, **numbers:
         unit = "_times_width" if architecture.has_sharp_outputs else ""
         numbers[f"variance{unit}"] = prediction.variance
         if data.test_labels is not None:
-            noise = float(architecture.label_noise)
-            numbers |= score_prediction(prediction, np.asarray(data.test_labels), noise)
-            if architecture.is_infinite:
-                numbers = {name: each for name, each in numbers.items() if "log_loss" not in name}
+            numbers |= _scores(prediction, np.asarray(data.test_labels), architecture)
     return label(architecture, point, **numbers)
 
 
-def score_prediction(prediction: bpkr.Prediction, labels: np.ndarray, noise: float = 0.0) -> dict[str, Any]:
-    """Return `test_error`, and `test_r_squared` or `ClassScores`."""
+def _scores(prediction: bpkr.Prediction, labels: np.ndarray, architecture: bpkr.Architecture) -> dict[str, Any]:
+    """Return `test_error`, and `test_r_squared` or the scores of classes."""
     mean = np.asarray(prediction.mean)
     found: dict[str, Any] = {"test_error": np.mean((mean - labels) ** 2)}
     classes, truth = outputs_as_classes(labels)
     if classes is None:
         explained = r_squared(mean, labels)
         return found | ({"test_r_squared": explained} if np.isfinite(explained) else {})
-    given = np.array(classes.names)[truth]
-    scores = classes.score(given, mean, prediction.variance, noise=noise)._asdict()
-    found |= {f"test_{name}": value for name, value in scores.items()}
-    both = ("class", "predicted_class")
+    variance = prediction.variance + architecture.label_noise
+    scores = classes.score(np.array(classes.names)[truth], mean, variance)
+    axes = "class", "predicted_class"
     names = list((prediction.classes or classes).names)
-    found |= {axis: ((axis,), names) for axis in both}
-    return {**found, "test_confusion": (both, scores["confusion"])}
+    found |= {axis: ((axis,), names) for axis in axes}
+    found["test_confusion"] = axes, scores.pop("confusion")
+    # At infinite width with a richness, the variance is not in units of the labels.
+    kept = [name for name in scores if not (architecture.is_infinite and "log_loss" in name)]
+    return found | {f"test_{name}": scores[name] for name in kept}
 
 
 def add_errors_of_examples(result: xr.Dataset) -> xr.Dataset:
