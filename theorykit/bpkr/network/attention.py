@@ -156,7 +156,7 @@ def path_features(
     inputs: ArrayLike,
     attention: Sequence[ArrayLike],
     architecture: Architecture,
-    readout: Readout | ArrayLike | None = None,
+    readout: Readout | None = None,
     *,
     real_tokens: ArrayLike | None = None,
     layout: Layout | None = None,
@@ -171,8 +171,8 @@ def path_features(
         inputs: (examples, tokens, features).
         attention: any fixed numbers, such as recorded maps: (examples, heads, keys,
             queries), or (heads, keys, queries) for all examples, per layer with heads.
-        readout: the token that is read, or its position in each example (examples,).
-            By default "last", or "all" if the architecture has several `read_tokens`.
+        readout: the token that is read, by default "last", or "all" if the architecture
+            has several `read_tokens`.
         real_tokens: as in `bpkr.attention`. No others are read.
         layout: "torch" if attention ends with the axes (queries, keys). Only
             "keys-first" accepts a softmax in the other order.
@@ -181,15 +181,7 @@ def path_features(
     checked_architecture(architecture)
     examples, tokens, width = inputs.shape
     real = checked_real_tokens(real_tokens, examples, tokens)
-    if readout is None or isinstance(readout, str):
-        read = readout_weights(chosen_readout(architecture, readout, tokens), tokens, real)
-    else:
-        positions = checks.finite_array("readout", readout, "examples")
-        is_read = positions[:, None] == np.arange(tokens)
-        is_valid = np.any(is_read if real is None else is_read & real, axis=1)
-        if len(is_read) != examples or not np.all(is_valid):
-            raise ValueError(f"readout must be a real token of each of {examples} examples")
-        read = jnp.asarray(is_read, dtype=float)[..., None]
+    read = readout_weights(chosen_readout(architecture, readout, tokens), tokens, real)
     layers = _checked_attention(attention, inputs.shape, architecture, layout, real)
     # Numbers are arrays, so that one compilation serves all values.
     found = unchecked_path_features(inputs, layers, architecture.with_arrays(), read)
@@ -236,10 +228,9 @@ def readout_weights(readout: Readout, tokens: int, real=None) -> Float[Array, ".
         return jnp.eye(tokens) * real[..., None] / np.sqrt(tokens)
     if readout == "mean":
         return (real / jnp.sum(real, axis=-1, keepdims=True))[..., None]
-    place = jnp.argmax(real, axis=-1)
-    if readout == "last":
-        place = tokens - 1 - jnp.argmax(real[..., ::-1], axis=-1)
-    return jax.nn.one_hot(place, tokens)[..., None]
+    step = -1 if readout == "last" else 1
+    place = jnp.argmax(real[..., ::step], axis=-1)
+    return jax.nn.one_hot(place, tokens)[..., ::step, None]
 
 
 def chosen_readout(architecture: Architecture, readout: Any, tokens: int) -> Readout:
@@ -256,42 +247,38 @@ def chosen_readout(architecture: Architecture, readout: Any, tokens: int) -> Rea
 def checked_real_tokens(value, examples: int, tokens: int) -> Bool[Array, "_ _"] | None:
     if value is None:
         return None
-    axes = "examples tokens" if np.ndim(value) == 2 else "examples"
-    array = checks.numeric_array("real_tokens", value, axes)
+    array = checks.numeric_array("real_tokens", value)
     if array.shape not in ((examples,), (examples, tokens)):
         shapes = f"({examples},) or ({examples}, {tokens})"
         raise ValueError(f"real_tokens must have shape {shapes}, got {array.shape}")
     if array.ndim == 1:
-        is_valid = (array >= 1) & (array <= tokens) & (array % 1 == 0)
-        message = f"real_tokens must be whole numbers from 1 to {tokens}"
+        real = array_module(array).arange(tokens) < array[:, None]
+        is_valid = real.sum(axis=1) == array
     else:
-        is_valid = ((array == 0) | (array == 1)).all(axis=1) & (array != 0).any(axis=1)
-        message = "real_tokens must be booleans, one of them True for each example"
-
-    def known():
-        example = np.argmin(is_valid)
-        return f"{message}, got {array[example]} for example {example}"
-
-    array = jnp.asarray(require(array, [Requirement(message, is_valid, known)]))
-    return jnp.arange(tokens) < array[:, None] if array.ndim == 1 else array != 0
+        real = array != 0
+        is_valid = (real == array).all(axis=1)
+    is_valid &= real.any(axis=1)
+    message = f"real_tokens must be whole numbers from 1 to {tokens}, or booleans, one of them True"
+    wrong = Requirement(message, is_valid, lambda: f"{message}, got {array[np.argmin(is_valid)]}")
+    return jnp.asarray(require(real, [wrong]))
 
 
 def _added_scores(mask, real, shape, counts, layout) -> Array | None:
     """Return the terms that masks add to scores, with length 1 along constant axes."""
     examples, tokens, _ = shape
-    axes = _axes(layout)
+    _check_layout(layout)
     if mask is None and real is None:
         return None
     if mask is None or isinstance(mask, str):
         is_causal = mask is not None and checks.checked_choice("mask", mask, ["causal"])
         mask = np.tri(tokens, k=0 if is_causal else tokens, dtype=bool).T
         layout = "keys-first"
-    axes = f"examples heads {axes}" if np.ndim(mask) == 4 else axes
-    array = checks.numeric_array("mask", mask, axes)
+    array = checks.numeric_array("mask", mask)
     array = array[None, None] if array.ndim == 2 else array
     for count in counts or (1,):
         whole = (examples, count, tokens, tokens)
-        if any(size not in (1, most) for size, most in zip(array.shape, whole, strict=True)):
+        sizes = zip(array.shape, whole, strict=False)
+        if array.ndim != 4 or any(size not in (1, most) for size, most in sizes):
             shapes = f"{whole[2:]}, or {whole} or 1 for each size"
             raise ValueError(f"mask must have shape {shapes}, got {shown(mask)}")
     dtype, module = jnp.asarray(mask).dtype, array_module(array)
@@ -325,7 +312,8 @@ def _added_scores(mask, real, shape, counts, layout) -> Array | None:
 
 
 def _checked_attention(attention, shape, architecture, layout, real) -> tuple[Array, ...]:
-    axes, (examples, tokens, _) = _axes(layout), shape
+    examples, tokens, _ = shape
+    _check_layout(layout)
     counts = tuple(heads for heads in architecture.heads if heads)
     attention = checks.checked_sequence("attention", attention, "arrays, one per layer with heads")
     if len(attention) != len(counts):
@@ -333,11 +321,10 @@ def _checked_attention(attention, shape, architecture, layout, real) -> tuple[Ar
     layers = []
     for i, (layer, heads) in enumerate(zip(attention, counts, strict=True)):
         name, shared = f"attention[{i}]", (heads, tokens, tokens)
-        whole = (examples, *shared)
-        of_examples = "examples " * (np.ndim(layer) == 4)
-        layer = checks.finite_array(name, layer, f"{of_examples}heads {axes}")
-        if layer.shape not in (whole, shared):
-            raise ValueError(f"{name} must have shape {whole} or {shared}, got {layer.shape}")
+        layer = checks.finite_array(name, layer)
+        if layer.shape not in (shared, (examples, *shared)):
+            wanted = f"{(examples, *shared)} or {shared}"
+            raise ValueError(f"{name} must have shape {wanted}, got {layer.shape}")
         layer = jnp.swapaxes(layer, -1, -2) if layout == "torch" else layer
         is_transposed, leak = map(on_host, _judge(layer, real))
         is_valid = True if layout == "keys-first" else ~is_transposed
@@ -360,7 +347,6 @@ def _judge(layer, real) -> tuple[Array, Array]:
     return is_transposed, jnp.max(jnp.where(is_leak, jnp.abs(layer), 0.0))
 
 
-def _axes(layout) -> str:
+def _check_layout(layout) -> None:
     if layout is not None:
         checks.checked_choice("layout", layout, get_args(Layout))
-    return "queries keys" if layout == "torch" else "keys queries"

@@ -90,16 +90,13 @@ class Network(eqx.Module):
         inputs = finite_array("inputs", inputs, "examples tokens features")
         examples, tokens, _ = inputs.shape
         of_attention.chosen_readout(self.architecture, self.readout, tokens)
-        self._check_features(inputs, "inputs")
+        if inputs.shape[2] != self.embedding.shape[1]:
+            wanted = self.embedding.shape[1]
+            raise ValueError(f"inputs must have {wanted} features, got shape {inputs.shape}")
         attention = self.heads(inputs, mask, real_tokens=real_tokens, layout=layout)
         real = of_attention.checked_real_tokens(real_tokens, examples, tokens)
         read = of_attention.readout_weights(self.readout, tokens, real)
         return self.unchecked(inputs, attention, read)
-
-    def _check_features(self, array: Array, name: str) -> None:
-        wanted = self.embedding.shape[1]
-        if array.shape[2] != wanted:
-            raise ValueError(f"{name} must have {wanted} features, got shape {array.shape}")
 
     def unchecked(self, inputs: Array, attention: Sequence[Array], read: Array) -> Array:
         """Compute outputs; `read` is from `readout_weights`."""
@@ -129,7 +126,6 @@ class Network(eqx.Module):
         if not architecture.is_linear:
             raise ValueError("outputs of nonlinear units are not a sum over paths")
         features = checked_features(architecture, features)
-        self._check_features(features, "features")
         embedding = self.embedding / jnp.sqrt(architecture.prior_variances[0])
         readings = _path_readings(path_weights(self)[0], embedding, features.shape[1])
         outputs = jnp.einsum("epi,pci->epc", features, readings) / architecture.root_power
@@ -142,19 +138,15 @@ class Network(eqx.Module):
         by sqrt(H' / H). Source: Sec. 4.2 of arXiv 2405.15926.
 
         Raises:
-            ValueError: a head is unknown or repeated, or its layer loses all or is custom.
+            ValueError: a head is unknown, or its layer loses all or is custom.
         """
         architecture = self.architecture
-        removed = list(removed)
-        for i, head in enumerate(removed):
-            layer, number = head
-            known = 0 < layer <= len(architecture.heads) and 0 < number <= architecture.heads[layer - 1]
-            if not known or head in removed[:i]:
-                which = f"repeated or not one of the {architecture.heads} heads"
-                raise ValueError(f"removed has {head!r}, which is {which}")
         layers, weights, kept = list(architecture.layers), list(self.weights), []
+        removed = unknown = set(removed)
         for i, (layer, count) in enumerate(zip(architecture.layers, architecture.heads, strict=True)):
-            keep = np.array([Head(i + 1, head) not in removed for head in range(1, count + 1)], dtype=bool)
+            heads = [Head(i + 1, head) for head in range(1, count + 1)]
+            unknown = unknown.difference(heads)
+            keep = np.array([head not in removed for head in heads], dtype=bool)
             kept += [keep] * bool(count)
             if np.all(keep):
                 continue
@@ -164,6 +156,8 @@ class Network(eqx.Module):
                 raise ValueError(f"removed has {which}: only Attention can lose heads, and it must keep one")
             layers[i] = Attention(left) if inner is layer else Skip(Attention(left), layer.gain)
             weights[i] = np.sqrt(left / count) * weights[i][:, np.repeat(keep, weights[i].shape[1] // count)]
+        if unknown:
+            raise ValueError(f"removed has {sorted(unknown)}, not among the {architecture.heads} heads")
         parameters = {
             name: arrays and tuple(array[keep] for array, keep in zip(arrays, kept, strict=True))
             for name, arrays in vars(self.heads).items()
