@@ -299,11 +299,12 @@ def _first_order(spec, arrays, problem, saddle):
 
 def _heads(spec, arrays, problem, saddle):
     """Scores, the order in which pruning removes heads, and the costs of leaving them out."""
-    scores, costs = bpkr.head_scores(problem.architecture, saddle), bpkr.head_costs(problem, saddle, progress=False)
+    architecture, costs = problem.architecture, bpkr.head_costs(problem, saddle, progress=False)
+    scores, prior = (bpkr.head_scores(architecture, each) for each in (saddle, bpkr.gp_limit(architecture)))
     order = sorted((score, layer, head) for layer, of in enumerate(scores, 1) for head, score in enumerate(of, 1))
     return {
         "scores": _joined(scores),
-        "scores_at_infinite_width": _joined(costs.infinite_width_scores),
+        "scores_at_infinite_width": _joined(prior),
         "rank": np.array([head for _, *head in order]),
         "removable": np.array(bpkr.removable_heads(scores)),
         "cost": _joined(costs.log_evidence),

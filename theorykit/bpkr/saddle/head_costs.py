@@ -20,7 +20,7 @@ from ..evaluation.problem import Problem, as_problem
 from ..evaluation.values import head_scores, predict
 from ..features.implicit import ImplicitFeatures
 from ..network.network import Head
-from ..order_parameters import OrderParameters, gp_limit
+from ..order_parameters import OrderParameters
 from .solve import Saddle, solve
 
 PerHead = tuple[Float[Array | np.ndarray, " _"], ...]
@@ -38,7 +38,7 @@ class HeadCosts(DisplayMixin):
     - `prediction`, `prediction_error`: in `measure`, "expected accuracy" of a posterior
       network or "expected squared error", with the standard error over test examples.
       Empty without test labels.
-    - `scores`, `infinite_width_scores`: `head_scores` here, and of the GP.
+    - `scores`: `head_scores`.
     """
 
     log_evidence: PerHead
@@ -47,7 +47,6 @@ class HeadCosts(DisplayMixin):
     prediction_error: PerHead
     measure: str
     scores: PerHead
-    infinite_width_scores: PerHead
 
     def _view(self):
         layers = enumerate(self.scores, 1)
@@ -56,7 +55,6 @@ class HeadCosts(DisplayMixin):
         if self.measure:
             columns[f"cost in {self.measure}"] = self.prediction
             columns["± standard error"] = self.prediction_error
-        columns["score of the Gaussian process"] = self.infinite_width_scores
         values = np.stack([np.concatenate(each) for each in columns.values()], axis=1)
         order = np.argsort(values[:, 0])
         rows = [(verbatim(heads[i]), *(f"{value:.3g}" for value in values[i])) for i in order]
@@ -115,9 +113,9 @@ def head_costs(problem: Problem, saddle: Saddle, *, progress: bool = True, **opt
         said = f"{len(failed)} of {len(stays)} solves failed: {'; '.join(failed)}"
         warnings.warn(said, ConvergenceWarning, stacklevel=3)
     layers = np.split(np.array(rows), np.cumsum(architecture.heads)[:-1])
-    evidence, evidence_error, *prediction = (tuple(layer[:, i] for layer in layers) for i in range(4))
-    scores = (head_scores(architecture, each) for each in (point, gp_limit(architecture)))
-    return HeadCosts(evidence, evidence_error, *(prediction if measure else ((), ())), measure, *scores)
+    *evidence, cost, error = (tuple(layer[:, i] for layer in layers) for i in range(4))
+    prediction = (cost, error) if measure else ((), ())
+    return HeadCosts(*evidence, *prediction, measure, head_scores(architecture, point))
 
 
 def _without(problem: Problem, point: OrderParameters, stays: np.ndarray, options) -> tuple[Problem, Saddle]:
