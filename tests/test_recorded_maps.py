@@ -34,7 +34,7 @@ def test_maps_of_a_random_transformer_are_recorded_and_fitted(program, tmp_path,
     matplotlib.use("agg")
     exec(compile(programs[program == "torch"], str(PAGE), "exec"), found := given)
     fitted, (maps,) = found["fitted"], found["maps"]
-    assert fitted.saddle_.converged and fitted.architecture_.heads == (HEADS,)
+    assert fitted.saddle_.converged and fitted.problem_.architecture.heads == (HEADS,)
     if program == "torch":
         assert 0 <= found["accuracy"] <= 1
     else:

@@ -111,7 +111,7 @@ def test_attention_can_be_given_instead_of_heads():
     maps, test_maps = (bpkr.attention(each, key_query=KEY_QUERY) for each in (INPUTS, TEST_INPUTS))
     settings = {name: value for name, value in SETTINGS.items() if name not in ("layers", "heads")}
     model, other = bpkr.Model(**settings).fit(INPUTS, TEXT, maps), fitted()
-    assert model.architecture_.heads == (2,) and model.heads_ is None
+    assert model.problem_.architecture.heads == (2,) and model.heads_ is None
     assert model.log_evidence_ == other.log_evidence_
     np.testing.assert_array_equal(model.predict_proba(TEST_INPUTS, test_maps), other.predict_proba(TEST_INPUTS))
     assert model.score(TEST_INPUTS, TEST_TEXT, test_maps) == other.score(TEST_INPUTS, TEST_TEXT)

@@ -54,7 +54,7 @@ class Model(DisplayMixin):
 
     `fit` sets these attributes:
 
-    - `problem_`, `architecture_`; `heads_`, which is None if attention was given.
+    - `problem_`; `heads_`, which is None if attention was given.
     - `saddle_`: the result of `solve`, None for the Gaussian process.
     - `order_parameters_`, `log_evidence_`.
     - `classes_`, if labels are classes; `n_features_in_`, the features of a token.
@@ -134,12 +134,11 @@ class Model(DisplayMixin):
             log_evidence = float(saddle.log_evidence)
         # An error before this point leaves the model as it was.
         self.heads_ = found
-        self.architecture_ = architecture
         self.problem_ = problem
         self.saddle_ = saddle
         self.order_parameters_ = point
         self.log_evidence_ = log_evidence
-        self.n_features_in_ = _sequences(inputs)[0].shape[2]
+        self.n_features_in_ = data.features.shape[2]
         vars(self).pop("classes_", None)
         if data.classes is not None:
             self.classes_ = np.array(data.classes.names)
@@ -154,7 +153,7 @@ class Model(DisplayMixin):
     def predict_distribution(self, inputs: Any, attention: Maps = None) -> Prediction:
         """Predict mean and variance of the outputs, as `bpkr.predict` does."""
         problem = self._fitted()
-        features = self._features(self.architecture_, self.heads_, inputs, attention)
+        features = self._features(problem.architecture, self.heads_, inputs, attention)
         return predict(problem, self.order_parameters_, features)
 
     def predict_proba(self, inputs: Any, attention: Maps = None) -> Float[np.ndarray, "examples classes"]:
@@ -199,7 +198,7 @@ class Model(DisplayMixin):
         problem = self._fitted()
         if inputs is not None:
             classes = problem.data.classes
-            features = self._features(self.architecture_, self.heads_, inputs, attention)
+            features = self._features(problem.architecture, self.heads_, inputs, attention)
             tested = labels if classes is None else classes.encode(labels)
             data = replace(problem.data, test_features=features, test_labels=tested)
             problem = Problem(problem.architecture, data)
@@ -261,7 +260,7 @@ class Model(DisplayMixin):
             yield Text("not fitted")
             return
         rows = [("data", data_line(self.problem_.data)), ("log evidence", f"{self.log_evidence_:.6g}")]
-        for scores in head_scores(self.architecture_, self.order_parameters_):
+        for scores in head_scores(self.problem_.architecture, self.order_parameters_):
             rows.append(("head scores", "  ".join(f"{each:.3f}" for each in scores)))
         said = self.saddle_.diagnosis if self.saddle_ else "Gaussian process"
         yield Table((*rows, ("solution", said)))
@@ -286,13 +285,12 @@ class Model(DisplayMixin):
         sequences, _ = _sequences(inputs)
         _, tokens, width = sequences.shape
         found, layers = self._heads_and_layers(width, attention, seed)
-        reads_all = isinstance(self.readout, str) and self.readout == "all"
         architecture = Architecture(
             layers,
             1.0 if self._is_gaussian_process else self.widths,
             self.prior_variances,
             temperature=self.temperature,
-            read_tokens=tokens if reads_all else 1,
+            read_tokens=tokens if self.readout == "all" else 1,
             richness=self.richness,
         )
         parts = [self._features(architecture, found, inputs, attention), labels]
@@ -330,11 +328,10 @@ class Model(DisplayMixin):
         sequences, real = _sequences(inputs)
         if (found is None) == (attention is None):
             raise ValueError("attention must be given for all inputs, or for none")
-        layout = self.layout
+        options = {"real_tokens": real, "layout": self.layout}
         if found is not None:
-            attention = found(sequences, self.mask, real_tokens=real, layout=layout)
-            layout = None
-        options = {"real_tokens": real, "layout": layout}
+            attention = found(sequences, self.mask, **options)
+            options["layout"] = None
         return path_features(sequences, attention, architecture, self.readout, **options)
 
 
