@@ -108,20 +108,17 @@ def _ranges(architecture: Architecture, data: Data) -> Iterator[Requirement]:
     powers = numbers.cumsum(numbers.log10(numbers.asarray(variances[::-1])))
     # The misfit is y^2 / T.
     scale = numbers.sqrt(numbers.where(temperature > 0, numbers.minimum(temperature, 1.0), 1.0))
-    rows = {
-        "prior_variances": (variances, abs(powers) <= 200),
-        "temperature": (temperature, temperature <= 1e300),
-        "labels": (labels, abs(labels) <= 1e75 * scale),
-    }
+    rows = [
+        ("prior_variances", variances, abs(powers) <= 200),
+        ("temperature", temperature, temperature <= 1e300),
+        ("labels", labels, abs(labels) <= 1e75 * scale),
+    ]
     if not isinstance(data.features, ImplicitFeatures):
         features = on_host(data.features)
-        rows["features"] = features, abs(features) <= 1e150
-    for name, (value, holds) in rows.items():
-
-        def message(size="traced", name=name):
-            return f"{name} of magnitude {size} leave the range of double precision"
-
-        yield Requirement(message(), holds, lambda value=value, m=message: m(np.max(np.abs(value))))
+        rows.append(("features", features, abs(features) <= 1e150))
+    for name, value, holds in rows:
+        size = "unknown" if is_traced(value) else np.max(np.abs(value))
+        yield Requirement(f"{name} of magnitude {size} leave the range of double precision", holds)
 
 
 def _rotated(features, labels, decomposes: bool):
