@@ -106,7 +106,6 @@ def test_a_point_whose_solve_raises_is_recorded_and_the_others_solved(tmp_path):
         with pytest.warns(ConvergenceWarning, match=r"2 of 4 .* temperature=0\.0: temperature=0\.0 needs"):
             result = swept(data, tmp_path, **grid)
         assert result["converged"].sel(temperature=0.5).all() and not result["converged"].sel(temperature=0.0).any()
-        assert result["result"].sel(temperature=0.0).values.tolist() == ["failed", "failed"]
         assert "repeated examples" in result["message"].sel(width=80, temperature=0.0).item()
         assert result["action"].isel(temperature=0).isnull().all()
         assert result["action"].isel(temperature=1).notnull().all()

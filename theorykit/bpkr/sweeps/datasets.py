@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-import optimistix as optx
 import xarray as xr
 
 from ... import bpkr
@@ -49,7 +48,6 @@ def label(
         for name in ("action", "entropy", "energy", "log_evidence"):
             of_solve[name + suffix] = getattr(saddle, name)
         of_solve["converged"] = bool(saddle.converged)
-        of_solve["result"] = "converged" if saddle.converged else optx.RESULTS[saddle.result]
         # Unlike a Boolean, a number can be missing.
         of_solve |= {name: np.asarray(value).item() + 0 for name, value in saddle.stats.items()}
         numbers = {**of_solve, **_head_scores(architecture, point), **numbers}
@@ -96,7 +94,7 @@ def label_solution(problem: bpkr.Problem, saddle: bpkr.Saddle | None, **numbers:
         point = bpkr.gp_limit(architecture)
         energy, evidence = evaluate_infinite_width(problem)
         numbers |= {"energy": energy, "log_evidence": evidence, "log_evidence_corrected": evidence}
-        numbers |= {"converged": True, "result": "converged", **_head_scores(architecture, point)}
+        numbers |= {"converged": True, **_head_scores(architecture, point)}
     if data.test_features is not None:
         prediction = bpkr.predict(problem, point)
         numbers["mean"] = prediction.mean
@@ -185,7 +183,8 @@ def best(result: xr.Dataset, score: str = "log_evidence") -> dict[str, Any]:
         raise ValueError(f"{score} has no value at which the theory holds: `units_per_path` is below 1")
     at = values.argmin(...) if score in _LOSSES else values.argmax(...)
     place = {axis: values[axis].values[index.item()].item() for axis, index in at.items()}
-    width = place.pop("width")
-    widths = map(float, width.split("-") if isinstance(width, str) else [width])
-    layers = tuple(int(each) if each.is_integer() else each for each in widths)
-    return {"widths": layers if len(layers) > 1 else layers[0], **place}
+    widths = place.pop("width")
+    if isinstance(widths, str):
+        one, *more = map(float, widths.split("-"))
+        widths = (one, *more) if more else one
+    return {"widths": widths, **place}

@@ -30,10 +30,10 @@ from ..saddle.gaussian_fluctuations import corrected_evidence
 from .datasets import label_solution, order_parameters_of
 
 # Increase it if results change by more than the tolerance.
-_VERSION = 4
+_VERSION = 5
 _COLD = "Gaussian-process limit"
 _TOLERANCE = 1e-9
-# Replaces T = 0 in logarithms.
+# Makes logarithms of T = 0 finite.
 _COLDEST = 1e-12
 
 
@@ -158,10 +158,6 @@ class Place(NamedTuple):
         richness = "" if self.richness is None else f", richness={self.richness!r}"
         return f"width={_label(self.width)}, temperature={self.temperature!r}{richness}"
 
-    def distance(self, other: Place) -> float:
-        """Return the difference of log temperatures."""
-        return abs(math.log(max(self.temperature, _COLDEST) / max(other.temperature, _COLDEST)))
-
     def architecture(self, like: bpkr.Architecture) -> bpkr.Architecture | None:
         """Return `like` with these numbers, or None for the Gaussian process."""
         width, ratios = self.width, like.width_ratios
@@ -186,7 +182,8 @@ def _solve_chain(architecture, data, options, folder, chain: Sequence[Place]) ->
         if place in points:
             continue
         solved = [other for other in points if points[other]["converged"]]
-        nearby = min(solved, key=place.distance, default=None)
+        here = math.log(place.temperature + _COLDEST)
+        nearby = min(solved, key=lambda p: abs(math.log(p.temperature + _COLDEST) - here), default=None)
         with warnings.catch_warnings():
             # The sweep warns itself.
             warnings.simplefilter("ignore", bpkr.LabelsWarning)
@@ -198,8 +195,8 @@ def _solve_chain(architecture, data, options, folder, chain: Sequence[Place]) ->
 
 
 def _solve_point(like, data, options, place: Place, nearby: Place | None, neighbour) -> xr.Dataset:
-    """Label the solution, or the end with the smaller gradient, or the error."""
-    began, found = time.perf_counter(), {}
+    """Label the end of the solve, from `nearby` or from the limit, or the error."""
+    began, start, saddle = time.perf_counter(), _COLD, None
     try:
         architecture = place.architecture(like)
         if architecture is None:
@@ -209,11 +206,9 @@ def _solve_point(like, data, options, place: Place, nearby: Place | None, neighb
         if nearby is not None:
             initial = order_parameters_of(architecture, neighbour)
             with suppress(ValueError):
-                found[str(nearby)] = bpkr.solve(problem, initial=initial, **options)
-        if not any(saddle.converged for saddle in found.values()):
-            found[_COLD] = bpkr.solve(problem, initial=None, **options)
-        start = min(found, key=lambda each: (not found[each].converged, float(found[each].gradient_norm)))
-        saddle = found[start]
+                start, saddle = str(nearby), bpkr.solve(problem, initial=initial, **options)
+        if saddle is None or not saddle.converged:
+            start, saddle = _COLD, bpkr.solve(problem, initial=None, **options)
         numbers = {"start": start, "seconds": time.perf_counter() - began}
         if not architecture.is_infinite:
             holds = saddle.converged and problem.forms_curvature and saddle.stats["units_per_path"] >= 1
@@ -222,7 +217,7 @@ def _solve_point(like, data, options, place: Place, nearby: Place | None, neighb
         message = "" if saddle.converged else saddle.diagnosis
         return label_solution(problem, saddle, message=message, **numbers)
     except (ValueError, RuntimeError) as failure:
-        record = {"converged": False, "result": "failed", "start": "", "message": str(failure)}
+        record = {"converged": False, "start": "", "message": str(failure)}
         return xr.Dataset({**record, "seconds": time.perf_counter() - began})
 
 
