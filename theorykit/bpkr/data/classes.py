@@ -36,11 +36,8 @@ _POINTS, _WEIGHTS = np.polynomial.legendre.leggauss(14)
 _LEAST = 1e-11
 # Values of the integrand in memory at a time.
 _HELD = 2**20
-# Drop of the log-integrand at which we cut off.
-_FALL = 45.0
-# Panels and points between the cutoffs, and searches for the cutoffs, each of
-# which narrows the interval up to sixteenfold.
-_PANELS, _GRID, _ZOOMS = 16, 33, 14
+# Edges of panels about a peak that is narrower than the output by an unknown factor.
+_GROWING = np.outer([-1, 1], 3.0 ** np.arange(-25, 3)).ravel()
 
 
 class LabelsWarning(UserWarning):
@@ -221,23 +218,13 @@ def log_largest(mean, deviation, output=None) -> np.ndarray:
     if output is None:
         found = _log_integrals(mean, deviation, edges)
         return found - logsumexp(found, axis=1, keepdims=True)
-    # Integrate where the log-concave integrand is not negligible. Its peak is between the
-    # output's mean and the largest relevant value. It falls at least as fast as the
-    # output's density.
-    rows = np.arange(len(mean))
-    own = rows, output
-    far = np.sqrt(2 * _FALL) * deviation[own]
-    most = np.maximum(np.max(mean + 40 * deviation, axis=1), mean[own])
-    low, high = mean[own] - far, most + far
-    for _ in range(_ZOOMS):
-        grid = np.linspace(low, high, _GRID, axis=1)
-        terms = _log_integrand(mean, deviation, grid)[rows, :, output]
-        is_seen = terms >= np.max(terms, axis=1, keepdims=True) - _FALL
-        first = np.argmax(is_seen, axis=1) - 1
-        last = _GRID - np.argmax(is_seen[:, ::-1], axis=1)
-        low, high = (grid[rows, at.clip(0, _GRID - 1)] for at in (first, last))
-    grid = np.linspace(low, high, _PANELS + 1, axis=1)
-    edges = np.hstack([np.clip(edges, low[:, None], high[:, None]), grid])
+    # Newton's method finds the peak of the integrand if each distribution function above
+    # it is replaced by a Gaussian. Panels that grow from there resolve every width.
+    own, peak = output[:, None] == np.arange(mean.shape[1]), np.zeros((len(mean), 1))
+    for _ in range(mean.shape[1]):
+        precision = np.where(own | (mean > peak), deviation**-2, 0.0)
+        peak = np.sum(precision * mean, axis=1, keepdims=True) / np.sum(precision, axis=1, keepdims=True)
+    edges = np.hstack([edges, peak, peak + deviation[own][:, None] * _GROWING])
     # Rounding can make the log probability positive.
     return np.minimum(_log_integrals(mean, deviation, edges)[own], 0.0)
 
