@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
@@ -17,7 +16,7 @@ from .. import checks
 from .._jit import usual_settings
 from ..symbolic.documents.display import DisplayMixin
 from ..symbolic.documents.document import Table, Text
-from .data.classes import LabelsWarning, r_squared
+from .data.classes import r_squared
 from .data.data import Data, data_line
 from .evaluation.problem import Problem
 from .evaluation.values import Prediction, evaluate_infinite_width, head_scores, predict
@@ -168,7 +167,7 @@ class Model(DisplayMixin):
     def score(self, inputs: Any, labels: Any, attention: Maps = None) -> float:
         """Return the accuracy of classes, or the mean R^2 of outputs.
 
-        R^2 is NaN, with a `LabelsWarning`, if all labels of an output are equal.
+        R^2 is NaN if all labels of an output are equal.
         """
         predicted = self.predict(inputs, attention)
         classes = self.problem_.data.classes
@@ -180,11 +179,7 @@ class Model(DisplayMixin):
             raise ValueError(f"labels must have shape {predicted.shape}, got {labels.shape}")
         if classes is not None:
             return float(np.mean(predicted == labels))
-        explained = r_squared(predicted, np.asarray(labels))
-        if math.isnan(explained):
-            said = "all labels of an output are equal, so R^2 is not defined"
-            warnings.warn(said, LabelsWarning, stacklevel=2)
-        return explained
+        return r_squared(predicted, np.asarray(labels))
 
     def head_costs(
         self,

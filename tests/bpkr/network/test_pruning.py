@@ -54,7 +54,7 @@ def silenced(network, removed):
     """The network of the same size whose weight blocks of the heads `removed` are zero."""
     weights = [np.array(blocks) for blocks in network.weights]
     for layer, head in removed:
-        width = network.widths[layer - 1]
+        width = int(network.architecture.widths[layer - 1])
         weights[layer - 1][:, (head - 1) * width : head * width] = 0
     return eqx.tree_at(lambda network: network.weights, network, tuple(map(jnp.array, weights)))
 

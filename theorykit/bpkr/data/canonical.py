@@ -33,7 +33,6 @@ class Examples(eqx.Module):
     - `unexplained`: the sum of squares of labels that are left out.
     - `error`: largest rounding error of a feature.
     - `directions`: directions of the input features in use; None for all.
-    - `adds_zeros`: whether sizes were rounded up to a `shared_size`.
     """
 
     kernel: Kernel
@@ -42,7 +41,6 @@ class Examples(eqx.Module):
     unexplained: Float[Array, ""]
     error: Float[Array, ""]
     directions: Float[Array, "width kept"] | None = None
-    adds_zeros: bool = eqx.field(static=True, default=False)
 
     def tested(self, features: Features) -> Features:
         if isinstance(features, ImplicitFeatures):
@@ -96,7 +94,7 @@ def canonical(architecture: Architecture, data: Data) -> Examples:
     omitted = (data.examples - size) * outputs
     numbers = (jnp.asarray(np.float64(each)) for each in (omitted, unexplained, error))
     kernel = kernel_of(features, outputs)
-    return Examples(kernel, jnp.asarray(labels.reshape(-1, 1)), *numbers, directions, adds_zeros)
+    return Examples(kernel, jnp.asarray(labels.reshape(-1, 1)), *numbers, directions)
 
 
 def _ranges(architecture: Architecture, data: Data) -> Iterator[Requirement]:

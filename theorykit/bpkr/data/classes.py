@@ -23,12 +23,8 @@ Labels = Iterable[Any]
 
 # Largest number of class numbers.
 _MOST_NUMBERED = 20
-# Negative variances below this fraction of the largest are rounding errors.
-_ROUNDING = 1e-10
 # Smallest relative standard deviation: divisions do not overflow.
 _CERTAIN = 1e-60
-# Labels that differ by less than this fraction of the largest are equal.
-_CONSTANT = 1e-12
 # Edges of panels in standard deviations: the density beyond nine is negligible.
 _EDGES = np.arange(-9.0, 9.1, 3.0)
 _POINTS, _WEIGHTS = np.polynomial.legendre.leggauss(14)
@@ -41,7 +37,7 @@ _GROWING = np.outer([-1, 1], 3.0 ** np.arange(-25, 3)).ravel()
 
 
 class LabelsWarning(UserWarning):
-    """Numbers as labels look like classes, or are all equal."""
+    """Numbers as labels look like classes."""
 
 
 @dataclass(frozen=True)
@@ -130,19 +126,16 @@ class Classes:
     def _moments(self, mean, variance) -> tuple[np.ndarray, np.ndarray]:
         """Return means, and standard deviations that are all positive."""
         mean, variance = self._checked("mean", mean), self._checked("variance", variance)
-        least = -_ROUNDING * np.max(np.abs(variance), initial=0.0)
-        if mean.shape != variance.shape or np.any(variance < least):
-            raise ValueError(f"variance must be positive and of the shape {mean.shape} of mean")
-        deviation = np.sqrt(np.maximum(variance, 0.0))
-        return mean, np.maximum(deviation, _CERTAIN * np.maximum(np.abs(mean), 1.0))
+        if mean.shape != variance.shape or np.any(variance < 0):
+            raise ValueError(f"variance must be at least 0 and of the shape {mean.shape} of mean")
+        return mean, np.maximum(np.sqrt(variance), _CERTAIN * np.maximum(np.abs(mean), 1.0))
 
     def nearest(self, outputs: np.ndarray) -> Int[np.ndarray, " examples"]:
         return (outputs > 0).astype(int) if self.outputs == 1 else outputs.argmax(axis=1)
 
     def _checked(self, name, outputs) -> np.ndarray:
-        axes = "examples" if self.outputs == 1 else "examples outputs"
-        array = checks.checked_array(name, outputs, axes)
-        if array.shape[1:] not in ((), (self.outputs,)):
+        array = checks.checked_array(name, outputs)
+        if array.shape != array.shape[:1] + (self.outputs,) * (self.outputs > 1):
             raise ValueError(f"{name} must have {self.outputs} outputs, got shape {array.shape}")
         return array
 
@@ -154,10 +147,8 @@ def find_classes(labels: Labels) -> Classes:
 
 def _entries(name, labels) -> list[Any]:
     """Return labels as Python objects of one type."""
-    # NumPy would convert numbers among text to text, and merge large integers.
-    # Masked entries become None.
-    is_list = isinstance(labels, (list, tuple))
-    entries = list(labels) if is_list else np.ma.asarray(labels).tolist()
+    # Without objects, NumPy converts numbers among text to text. Masked entries are None.
+    entries = np.ma.asarray(labels, dtype=object).tolist()
     if not isinstance(entries, list) or not entries:
         raise TypeError(f"{name} must be class labels (examples,), got {checks.shown(labels)}")
     entries = [each.item() if isinstance(each, np.generic) else each for each in entries]
@@ -179,12 +170,11 @@ def mean_and_error(values: Float[np.ndarray, " examples"]) -> tuple[float, float
 def r_squared(predicted: np.ndarray, labels: np.ndarray) -> float:
     """Return the explained fraction of the labels' variance, averaged over outputs.
 
-    It is NaN if all labels of an output are equal up to rounding.
+    It is NaN if all labels of an output are equal.
     """
     missed = np.mean((labels - predicted) ** 2, axis=0)
-    spread = np.var(labels, axis=0)
-    is_constant = spread <= (_CONSTANT * np.max(np.abs(labels), axis=0)) ** 2
-    return float(np.mean(1 - missed / np.where(is_constant, np.nan, spread)))
+    spread = np.where(np.ptp(labels, axis=0) > 0, np.var(labels, axis=0), np.nan)
+    return float(np.mean(1 - missed / spread))
 
 
 def warn_of_class_numbers(labels: Any, stacklevel: int) -> None:

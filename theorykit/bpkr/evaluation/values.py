@@ -122,7 +122,7 @@ def predict(problem: Problem, order_parameters: PointLike, test_features: Featur
     test_features = problem.test_features(test_features)
     point = problem.point(order_parameters, singular=True)
     examples = len(test_features)
-    pads = problem.examples.adds_zeros and examples <= MANY_ROWS
+    pads = examples <= MANY_ROWS and not isinstance(test_features, ImplicitFeatures)
     pads = pads and not is_traced(point, test_features)
     if pads:
         # Similar numbers of examples share a compiled function.

@@ -97,24 +97,23 @@ class Heads(eqx.Module):
         real = checked_real_tokens(real_tokens, *inputs.shape[:2])
         return _attention(self, inputs, _added_scores(mask, real, inputs.shape, self.counts, layout))
 
-    def unchecked(self, inputs: Array, added: Array | None = None) -> tuple[Attention, ...]:
-        """Compute attention, with masks `added` to scores."""
-        if self.key_query is not None:
-            scores = [jnp.einsum("psi,hij,ptj->phst", inputs, each, inputs) for each in self.key_query]
-        else:
-            scores, none = [], [jnp.zeros((1, 1))] * len(self.query)
-            biases = self.query_bias or none, self.key_bias or none
-            for query, key, of_query, of_key in zip(self.query, self.key, *biases, strict=True):
-                queries = jnp.einsum("hgi,pti->phgt", query, inputs) + of_query[..., None]
-                keys = jnp.einsum("hgi,pti->phgt", key, inputs) + of_key[..., None]
-                products = jnp.einsum("phgs,phgt->phst", keys, queries)
-                scores.append(products / np.sqrt(query.shape[1]))
-        if added is not None:
-            scores = [layer + added for layer in scores]
-        return tuple(jax.nn.softmax(layer, axis=2) for layer in scores)  # Eq. (3)
 
-
-_attention = jit_and_keep(Heads.unchecked)
+@jit_and_keep
+def _attention(heads: Heads, inputs: Array, added: Array | None) -> tuple[Attention, ...]:
+    """Compute attention, with masks `added` to scores."""
+    if heads.key_query is not None:
+        scores = [jnp.einsum("psi,hij,ptj->phst", inputs, each, inputs) for each in heads.key_query]
+    else:
+        scores, none = [], [jnp.zeros((1, 1))] * len(heads.query)
+        biases = heads.query_bias or none, heads.key_bias or none
+        for query, key, of_query, of_key in zip(heads.query, heads.key, *biases, strict=True):
+            queries = jnp.einsum("hgi,pti->phgt", query, inputs) + of_query[..., None]
+            keys = jnp.einsum("hgi,pti->phgt", key, inputs) + of_key[..., None]
+            products = jnp.einsum("phgs,phgt->phst", keys, queries)
+            scores.append(products / np.sqrt(query.shape[1]))
+    if added is not None:
+        scores = [layer + added for layer in scores]
+    return tuple(jax.nn.softmax(layer, axis=2) for layer in scores)  # Eq. (3)
 
 
 def attention(

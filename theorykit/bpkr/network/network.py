@@ -73,11 +73,6 @@ class Network(eqx.Module):
         return cls(architecture.with_arrays(), embedding, tuple(layers), last, heads, readout)
 
     @property
-    def widths(self) -> tuple[int, ...]:
-        """(N_1, ..., N_L, N_a)."""
-        return (len(self.embedding), *map(len, self.weights))
-
-    @property
     def parameter_count(self) -> int:
         """Number of weights, with queries and keys."""
         parameters = (self.embedding, self.weights, self.readout_weights, self.heads)
@@ -96,10 +91,6 @@ class Network(eqx.Module):
         attention = self.heads(inputs, mask, real_tokens=real_tokens, layout=layout)
         real = of_attention.checked_real_tokens(real_tokens, examples, tokens)
         read = of_attention.readout_weights(self.readout, tokens, real)
-        return self.unchecked(inputs, attention, read)
-
-    def unchecked(self, inputs: Array, attention: Sequence[Array], read: Array) -> Array:
-        """Compute outputs; `read` is from `readout_weights`."""
         architecture = self.architecture
         numbers = architecture.layer_numbers()
         layers = list(zip(architecture.layers, architecture.forms, self.weights, strict=True))

@@ -131,8 +131,7 @@ def _without(problem: Problem, point: OrderParameters, stays: np.ndarray, option
     without = Problem(problem.architecture, replace(data, **parts))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
-        found = solve(without, initial=point, **options)
-        return without, found if found.converged else solve(without, **options)
+        return without, solve(without, initial=point, **options)
 
 
 def _expected(problem: Problem, point) -> tuple[str, np.ndarray]:

@@ -6,7 +6,6 @@ import math
 import time
 import warnings
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from itertools import product
 from operator import attrgetter
@@ -196,7 +195,7 @@ def _solve_chain(architecture, data, options, folder, chain: Sequence[Place]) ->
 
 def _solve_point(like, data, options, place: Place, nearby: Place | None, neighbour) -> xr.Dataset:
     """Label the end of the solve, from `nearby` or from the limit, or the error."""
-    began, start, saddle = time.perf_counter(), _COLD, None
+    began, start, initial = time.perf_counter(), _COLD, None
     try:
         architecture = place.architecture(like)
         if architecture is None:
@@ -204,11 +203,8 @@ def _solve_point(like, data, options, place: Place, nearby: Place | None, neighb
             return label_solution(bpkr.Problem(limit, data), None, start=_COLD, message="", seconds=0.0)
         problem = bpkr.Problem(architecture, data)
         if nearby is not None:
-            initial = order_parameters_of(architecture, neighbour)
-            with suppress(ValueError):
-                start, saddle = str(nearby), bpkr.solve(problem, initial=initial, **options)
-        if saddle is None or not saddle.converged:
-            start, saddle = _COLD, bpkr.solve(problem, initial=None, **options)
+            start, initial = str(nearby), order_parameters_of(architecture, neighbour)
+        saddle = bpkr.solve(problem, initial=initial, **options)
         numbers = {"start": start, "seconds": time.perf_counter() - began}
         if not architecture.is_infinite:
             holds = saddle.converged and problem.forms_curvature and saddle.stats["units_per_path"] >= 1
