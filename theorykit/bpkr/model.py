@@ -181,14 +181,7 @@ class Model(DisplayMixin):
             return float(np.mean(predicted == labels))
         return r_squared(predicted, np.asarray(labels))
 
-    def head_costs(
-        self,
-        inputs: Any = None,
-        labels: Any = None,
-        attention: Maps = None,
-        *,
-        progress: bool = True,
-    ) -> HeadCosts:
+    def head_costs(self, inputs: Any = None, labels: Any = None, attention: Maps = None, **options: Any) -> HeadCosts:
         """Measure the cost of leaving out each head, as `bpkr.head_costs` does."""
         problem = self._fitted()
         if inputs is not None:
@@ -197,7 +190,7 @@ class Model(DisplayMixin):
             tested = labels if classes is None else classes.encode(labels)
             data = replace(problem.data, test_features=features, test_labels=tested)
             problem = Problem(problem.architecture, data)
-        return head_costs(problem, self.saddle_, progress=progress)
+        return head_costs(problem, self.saddle_, **options)
 
     def plot(self) -> Any:
         """Draw head scores and U_1, and return the Matplotlib figure."""
@@ -245,7 +238,8 @@ class Model(DisplayMixin):
             architecture, data, _ = self._prepare(inputs, labels, attention, test)
             return sweep(architecture, data, **options)
         draws = range(self.random_state, self.random_state + seeds)
-        prepared = {seed: self._prepare(inputs, labels, None, test, seed) for seed in draws}
+        drawn = {seed: replace(self, random_state=seed) for seed in draws}
+        prepared = {seed: each._prepare(inputs, labels, None, test) for seed, each in drawn.items()}
         architecture, _, _ = prepared[self.random_state]
         found = sweep(architecture, lambda seed: prepared[seed][1], seeds=list(draws), **options)
         return add_errors_of_examples(found)
@@ -273,13 +267,13 @@ class Model(DisplayMixin):
             raise ValueError("this Model is not fitted yet: call fit(inputs, labels) first")
         return self.problem_
 
-    def _prepare(self, inputs, labels, attention=None, test=None, seed=None):
-        """Return the architecture, the data and the heads, drawn with `seed`."""
+    def _prepare(self, inputs, labels, attention=None, test=None):
+        """Return the architecture, the data and the heads."""
         # scikit-learn also passes objects that are arrays only to NumPy.
         labels = labels if isinstance(labels, Iterable) else np.asarray(labels)
         sequences, _ = _sequences(inputs)
         _, tokens, width = sequences.shape
-        found, layers = self._heads_and_layers(width, attention, seed)
+        found, layers = self._heads_and_layers(width, attention)
         architecture = Architecture(
             layers,
             1.0 if self._is_gaussian_process else self.widths,
@@ -296,7 +290,7 @@ class Model(DisplayMixin):
         outputs = math.prod(np.shape(data.labels)[1:])
         return replace(architecture, outputs=outputs), data, found
 
-    def _heads_and_layers(self, features, attention, seed) -> tuple[Heads | None, Any]:
+    def _heads_and_layers(self, features, attention) -> tuple[Heads | None, Any]:
         layers, found = self.layers, self.heads
         if attention is not None:
             if layers is None:
@@ -305,8 +299,8 @@ class Model(DisplayMixin):
         if self._is_random:
             layers = (2, 2) if layers is None else layers
             counts = filter(None, Architecture(layers, 1.0, temperature=1.0).heads)
-            seed = self.random_state if seed is None else seed
-            rng = np.random.default_rng(checks.checked_whole_number("random_state", seed, least=0))
+            seed = checks.checked_whole_number("random_state", self.random_state, least=0)
+            rng = np.random.default_rng(seed)
             found = [rng.normal(size=(count, features, features)) / features for count in counts]
         found = found if isinstance(found, Heads) else Heads(key_query=found)
         return found, found.counts if layers is None else layers

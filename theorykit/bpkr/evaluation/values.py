@@ -15,7 +15,16 @@ from sympy import Expr
 
 from ..._compat import MANY_ROWS
 from ..._jit import jit_and_keep, usual_settings
-from ...checks import Requirement, array_module, counted, finite_array, is_traced, on_host, require
+from ...checks import (
+    Requirement,
+    array_module,
+    checked_positive_definite,
+    counted,
+    finite_array,
+    is_traced,
+    on_host,
+    require,
+)
 from ...symbolic.documents.display import DisplayMixin
 from ...symbolic.documents.document import Table, Text
 from ...symbolic.documents.values import brief
@@ -27,9 +36,6 @@ from ..order_parameters import OrderParameters, PointLike, checked_order_paramet
 from ..specification.architecture import Architecture
 from .formulas import BoundAction, Number, entropies_by_name
 from .problem import Problem, as_problem
-
-# Largest asymmetry of a kernel, relative to its largest entry.
-_SYMMETRY = 1e-8
 
 
 class ActionTerms(NamedTuple):
@@ -199,21 +205,16 @@ def kernel_task_alignment(kernel: ArrayLike, labels: ArrayLike) -> KernelTaskAli
     """Measure how well principal components of a kernel align with labels.
 
     Args:
-        kernel: symmetric (examples, examples).
+        kernel: (examples, examples), positive semidefinite.
         labels: one number per example (examples,), not all zero.
 
     Returns:
         `eigenvalues`, the largest first, and the absolute `cosines` of components with
         the labels. Their squares sum to one.
     """
-    labels, kernel = finite_array("labels", labels, "examples"), finite_array("kernel", kernel)
-    if kernel.shape != (len(labels),) * 2:
-        raise ValueError(f"kernel must be square with {len(labels)} rows, got shape {kernel.shape}")
-    given = on_host(kernel)
-    asymmetry, largest = abs(given - given.T).max(), abs(given).max()
-    symmetric = Requirement("kernel must be symmetric", asymmetry <= _SYMMETRY * largest)
-    nonzero = Requirement("labels are all zero", (on_host(labels) != 0).any())
-    labels, kernel = require((labels, kernel), [symmetric, nonzero])
+    labels = finite_array("labels", labels, "examples")
+    kernel = checked_positive_definite("kernel", kernel, len(labels), singular=True)
+    labels = require(labels, [Requirement("labels are all zero", (on_host(labels) != 0).any())])
     eigenvalues, components = jnp.linalg.eigh(kernel)
     cosines = jnp.abs(components.T @ labels) / jnp.linalg.norm(labels)
     return KernelTaskAlignment(eigenvalues[::-1], cosines[::-1])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import time
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -30,7 +29,6 @@ from .datasets import label_solution, order_parameters_of
 
 # Increase it if results change by more than the tolerance.
 _VERSION = 5
-_COLD = "Gaussian-process limit"
 _TOLERANCE = 1e-9
 # Makes logarithms of T = 0 finite.
 _COLDEST = 1e-12
@@ -82,7 +80,7 @@ def sweep(
         - `mean`, `variance`, `test_label` of test examples, and scores such as
           `test_accuracy` with `_error`.
         - `load`: training examples per unit of the narrowest layer.
-        - `start`, `seconds`, `message`: start of the solve, its time, cause of failure.
+        - `message`: the cause of a failure.
 
     Raises:
         FileExistsError: `folder` has another sweep.
@@ -182,39 +180,36 @@ def _solve_chain(architecture, data, options, folder, chain: Sequence[Place]) ->
             continue
         solved = [other for other in points if points[other]["converged"]]
         here = math.log(place.temperature + _COLDEST)
-        nearby = min(solved, key=lambda p: abs(math.log(p.temperature + _COLDEST) - here), default=None)
+        solved.sort(key=lambda other: abs(math.log(other.temperature + _COLDEST) - here))
+        neighbour = points[solved[0]] if solved else None
         with warnings.catch_warnings():
             # The sweep warns itself.
             warnings.simplefilter("ignore", bpkr.LabelsWarning)
             warnings.simplefilter("ignore", ConvergenceWarning)
-            points[place] = _solve_point(architecture, data, options, place, nearby, points.get(nearby))
+            points[place] = _solve_point(architecture, data, options, place, neighbour)
         if points[place]["converged"]:
             folder.write(str(place), points[place])
     return points
 
 
-def _solve_point(like, data, options, place: Place, nearby: Place | None, neighbour) -> xr.Dataset:
-    """Label the end of the solve, from `nearby` or from the limit, or the error."""
-    began, start, initial = time.perf_counter(), _COLD, None
+def _solve_point(like, data, options, place: Place, neighbour: xr.Dataset | None) -> xr.Dataset:
+    """Label the end of the solve, which starts from a neighbour or the limit, or the error."""
     try:
         architecture = place.architecture(like)
         if architecture is None:
             limit = replace(like, widths=1.0, temperature=place.temperature)
-            return label_solution(bpkr.Problem(limit, data), None, start=_COLD, message="", seconds=0.0)
+            return label_solution(bpkr.Problem(limit, data), None, message="")
         problem = bpkr.Problem(architecture, data)
-        if nearby is not None:
-            start, initial = str(nearby), order_parameters_of(architecture, neighbour)
+        initial = None if neighbour is None else order_parameters_of(architecture, neighbour)
         saddle = bpkr.solve(problem, initial=initial, **options)
-        numbers = {"start": start, "seconds": time.perf_counter() - began}
+        numbers = {"message": "" if saddle.converged else saddle.diagnosis}
         if not architecture.is_infinite:
             holds = saddle.converged and problem.forms_curvature and saddle.stats["units_per_path"] >= 1
             evidence = corrected_evidence(problem.canonical, saddle.order_parameters) if holds else math.nan
             numbers["log_evidence_corrected"] = float(evidence)
-        message = "" if saddle.converged else saddle.diagnosis
-        return label_solution(problem, saddle, message=message, **numbers)
+        return label_solution(problem, saddle, **numbers)
     except (ValueError, RuntimeError) as failure:
-        record = {"converged": False, "start": "", "message": str(failure)}
-        return xr.Dataset({**record, "seconds": time.perf_counter() - began})
+        return xr.Dataset({"converged": False, "message": str(failure)})
 
 
 def _combined(axes, points: Mapping[Place, xr.Dataset]) -> xr.Dataset:
