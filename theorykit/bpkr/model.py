@@ -227,8 +227,7 @@ class Model(DisplayMixin):
             An xarray Dataset as of `sweeps.sweep`. Names `..._error_of_test_examples`
             are standard errors of means over seeds due to shared test examples.
         """
-        from .sweeps.datasets import add_errors_of_examples
-        from .sweeps.run import sweep
+        from .sweeps.datasets import add_errors_of_examples, sweep
 
         seeds = checks.checked_whole_number("seeds", seeds, least=1)
         options |= {"width": width, "temperature": temperature}

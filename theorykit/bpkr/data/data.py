@@ -12,15 +12,13 @@ from jax.typing import ArrayLike
 
 from ... import checks
 from ..._compat import require_float64, threads_for
-from ...symbolic.documents.display import DisplayMixin
-from ...symbolic.documents.document import Text
 from ..features.implicit import Features, ImplicitFeatures, PathFeatures
 from ..specification.activations import IDENTITY
 from ..specification.architecture import Architecture, checked_architecture
 from .classes import Classes, Labels, find_classes
 
 
-class Data(DisplayMixin, eqx.Module):
+class Data(eqx.Module):
     """Training data and optional test data. `bpkr.Problem` checks them.
 
     - `features`: (examples, paths, features), as from `bpkr.path_features`.
@@ -37,9 +35,6 @@ class Data(DisplayMixin, eqx.Module):
     test_labels: Any = None
     classes: Classes | None = eqx.field(static=True, default=None)
     replaces: int = eqx.field(static=True, default=0)
-
-    def _view(self):
-        yield Text(f"**Data**: {data_line(self)}")
 
     @property
     def examples(self) -> int:
