@@ -21,7 +21,7 @@ from .data.data import Data, data_line
 from .evaluation.problem import Problem
 from .evaluation.values import Prediction, evaluate_infinite_width, head_scores, predict
 from .features.implicit import PathFeatures
-from .network.attention import Heads, path_features
+from .network.network import Heads, path_features
 from .order_parameters import gp_limit
 from .saddle.head_costs import HeadCosts, head_costs
 from .saddle.solve import solve

@@ -60,8 +60,7 @@ def canonical(architecture: Architecture, data: Data) -> Examples:
     outputs, temperature = architecture.outputs, architecture.temperature
     features, labels = require((data.features, data.labels), _ranges(architecture, data))
     if isinstance(features, ImplicitFeatures) or is_traced(features, labels):
-        numbers = jnp.asarray(float(data.examples - len(features)) * outputs), jnp.zeros(()), jnp.zeros(())
-        return Examples(kernel_of(features, outputs), labels.reshape(-1, 1), *numbers)
+        return Examples(kernel_of(features, outputs), labels.reshape(-1, 1), *jnp.zeros(3))
     features, labels = np.asarray(features), np.asarray(labels).reshape(len(labels), -1)
     examples, paths, width = features.shape
     smallest, rounding = min(examples, paths * width), examples * _EPS

@@ -7,7 +7,6 @@ import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import product
-from operator import attrgetter
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -91,12 +90,12 @@ def sweep(
     """
     require_float64()
     refuse_traced("sweep", problem, data)
-    axes = {"width": [*map(_width, [width] if np.isscalar(width) else width)]}
+    axes = {"width": [*map(_width, width)]}
     if seeds is not None:
         axes = {"seed": [checked_whole_number("seeds", seed) for seed in seeds], **axes}
     for axis, values in (("temperature", temperature), ("richness", richness)):
         if values is not None:
-            axes[axis] = [float(checked_number(axis, value, least=0.0)) for value in np.atleast_1d(values)]
+            axes[axis] = [float(checked_number(axis, value, least=0.0)) for value in values]
     for axis, values in axes.items():
         if not values or len(set(values)) < len(values):
             raise ValueError(f"{axis} must have at least one value, and none twice, got {values}")
@@ -113,8 +112,8 @@ def sweep(
     for each in axes["width"]:
         # Zero richness at a finite width fails at its own point.
         Place(None, each, falling[0], max(values)).architecture(architecture)
-    of_points = attrgetter("widths", "temperature")
-    same = eqx.tree_at(of_points, architecture.with_arrays(), replace_fn=lambda _: None)
+    plain = architecture.with_arrays()
+    same = eqx.tree_at(lambda of: (of.widths, of.temperature), plain, replace_fn=lambda _: None)
     tasks = []
     for seed, given in sets.items():
         # A problem has checked its data.
@@ -129,8 +128,7 @@ def sweep(
             chain = [Place(seed, each, temperature, value) for temperature in falling]
             tasks.append((architecture, given, options, kept, chain))
     points = {}
-    total = len(tasks) * len(falling)
-    with bar("saddle points", total, "point", shown=progress) as report:
+    with bar("saddle points", len(tasks) * len(falling), "point", shown=progress) as report:
         for _, solved in in_parallel(_solve_chain, tasks, n_jobs):
             points |= solved
             report.update(len(solved))
@@ -143,9 +141,8 @@ def sweep(
         dims = ("seed", "test_example", "output")[seeds is None :]
         result["test_label"] = dims[: values.ndim], values
     if failed := [place for place, point in points.items() if not point["converged"]]:
-        first = f"{failed[0]}: {points[failed[0]]['message'].item()}"
-        said = f"{len(failed)} of {len(points)} points are not solutions; the first is {first}"
-        warnings.warn(said, ConvergenceWarning, stacklevel=2)
+        said = f"{len(failed)} of {len(points)} points are not solutions; the first is {failed[0]}"
+        warnings.warn(f"{said}: {points[failed[0]]['message'].item()}", ConvergenceWarning, stacklevel=2)
     return result
 
 
@@ -338,7 +335,6 @@ def _scores(prediction: bpkr.Prediction, labels: np.ndarray, architecture: bpkr.
 
 def add_errors_of_examples(result: xr.Dataset) -> xr.Dataset:
     """Add errors of means over seeds due to their shared test examples."""
-    result = result.copy()
     if "mean" not in result or "test_label" not in result:
         return result
     mean, labels = result["mean"], result["test_label"]
@@ -383,13 +379,12 @@ def best(result: xr.Dataset, score: str = "log_evidence") -> dict[str, Any]:
     """
     checked_choice("score", score, [name for name in (*_GAINS, *_LOSSES) if name in result])
     # A layer has at least as many units as partial paths. The Gaussian process has none.
-    holds = ~(result.get("units_per_path", xr.full_like(result["converged"], np.nan, float)) < 1)
-    holds &= result["converged"].astype(bool)
-    values = result[score]
+    units = result.get("units_per_path", xr.DataArray(np.nan))
+    holds = ~(units < 1) & result["converged"].astype(bool)
+    values = result[score].where(holds)
     if score == "log_evidence" and "log_evidence_corrected" in result:
-        corrected = result["log_evidence_corrected"]
-        values = corrected if corrected.notnull().where(holds & values.notnull(), True).all() else values
-    values = values.where(holds)
+        corrected = result["log_evidence_corrected"].where(holds)
+        values = corrected if (corrected.notnull() == values.notnull()).all() else values
     values = values.mean(set(values.dims) - {"width", "temperature", "richness"})
     if not values.notnull().any():
         raise ValueError(f"{score} has no value at which the theory holds: `units_per_path` is below 1")
