@@ -306,10 +306,9 @@ def _added_scores(mask, real, shape, counts, layout) -> Array | None:
         )
         is_valid = (allowed & later.T).any() | ~(allowed & later).any()
         added = require(added, [Requirement(message, is_valid)])
-    needs_key = np.True_
-    if real is not None:
-        added = jnp.where(real[:, None, :, None], added, -jnp.inf)
-        needs_key = real[:, None, None, :]
+    real = jnp.ones((1, tokens), dtype=bool) if real is None else real
+    added = jnp.where(real[:, None, :, None], added, -jnp.inf)
+    needs_key = real[:, None, None, :]
     alone = jnp.all(jnp.isneginf(added), axis=2, keepdims=True)
     # Nothing attends to padding, but its own softmax must not be NaN.
     itself = alone & ~needs_key & np.eye(tokens, dtype=bool)
@@ -321,9 +320,7 @@ def _checked_attention(attention, shape, architecture, layout, real) -> tuple[Ar
     examples, tokens, _ = shape
     _check_layout(layout)
     counts = tuple(heads for heads in architecture.heads if heads)
-    attention = checks.checked_sequence("attention", attention, "arrays, one per layer with heads")
-    if len(attention) != len(counts):
-        raise ValueError(f"attention must have {len(counts)} arrays, got {len(attention)}")
+    attention = checks.checked_sequence("attention", attention, "arrays of heads", len(counts))
     layers = []
     for i, (layer, heads) in enumerate(zip(attention, counts, strict=True)):
         name, shared = f"attention[{i}]", (heads, tokens, tokens)
@@ -333,19 +330,17 @@ def _checked_attention(attention, shape, architecture, layout, real) -> tuple[Ar
             raise ValueError(f"{name} must have shape {wanted}, got {layer.shape}")
         layer = jnp.swapaxes(layer, -1, -2) if layout == "torch" else layer
         is_transposed, leak = map(on_host, _judge(layer, real))
-        is_valid = True if layout == "keys-first" else ~is_transposed
         which = f'{name} is transposed: it sums to one over queries; pass layout="torch"'
-        requirements = [Requirement(which, is_valid)]
-        requirements.append(Requirement(f"{name}: real tokens attend to padding", leak <= _LEAK))
-        layers.append(require(layer, requirements))
+        is_ordered = Requirement(which, (layout == "keys-first") | ~is_transposed)
+        is_real = Requirement(f"{name}: real tokens attend to padding", leak <= _LEAK)
+        layers.append(require(layer, [is_ordered, is_real]))
     return tuple(layers)
 
 
 @jit
 def _judge(layer, real) -> tuple[Array, Array]:
     """Return whether only sums over queries are one, and the largest attention to padding."""
-    off = (jnp.max(jnp.abs(jnp.sum(layer, axis=axis) - 1)) for axis in (-2, -1))
-    of_keys, of_queries = off
+    of_keys, of_queries = (jnp.max(jnp.abs(jnp.sum(layer, axis=i) - 1)) for i in (-2, -1))
     is_transposed = (of_queries <= _ONE) & ~(of_keys <= _ONE) & (jnp.min(layer) >= 0)
     if real is None:
         return is_transposed, jnp.zeros(())

@@ -77,13 +77,9 @@ def sweep(
         options: passed to `bpkr.solve`.
 
     Returns:
-        The variables of `label` over `width`, `temperature`, and any `seed`, `richness`;
-
-        - `log_evidence_corrected`: to next order in the widths, if the theory holds.
-        - `mean`, `variance`, `test_label` of test examples, and scores such as
-          `test_accuracy` with `_error`.
-        - `load`: training examples per unit of the narrowest layer.
-        - `message`: the cause of a failure.
+        The variables of `label`, `log_evidence_corrected` to next order in the widths,
+        predictions and scores of test examples, `load` P/N of the narrowest layer, and
+        `message`, the cause of a failure.
 
     Raises:
         FileExistsError: `folder` has another sweep.
@@ -116,11 +112,9 @@ def sweep(
     same = eqx.tree_at(lambda of: (of.widths, of.temperature), plain, replace_fn=lambda _: None)
     tasks = []
     for seed, given in sets.items():
-        # A problem has checked its data.
-        if not isinstance(problem, bpkr.Problem):
-            given = sets[seed] = check_data(architecture, given)
-            if given.classes is None:
-                warn_of_class_numbers(given.labels, stacklevel=2)
+        given = sets[seed] = check_data(architecture, given)
+        if given.classes is None:
+            warn_of_class_numbers(given.labels, stacklevel=2)
         at = folder and Path(folder, "" if seed is None else f"seed={seed}")
         numbers = {"data": given, "tolerance": options.get("tolerance", _TOLERANCE)}
         kept = Folder.of(at, "sweep", _VERSION, architecture=same, **numbers)
@@ -194,7 +188,7 @@ def _solve_chain(architecture, data, options, folder, chain: Sequence[Place]) ->
 
 
 def _solve_point(like, data, options, place: Place, neighbour: xr.Dataset | None) -> xr.Dataset:
-    """Label the end of the solve, which starts from a neighbour or the limit, or the error."""
+    """Label the end of a solve from `neighbour` or the limit, or the error."""
     try:
         architecture = place.architecture(like)
         if architecture is None:
