@@ -101,7 +101,7 @@ class Classes:
             return log_ndtr(np.where(indices == 1, mean, -mean) / deviation)
         return log_largest(mean, deviation, indices)
 
-    def score(self, labels: Labels, mean: ArrayLike, variance: ArrayLike) -> dict[str, Any]:
+    def score(self, labels: Labels, mean: ArrayLike, variance: ArrayLike) -> dict[str, float]:
         """Score how well Gaussian predictions of outputs predict classes.
 
         Args:
@@ -112,14 +112,11 @@ class Classes:
             - `accuracy`: fraction of examples with the right class.
             - `log_loss`: mean of -ln P(true class).
             - `accuracy_error`, `log_loss_error`: standard errors.
-            - `confusion` (true class, predicted class): numbers of examples.
         """
         losses = -self.log_probability(labels, mean, variance)
-        truth, found = self.indices_of(labels), self.nearest(np.asarray(mean))
-        confusion = np.zeros((len(self.names),) * 2, dtype=int)
-        np.add.at(confusion, (truth, found), 1)
-        scores = {"confusion": confusion}
-        for name, values in (("accuracy", truth == found), ("log_loss", losses)):
+        hits = self.nearest(np.asarray(mean)) == self.indices_of(labels)
+        scores = {}
+        for name, values in (("accuracy", hits), ("log_loss", losses)):
             scores[name], scores[f"{name}_error"] = mean_and_error(values)
         return scores
 

@@ -318,10 +318,6 @@ def _scores(prediction: bpkr.Prediction, labels: np.ndarray, architecture: bpkr.
         return found | ({"test_r_squared": explained} if np.isfinite(explained) else {})
     variance = prediction.variance + architecture.label_noise
     scores = classes.score(np.array(classes.names)[truth], mean, variance)
-    axes = "class", "predicted_class"
-    names = list((prediction.classes or classes).names)
-    found |= {axis: ((axis,), names) for axis in axes}
-    found["test_confusion"] = axes, scores.pop("confusion")
     # At infinite width with a richness, the variance is not in units of the labels.
     kept = [name for name in scores if not (architecture.is_infinite and "log_loss" in name)]
     return found | {f"test_{name}": scores[name] for name in kept}
