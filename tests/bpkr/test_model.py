@@ -2,6 +2,7 @@
 
 import math
 import pickle
+import warnings
 from functools import cache
 
 import jax
@@ -11,6 +12,7 @@ from sklearn.base import clone
 from sklearn.ensemble import VotingClassifier
 from sklearn.metrics import accuracy_score, r2_score
 from sklearn.model_selection import GridSearchCV, KFold, cross_val_predict, cross_val_score
+from sklearn.utils.estimator_checks import check_estimator
 
 from theorykit import bpkr
 from theorykit.bpkr import sweeps
@@ -81,16 +83,13 @@ def test_every_number_is_that_of_the_functions_below(labels, outputs, settings, 
 
 
 def test_scores_are_those_of_scikit_learn():
-    of_text, of_numbers = (bpkr.Model(**SETTINGS).fit(INPUTS, labels) for labels in (TEXT, NUMBERS))
-    assert of_text.score(TEST_INPUTS, TEST_TEXT) == accuracy_score(TEST_TEXT, of_text.predict(TEST_INPUTS))
-    expected = r2_score(TEST_NUMBERS, of_numbers.predict(TEST_INPUTS))
-    assert of_numbers.score(TEST_INPUTS, TEST_NUMBERS) == pytest.approx(expected, rel=1e-12)
+    assert fitted().score(TEST_INPUTS, TEST_TEXT) == accuracy_score(TEST_TEXT, fitted().predict(TEST_INPUTS))
     pairs, test_pairs = (np.stack([each, each**2], axis=1) for each in (NUMBERS, TEST_NUMBERS))
-    of_pairs = bpkr.Model(**SETTINGS).fit(INPUTS, pairs)
-    expected = r2_score(test_pairs, of_pairs.predict(TEST_INPUTS))
-    assert of_pairs.score(TEST_INPUTS, test_pairs) == pytest.approx(expected, rel=1e-12)
-    for labels in (TEST_NUMBERS[:1], np.full(TEST, 0.3)):
-        assert np.isnan(of_numbers.score(TEST_INPUTS[: len(labels)], labels))
+    for labels, tested in ((NUMBERS, TEST_NUMBERS), (pairs, test_pairs)):
+        model = bpkr.Model(**SETTINGS).fit(INPUTS, labels)
+        expected = r2_score(tested, model.predict(TEST_INPUTS))
+        assert model.score(TEST_INPUTS, tested) == pytest.approx(expected, rel=1e-12)
+    assert np.isnan(model.score(TEST_INPUTS, np.full((TEST, 2), 0.3)))
 
 
 def test_the_infinite_width_is_the_gaussian_process():
@@ -113,7 +112,6 @@ def test_attention_can_be_given_instead_of_heads():
     assert model.problem_.architecture.heads == (2,) and model.heads_ is None
     assert model.log_evidence_ == other.log_evidence_
     np.testing.assert_array_equal(model.predict_proba(TEST_INPUTS, test_maps), other.predict_proba(TEST_INPUTS))
-    assert model.score(TEST_INPUTS, TEST_TEXT, test_maps) == other.score(TEST_INPUTS, TEST_TEXT)
     traced = jax.jit(lambda inputs: other.predict_distribution(inputs).mean)(TEST_INPUTS)
     np.testing.assert_allclose(traced, other.predict_distribution(TEST_INPUTS).mean, rtol=1e-9)
     as_torch = [np.swapaxes(layer, 2, 3) for layer in maps]
@@ -155,6 +153,15 @@ def test_a_sweep_of_seeds_is_that_of_models_and_its_best_fits_a_model():
         sweeps.best(given, "test_accuracy")
 
 
+def test_scikit_learn_accepts_the_tags():
+    for model in (bpkr.Model(), bpkr.Model(classes=True), bpkr.Model(classes=False)):
+        with warnings.catch_warnings():
+            # Other checks are of tables.
+            warnings.simplefilter("ignore")
+            (found,) = check_estimator(model, on_skip=None)
+        assert found["status"] == "passed"
+
+
 def test_cross_validation_grid_search_clone_and_pickle():
     model = bpkr.Model(layers=(2,), temperature=0.1)
     scores = cross_val_score(model, INPUTS, TEXT, cv=KFold(2))
@@ -169,17 +176,15 @@ def test_cross_validation_grid_search_clone_and_pickle():
     np.testing.assert_array_equal(loaded.predict(TEST_INPUTS), fitted.predict(TEST_INPUTS))
     copy = clone(bpkr.Model(**SETTINGS))
     assert copy.get_params()["temperature"] == 0.1 and copy.heads is not KEY_QUERY
-    losses = cross_val_score(bpkr.Model(layers=(2,), classes=True), INPUTS, TEXT, cv=2, scoring="neg_log_loss")
-    areas = cross_val_score(bpkr.Model(layers=(2,), classes=True), INPUTS, TEXT, cv=2, scoring="roc_auc")
-    assert np.all((areas >= 0) & (areas <= 1))
+    of_classes = bpkr.Model(layers=(2,), classes=True)
+    assert (cross_val_score(of_classes, INPUTS, TEXT, cv=2, scoring="neg_log_loss") < 0).all()
     options = {"cv": 2, "method": "predict_proba"}
-    assert cross_val_predict(bpkr.Model(layers=(2,), classes=True), INPUTS, TEXT, **options).shape == (TRAINING, 2)
+    assert cross_val_predict(of_classes, INPUTS, TEXT, **options).shape == (TRAINING, 2)
     refused = pytest.raises(ValueError, match="pass classes=True")
     with refused, pytest.warns(bpkr.LabelsWarning):
         cross_val_predict(bpkr.Model(layers=(2,)), INPUTS, TEXT, **options)
-    vote = VotingClassifier([("a", bpkr.Model(layers=(2,), classes=True))], voting="soft").fit(INPUTS, TEXT)
+    vote = VotingClassifier([("a", of_classes)], voting="soft").fit(INPUTS, TEXT)
     assert set(vote.predict(TEST_INPUTS)) <= {"down", "up"}
-    assert (losses < 0).all()
 
 
 @cache

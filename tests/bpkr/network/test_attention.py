@@ -13,19 +13,20 @@ from hypothesis import strategies as st
 from theorykit import bpkr
 
 from .. import cases
-from ..cases import READOUTS, SEEDS, TWO_LAYERS, assert_close, explicit_branches, random_key_queries, refused
+from ..cases import (
+    READOUTS,
+    SEEDS,
+    TWO_LAYERS,
+    assert_close,
+    explicit_branches,
+    random_key_queries,
+    random_projections,
+    refused,
+)
 from ..problems import EXAMPLES, INPUT_FEATURES, TOKENS, random_inputs
 
-G = 3
 ARCHITECTURE = TWO_LAYERS.architecture()
 LENGTHS = np.array([4, 1, 3, 2, 4])
-
-
-def random_projections(rng):
-    """Queries and keys with biases, one array a layer."""
-    shapes = [(heads, G, INPUT_FEATURES) for heads in TWO_LAYERS.heads]
-    matrices = {name: [rng.normal(size=shape) for shape in shapes] for name in ("query", "key")}
-    return matrices | {f"{name}_bias": [rng.normal(size=shape[:2]) for shape in shapes] for name in ("query", "key")}
 
 
 def explicit_attention(tokens, query, key, query_bias, key_bias, allowed):
@@ -53,46 +54,26 @@ REAL = np.arange(TOKENS) < LENGTHS[:, None]
 AMONG_REAL = np.broadcast_to(REAL[:, :, None], (EXAMPLES, TOKENS, TOKENS))
 NO_MASK = np.ones((1, 1, 1, TOKENS), dtype=bool)  # as in PyTorch
 # the same mask in every form that it has
-FORMS = {
-    "none": (
-        np.ones_like(CAUSAL),
-        [{}, {"mask": NO_MASK, "layout": "torch"}, {"mask": np.zeros((TOKENS, TOKENS))}],
-    ),
-    "causal": (
-        CAUSAL,
-        [
-            {"mask": "causal"},
-            {"mask": CAUSAL[:, None]},
-            {"mask": CAUSAL[0]},
-            {"mask": np.where(CAUSAL, 0, -np.inf)[:1, None]},
-        ],
-    ),
-    "padding": (
-        AMONG_REAL,
-        [
-            {"real_tokens": LENGTHS},
-            {"real_tokens": REAL},
-            {"real_tokens": REAL.astype(int)},
-            {"mask": np.where(REAL, 0, -3e38)[:, None, :, None]},
-        ],
-    ),
-    "both": (
-        CAUSAL & AMONG_REAL,
-        [
-            {"mask": "causal", "real_tokens": LENGTHS},
-            {"mask": CAUSAL[:1, None], "real_tokens": REAL},
-            {"mask": (CAUSAL & AMONG_REAL)[:, None]},
-        ],
-    ),
+ADDED = np.where(CAUSAL, 0, -np.inf)[:1, None]
+MASKS = {
+    "none": [None, np.zeros((TOKENS, TOKENS))],
+    "causal": ["causal", CAUSAL[:, None], CAUSAL[0], ADDED],
+    "padding": [np.where(REAL, 0, -3e38)[:, None, :, None]],
+    "both": [(CAUSAL & AMONG_REAL)[:, None]],
 }
+FORMS = {name: [{"mask": mask} for mask in masks] for name, masks in MASKS.items()}
+FORMS["none"] += [{"mask": NO_MASK, "layout": "torch"}]
+FORMS["padding"] += [{"real_tokens": real} for real in (LENGTHS, REAL, REAL.astype(int))]
+FORMS["both"] += [{"mask": mask, "real_tokens": REAL} for mask in ("causal", CAUSAL[:1, None])]
+ALLOWED = {"none": np.ones_like(CAUSAL), "causal": CAUSAL, "padding": AMONG_REAL, "both": CAUSAL & AMONG_REAL}
 
 
 @pytest.mark.parametrize("name", FORMS)
 def test_every_form_of_a_mask_is_the_softmax_over_the_keys_that_it_allows(name):
     rng = np.random.default_rng(0)
-    inputs, parameters, (allowed, forms) = random_inputs(rng), random_projections(rng), FORMS[name]
-    explicit = explicit_layers(inputs, parameters, allowed)
-    for masks in forms:
+    inputs, parameters = random_inputs(rng), random_projections(TWO_LAYERS.heads, rng)
+    explicit = explicit_layers(inputs, parameters, ALLOWED[name])
+    for masks in FORMS[name]:
         found = bpkr.attention(inputs, **parameters, **masks)
         for ours, theirs in zip(found, explicit, strict=True):
             assert_close(ours, theirs, 1e-12)
@@ -112,36 +93,19 @@ def test_a_mask_may_differ_from_head_to_head_and_be_added():
 @pytest.mark.slow
 @settings(max_examples=4)
 @given(seed=SEEDS, readout=st.sampled_from(READOUTS))
-def test_padding_changes_nothing(seed, readout):
-    """Each example alone, without its padding, has the same path features."""
-    rng = np.random.default_rng(seed)
-    inputs, parameters = random_inputs(rng), random_projections(rng)
-    attention = bpkr.attention(inputs, **parameters, real_tokens=LENGTHS)
-    features = bpkr.path_features(inputs, attention, ARCHITECTURE, readout, real_tokens=LENGTHS)
-    for example, length in enumerate(LENGTHS):
-        alone = inputs[example : example + 1, :length]
-        expected = bpkr.path_features(alone, bpkr.attention(alone, **parameters), ARCHITECTURE, readout)
-        assert_close(features[example], expected[0], 1e-12)
-
-
-@pytest.mark.slow
-@settings(max_examples=4)
-@given(seed=SEEDS, readout=st.sampled_from(READOUTS))
 def test_the_masked_network_is_the_sum_over_its_paths(seed, readout):
     rng = np.random.default_rng(seed)
-    inputs, parameters, real = jnp.array(random_inputs(rng)), random_projections(rng), np.flip(REAL, axis=1)
-    heads = bpkr.Heads(**parameters)
-    network = bpkr.sample_network(
-        ARCHITECTURE, heads, input_features=INPUT_FEATURES, readout=readout, key=jax.random.key(seed)
-    )
+    inputs, real = jnp.array(random_inputs(rng)), np.flip(REAL, axis=1)
+    heads = bpkr.Heads(**random_projections(TWO_LAYERS.heads, rng))
+    options = {"input_features": INPUT_FEATURES, "readout": readout, "key": jax.random.key(seed)}
+    network = bpkr.sample_network(ARCHITECTURE, heads, **options)
     attention = heads(inputs, "causal", real_tokens=real)
     features = bpkr.path_features(inputs, attention, ARCHITECTURE, readout, real_tokens=real)
     outputs = network.path_outputs(features).sum(axis=1)
     assert_close(network(inputs, "causal", real_tokens=real), outputs, 1e-12)
-    if readout == "last":  # the one that a causal network reads whose padding is on the left
-        alone = [inputs[[example], TOKENS - length :] for example, length in enumerate(LENGTHS)]
-        # together: an output alone may be small by cancellation
-        assert_close(np.concatenate([network(each, "causal") for each in alone]), outputs, 1e-12)
+    alone = [inputs[[example], TOKENS - length :] for example, length in enumerate(LENGTHS)]
+    # Together, since an output alone may be small by cancellation.
+    assert_close(np.concatenate([network(each, "causal") for each in alone]), outputs, 1e-12)
 
 
 def test_attention_that_is_shared_is_that_of_every_example():

@@ -11,7 +11,17 @@ from hypothesis import strategies as st
 from theorykit import bpkr
 from theorykit.bpkr import Dense, Head, Skip
 
-from ..cases import ALL_SKIPS, CORRELATED, Case, CorrelatedHeads, TiedHeads, assert_close, random_key_queries, refused
+from ..cases import (
+    ALL_SKIPS,
+    CORRELATED,
+    Case,
+    CorrelatedHeads,
+    TiedHeads,
+    assert_close,
+    random_key_queries,
+    random_projections,
+    refused,
+)
 from ..problems import INPUT_FEATURES, random_inputs
 
 TWO_BY_TWO = Case((2, 2), (9.0, 7.0, 8.0), (0.9, 1.3, 0.6, 1.7))
@@ -35,9 +45,7 @@ def key_query(heads, rng):
 
 
 def projections(heads, rng):
-    shapes = [(count, 3, INPUT_FEATURES) for count in heads if count]
-    biases = {f"{name}_bias": [rng.normal(size=shape[:2]) for shape in shapes] for name in ("query", "key")}
-    return bpkr.Heads(**{name: [rng.normal(size=shape) for shape in shapes] for name in ("query", "key")}, **biases)
+    return bpkr.Heads(**random_projections(heads, rng))
 
 
 def sampled(case, make_heads=key_query, readout="last", seed=0):

@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import replace
+from itertools import product
 
 import joblib
 import numpy as np
@@ -16,7 +17,6 @@ from theorykit.bpkr.saddle.gaussian_fluctuations import corrected_evidence
 from theorykit.saddle import ConvergenceWarning
 
 DATA = random_data(0)
-NO_TEST_DATA = bpkr.Data(DATA.features, DATA.labels)
 SMALL = {"width": (20, 80), "temperature": (0.1, 0.5)}
 # what may differ between two runs of one sweep
 OF_THE_RUN = ["steps", "content", "evaluations", "curvatures", "refinement_steps", "gradient_norm"]
@@ -52,20 +52,16 @@ def assert_same(one: xr.Dataset, other: xr.Dataset) -> None:
 @pytest.mark.slow
 def test_values_are_those_of_single_solves_from_the_start(result):
     assert result["U_1"].dims[:2] == ("width", "temperature")
-    for width in (WIDTHS[0], WIDTHS[3]):
-        for temperature in (TEMPERATURES[0], TEMPERATURES[-1]):
-            single = bpkr.Architecture((2,), width, (1.1, 0.8, 1.3), temperature=temperature)
-            saddle = bpkr.solve(single, bpkr.Data(DATA.features, DATA.labels))
-            prediction = bpkr.predict(
-                bpkr.Problem(single, bpkr.Data(DATA.features, DATA.labels)), saddle.order_parameters, DATA.test_features
-            )
-            point = result.sel(width=width, temperature=temperature)
-            np.testing.assert_allclose(point["U_1"], saddle.order_parameters.matrices[0], rtol=1e-7)
-            np.testing.assert_allclose(point["action"], saddle.action, rtol=1e-7)
-            np.testing.assert_allclose(point["mean"], prediction.mean, rtol=1e-7)
-            np.testing.assert_allclose(point["variance"], prediction.variance, rtol=1e-7)
-            accuracy = np.mean(np.sign(prediction.mean) == DATA.test_labels)
-            assert point["test_accuracy"].item() == accuracy
+    for width, temperature in product((WIDTHS[0], WIDTHS[3]), (TEMPERATURES[0], TEMPERATURES[-1])):
+        problem = bpkr.Problem(replace(ARCHITECTURE, widths=width, temperature=temperature), DATA)
+        saddle = bpkr.solve(problem)
+        prediction = bpkr.predict(problem, saddle)
+        point = result.sel(width=width, temperature=temperature)
+        expected = {"U_1": saddle.order_parameters.first, "action": saddle.action}
+        expected |= {"mean": prediction.mean, "variance": prediction.variance}
+        for name, values in expected.items():
+            np.testing.assert_allclose(point[name], values, rtol=1e-7)
+        assert point["test_accuracy"] == np.mean(np.sign(prediction.mean) == DATA.test_labels)
 
 
 def test_only_the_first_solve_of_a_width_starts_cold(starts):
@@ -97,8 +93,7 @@ def test_points_that_do_not_converge_are_counted_once_and_solved_again(tmp_path,
 @pytest.mark.slow
 def test_a_point_whose_solve_raises_is_recorded_and_the_others_solved(tmp_path):
     data = random_data(1)
-    repeated = {"features": np.concatenate([data.features, data.features]), "labels": np.tile(data.labels, 2)}
-    data = bpkr.Data(**repeated, test_features=data.test_features, test_labels=data.test_labels)
+    data = bpkr.Data(np.tile(data.features, (2, 1, 1)), np.tile(data.labels, 2))
     grid = {"width": (20, 80), "temperature": (0.0, 0.5)}
     for _ in range(2):
         with pytest.warns(ConvergenceWarning, match=r"2 of 4 .* temperature=0\.0: temperature=0\.0 needs"):
@@ -118,26 +113,6 @@ def test_a_sweep_is_extended(tmp_path, starts, result):
     extended = swept(DATA, tmp_path, **more)
     assert starts == [False, True, True, True]
     assert_same(extended, result.sel(width=[300, 20], temperature=[0.1, 2.0, 0.5]))
-
-
-OTHER_LAYER = bpkr.Architecture((bpkr.Skip(1),), 1, (1.1, 0.8, 1.3), temperature=1.0)
-
-
-@pytest.mark.parametrize(
-    ("change", "named"),
-    [
-        ({"data": bpkr.Data(DATA.features + 1e-9, DATA.labels)}, r"data\.features"),
-        ({"problem": OTHER_LAYER}, r"architecture\.layers"),
-        ({"tolerance": 1e-6}, "tolerance"),
-        ({"data": replace(DATA, test_labels=None)}, r"data\.test_features"),
-    ],
-)
-def test_a_folder_of_another_sweep_is_refused(tmp_path, monkeypatch, change, named):
-    sweep = {"problem": ARCHITECTURE, "data": NO_TEST_DATA, **SMALL, "progress": False}
-    sweeps.sweep(**{**sweep, "width": (math.inf,)}, folder=tmp_path)
-    monkeypatch.setattr(bpkr, "solve", lambda *args, **kwargs: pytest.fail("solved before the folder was looked at"))
-    with pytest.raises(FileExistsError, match=f"has another run, which differs in .*{named}"):
-        sweeps.sweep(**{**sweep, **change}, folder=tmp_path)
 
 
 @pytest.mark.slow
