@@ -105,7 +105,6 @@ NETWORKS = {
     "one output for three classes": (lambda: bpkr.solve(NETWORK, classes()), "(5, 3)", "outputs=1"),
     "an order parameter of other heads": (lambda: at(np.eye(6)), "U_1", "(6, 6)"),
     "an indefinite order parameter": (lambda: at(np.diag([1.0, 1.0, 1.0, -0.5])), "U_1", "-0.5"),
-    "a sweep that repeats widths": (lambda: sweep(width=(10, 10.0), temperature=(1.0,)), "width", "10"),
     "a sweep without temperatures": (lambda: sweep(width=(10,), temperature=()), "temperature"),
     "an unknown option": (lambda: sweep(width=(10,), temperature=(1.0,), tolerence=1e-6), "tolerence"),
 }
@@ -114,7 +113,6 @@ NETWORKS = {
 TOKENS = RNG.normal(size=(5, 4, 6))
 WEIGHTS = [RNG.normal(size=(2, 6, 6)), RNG.normal(size=(2, 6, 6))]
 MAPS = [np.asarray(each) for each in bpkr.attention(TOKENS, key_query=WEIGHTS)]
-CAUSAL = np.where(np.tri(4, dtype=bool), 0.0, -INF)
 
 
 def attend(inputs=TOKENS, weights=WEIGHTS, **options):
@@ -130,8 +128,6 @@ ATTENTION = {
     "weights that are not square": (lambda: attend(weights=[np.ones((2, 3, 6))]), "key_query", "(2, 3, 6)"),
     "inputs of other features": (lambda: attend(TOKENS[:, :, :3]), "inputs", "(5, 4, 3)", "6 features"),
     "a misspelt mask": (lambda: attend(mask="casual"), "mask", "'causal'"),
-    "a mask of torch": (lambda: attend(mask=CAUSAL), "mask", 'layout="torch"'),
-    "attention of torch": (lambda: paths([each.swapaxes(2, 3) for each in MAPS]), "attention[0]", "transposed"),
     "attention of other heads": (lambda: paths([MAPS[0], MAPS[1][:, :1]]), "attention[1]", "(5, 2, 4, 4)"),
     "attention to padding": (lambda: paths(real_tokens=np.array([4, 2, 3, 4, 4])), "attention[0]", "padding"),
     "an array for nonlinear units": (lambda: bind(network=architecture(embedding="erf")), "features", "erf"),

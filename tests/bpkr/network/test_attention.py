@@ -113,11 +113,9 @@ def test_attention_that_is_shared_is_that_of_every_example():
     inputs = random_inputs(rng)
     shared = [rng.normal(size=(heads, TOKENS, TOKENS)) for heads in TWO_LAYERS.heads]
     copied = [np.broadcast_to(layer, (EXAMPLES, *layer.shape)) for layer in shared]
-    assert_close(
-        bpkr.path_features(inputs, shared, ARCHITECTURE), bpkr.path_features(inputs, copied, ARCHITECTURE), 1e-13
-    )
-    mixed = bpkr.path_features(inputs, [shared[0], copied[1]], ARCHITECTURE, "mean", real_tokens=np.full(EXAMPLES, 4))
-    assert_close(mixed, bpkr.path_features(inputs, copied, ARCHITECTURE, "mean"), 1e-13)
+    expected = bpkr.path_features(inputs, copied, ARCHITECTURE)
+    for maps in (shared, [shared[0], copied[1]]):
+        assert_close(bpkr.path_features(inputs, maps, ARCHITECTURE), expected, 1e-13)
     jaxpr = jax.make_jaxpr(lambda maps: bpkr.path_features(inputs, maps, ARCHITECTURE))(shared)
     sizes = [var.aval.size for equation in jaxpr.eqns for var in equation.outvars]
     assert max(sizes) < copied[0].size
@@ -141,14 +139,14 @@ def test_transposed_attention_is_refused_unless_it_is_meant():
         bpkr.path_features(inputs, attention, ARCHITECTURE, layout="torch")
 
 
-def attended_to(mask, examples=EXAMPLES, **options):
+def attended_to(mask, **options):
     """Attention whose scores are the same, so that it is what the mask makes it."""
-    inputs = np.zeros((examples, TOKENS, INPUT_FEATURES))
+    inputs = np.zeros((EXAMPLES, TOKENS, INPUT_FEATURES))
     return bpkr.attention(inputs, key_query=[np.zeros((2, *[INPUT_FEATURES] * 2))], mask=mask, **options)[0]
 
 
-def attended(mask, examples=EXAMPLES, **options):
-    return np.asarray(attended_to(mask, examples, **options))
+def attended(mask, **options):
+    return np.asarray(attended_to(mask, **options))
 
 
 def test_masks_of_torch_have_queries_before_keys():
@@ -195,8 +193,6 @@ def test_padding_on_the_left_attends_to_itself():
     found = attended("causal", real_tokens=real)
     np.testing.assert_array_equal(found[1, :, :, :3], np.broadcast_to(np.eye(TOKENS)[:, :3], (2, TOKENS, 3)))
     np.testing.assert_allclose(found.sum(axis=2), 1, rtol=1e-15)
-    with refused("without any key"):
-        attended((CAUSAL & real[:, :, None])[:, None])
 
 
 def explicit_path_features(architecture, inputs, attention, readout):
@@ -205,21 +201,15 @@ def explicit_path_features(architecture, inputs, attention, readout):
     read = {"first": np.eye(tokens)[0], "last": np.eye(tokens)[-1], "mean": np.full(tokens, 1 / tokens)}[readout]
     features = np.zeros((len(inputs), architecture.paths, inputs.shape[2]))
     for example, example_tokens in enumerate(inputs):
-        left = iter(attention)
-        mixings = [
-            explicit_branches(layer, next(left)[example] if layer.heads else None, tokens)
-            for layer in architecture.layers
-        ]
+        left = (layer[example] for layer in attention)
+        maps = [next(left) if layer.heads else None for layer in architecture.layers]
+        mixings = [explicit_branches(*pair, tokens) for pair in zip(architecture.layers, maps, strict=True)]
         for index, path in enumerate(itertools.product(*mixings)):
             features[example, index] = np.linalg.multi_dot([np.eye(tokens), *path, read]) @ example_tokens
     return features * math.sqrt(architecture.prior_variances[0] / inputs.shape[2])
 
 
-@given(
-    case=st.one_of(cases.SHALLOW_OR_DEEP, cases.ANY_OF_THE_GRAMMAR),
-    seed=SEEDS,
-    readout=st.sampled_from(READOUTS),
-)
+@given(case=st.one_of(cases.SHALLOW_OR_DEEP, cases.ANY_OF_THE_GRAMMAR), seed=SEEDS, readout=st.sampled_from(READOUTS))
 def test_path_features_are_their_explicit_sums(case, seed, readout):
     rng, architecture = np.random.default_rng(seed), case.architecture()
     inputs = random_inputs(rng)
