@@ -83,15 +83,9 @@ def test_probabilities_of_three_outputs_are_those_of_thirty_digits():
     steps = [0.0, *(sign * 2.0**k for sign in (-1, 1) for k in range(14))]
     edges = sorted({m + s * t for m, s in zip(mean, deviation, strict=True) for t in steps})
     for k in range(3):
-        others = [j for j in range(3) if j != k]
-
-        def density(x, k=k, others=others):
-            return mpmath.npdf(x, mean[k], deviation[k]) * mpmath.fprod(
-                mpmath.ncdf(x, mean[j], deviation[j]) for j in others
-            )
-
+        terms = [(mean[j], deviation[j], mpmath.npdf if j == k else mpmath.ncdf) for j in range(3)]
         with mpmath.workdps(30):
-            exact = mpmath.quad(density, edges)
+            exact = mpmath.quad(lambda x, terms=terms: mpmath.fprod(f(x, m, s) for m, s, f in terms), edges)
             assert abs(float(found[k]) - exact) < 1e-11
             assert abs(float(classes.log_probability([k], *moments)[0]) - mpmath.log(exact)) < 1e-10
 
