@@ -35,8 +35,8 @@ class Model(DisplayMixin):
     """Predict labels of sequences by a deep network with given attention.
 
     Inputs are (examples, tokens, features), with tokens of NaN as padding, or a list of
-    arrays (tokens, features). Instead of heads, all methods with inputs can get
-    attention: (examples, heads, keys, queries) per layer with heads.
+    arrays (tokens, features). Instead of heads, pass attention to all methods:
+    (examples, heads, keys, queries) per layer with heads.
 
     Args:
         layers: as in `Architecture`; by default those of heads or attention, or two

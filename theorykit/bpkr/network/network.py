@@ -107,7 +107,6 @@ class Heads(eqx.Module):
 
 @jit_and_keep
 def _attention(heads: Heads, inputs: Array, added: Array | None) -> tuple[Maps, ...]:
-    """Compute attention, with masks `added` to scores."""
     if heads.key_query is not None:
         scores = [jnp.einsum("psi,hij,ptj->phst", inputs, each, inputs) for each in heads.key_query]
     else:
@@ -135,12 +134,9 @@ def attention(
 
     Args:
         inputs: (examples, tokens, features).
-        mask: the keys to which a query can attend, by default all.
-
-            - `"causal"`: no keys after the query.
-            - booleans (keys, queries), or (examples, heads, keys, queries) with size 1
-              for constant axes: True if attention is allowed.
-            - floats of these shapes, added to scores. -10000 or less forbids attention.
+        mask: the keys to which a query can attend, by default all: `"causal"`, or booleans
+            (keys, queries), or (examples, heads, keys, queries) with size 1 for constant
+            axes; or floats that are added to scores. -10000 or less forbids attention.
         real_tokens: tokens that are not padding: booleans (examples, tokens), or their
             number (examples,) from the first. Nothing attends to padding, except
             padding without another key to itself.
@@ -358,8 +354,7 @@ class Network(eqx.Module):
 
     - `embedding`: V^0 (N_1, N_0).
     - `weights`: V_l (N_{l+1}, blocks N_l) of each layer.
-    - `readout_weights`: a (outputs, N_a). If all tokens are read, rows are (token, output).
-    - `readout`: the token that is read.
+    - `readout_weights`: a (outputs, N_a), or rows (token, output) if all tokens are read.
     """
 
     architecture: Architecture
@@ -382,8 +377,7 @@ class Network(eqx.Module):
         features = weights[0].shape[1]
         counts = tuple(filter(None, architecture.heads))
         if heads.counts != counts or (counts and heads.input_features != features):
-            wanted = f"{counts} per layer on {features} features"
-            raise ValueError(f"heads must be {wanted}, got {heads.counts}")
+            raise ValueError(f"heads must be {counts} on {features} features, got {heads.counts}")
         shapes = tuple(each.shape for each in weights)
         needed = weight_shapes(architecture, features)
         if shapes != needed:
@@ -404,9 +398,6 @@ class Network(eqx.Module):
         inputs = finite_array("inputs", inputs, "examples tokens features")
         examples, tokens, _ = inputs.shape
         chosen_readout(self.architecture, self.readout, tokens)
-        if inputs.shape[2] != self.embedding.shape[1]:
-            wanted = self.embedding.shape[1]
-            raise ValueError(f"inputs must have {wanted} features, got shape {inputs.shape}")
         attention = self.heads(inputs, mask, real_tokens=real_tokens, layout=layout)
         real = checked_real_tokens(real_tokens, examples, tokens)
         read = readout_weights(self.readout, tokens, real)
@@ -530,7 +521,6 @@ def colour_layers(architecture: Architecture, layers: Sequence[Weights]) -> tupl
 
 
 def checked_whole_widths(architecture: Architecture) -> tuple[int, ...]:
-    """Return (N_1, ..., N_L, N_a), which must be whole numbers."""
     require_finite_widths(architecture, "a network")
     widths = tuple(map(int, architecture.widths))
     if widths != tuple(map(float, architecture.widths)):

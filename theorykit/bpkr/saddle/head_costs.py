@@ -33,11 +33,10 @@ class HeadCosts(DisplayMixin):
     A cost is positive if the network is better with the head, NaN if a solve failed.
     Costs do not add up: either one of two redundant heads costs nothing.
 
-    - `log_evidence`: to leading order in the widths, with its rounding error
-      `log_evidence_error`; per N_1 at infinite width with a richness.
+    - `log_evidence`, `log_evidence_error`: to leading order in the widths, with rounding
+      errors; per N_1 at infinite width with a richness.
     - `prediction`, `prediction_error`: in `measure`, "expected accuracy" of a posterior
-      network or "expected squared error", with the standard error over test examples.
-      Empty without test labels.
+      network or "expected squared error", with standard errors over test examples.
     - `scores`: `head_scores`.
     """
 

@@ -60,8 +60,7 @@ def sweep(
 ) -> xr.Dataset:
     """Solve the saddle point at every width and temperature.
 
-    At each width the temperature falls, and solves start from the nearest solution,
-    or from the Gaussian-process limit. One `ConvergenceWarning` counts failures.
+    Solves start from the nearest temperature. One `ConvergenceWarning` counts failures.
 
     Args:
         problem: the architecture with its data; other widths and temperatures are used.
@@ -72,8 +71,7 @@ def sweep(
         richness: values of gamma_0, by default that of the architecture.
         seeds: numbers of several data sets.
         folder: keeps solutions, from which a sweep resumes, even with added values.
-        n_jobs: number of processes for widths and seeds; -1 for all cores. For a cluster
-            see `joblib.parallel_config`.
+        n_jobs: number of processes, or of jobs of `joblib.parallel_config`; -1 for all.
         options: passed to `bpkr.solve`.
 
     Returns:
@@ -93,7 +91,7 @@ def sweep(
         if values is not None:
             axes[axis] = [float(checked_number(axis, value, least=0.0)) for value in values]
     for axis, values in axes.items():
-        if not values or len(set(values)) < len(values):
+        if not 0 < len(values) == len(set(values)):
             raise ValueError(f"{axis} must have at least one value, and none twice, got {values}")
     if seeds is None:
         architecture, data = architecture_and_data(problem, data)
@@ -240,8 +238,8 @@ def label(
     Returns:
         A dataset with `U_l` (path_l, other_path_l), where "21:2" is path 21 to output 2;
         `u`; and `numbers`. A solve adds fields of `Saddle`, its `stats`, and
-        `head_score_l` (head_l). At infinite width with a richness, names of actions and
-        evidence end in `_per_width`.
+        `head_score_l` (head_l). At infinite width with a richness, actions and evidence
+        end in `_per_width`, variances in `_times_width`, and there is no log loss.
     """
     refuse_traced("label", architecture, point, reason="returns an xarray dataset")
     if isinstance(point, bpkr.Saddle):
@@ -288,10 +286,7 @@ def _head_scores(architecture, point) -> dict[str, Any]:
 
 
 def label_solution(problem: bpkr.Problem, saddle: bpkr.Saddle | None, **numbers: Any) -> xr.Dataset:
-    """Label a solution, or the Gaussian process (NNGP), with predictions and their scores.
-
-    At infinite width with a richness there is `variance_times_width`, and no log loss.
-    """
+    """Label a solution, or the Gaussian process, with predictions and their scores."""
     architecture, data, point = problem.architecture, problem.data, saddle
     if saddle is None:
         point = bpkr.gp_limit(architecture)
