@@ -95,8 +95,6 @@ class Classes:
         """Return the log probability of the class of each example, however small."""
         indices = self.indices_of(labels)
         mean, deviation = self._moments(mean, variance)
-        if len(indices) != len(mean):
-            raise ValueError(f"mean has {len(mean)} examples, but labels {len(indices)}")
         if self.outputs == 1:
             return log_ndtr(np.where(indices == 1, mean, -mean) / deviation)
         return log_largest(mean, deviation, indices)

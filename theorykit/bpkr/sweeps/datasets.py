@@ -125,13 +125,13 @@ def sweep(
             points |= solved
             report.update(len(solved))
     result = _combined(axes, points)
-    loads = np.divide.outer([each.examples for each in sets.values()], [np.min(each) for each in axes["width"]])
+    narrowest = [np.min(each) for each in axes["width"]]
+    loads = np.divide.outer([each.examples for each in sets.values()], narrowest)
     result.coords["load"] = ("width", loads[0]) if seeds is None else (("seed", "width"), loads)
-    labels = [np.asarray(each.test_labels) for each in sets.values() if each.test_labels is not None]
-    if labels:
-        values = labels[0] if seeds is None else np.stack(labels)
-        dims = ("seed", "test_example", "output")[seeds is None :]
-        result["test_label"] = dims[: values.ndim], values
+    if given.test_labels is not None:
+        labels = np.stack([each.test_labels for each in sets.values()])
+        dims = ("seed", "test_example", "output")[: labels.ndim]
+        result["test_label"] = (dims[1:], labels[0]) if seeds is None else (dims, labels)
     if failed := [place for place, point in points.items() if not point["converged"]]:
         said = f"{len(failed)} of {len(points)} points are not solutions; the first is {failed[0]}"
         warnings.warn(f"{said}: {points[failed[0]]['message'].item()}", ConvergenceWarning, stacklevel=2)
@@ -306,16 +306,16 @@ def label_solution(problem: bpkr.Problem, saddle: bpkr.Saddle | None, **numbers:
 def _scores(prediction: bpkr.Prediction, labels: np.ndarray, architecture: bpkr.Architecture) -> dict[str, Any]:
     """Return `test_error`, and `test_r_squared` or the scores of classes."""
     mean = np.asarray(prediction.mean)
-    found: dict[str, Any] = {"test_error": np.mean((mean - labels) ** 2)}
+    found = {"test_error": np.mean((mean - labels) ** 2)}
     classes, truth = outputs_as_classes(labels)
     if classes is None:
-        explained = r_squared(mean, labels)
-        return found | ({"test_r_squared": explained} if np.isfinite(explained) else {})
+        return found | {"test_r_squared": r_squared(mean, labels)}
     variance = prediction.variance + architecture.label_noise
     scores = classes.score(np.array(classes.names)[truth], mean, variance)
-    # At infinite width with a richness, the variance is not in units of the labels.
-    kept = [name for name in scores if not (architecture.is_infinite and "log_loss" in name)]
-    return found | {f"test_{name}": scores[name] for name in kept}
+    if architecture.is_infinite:
+        # The variance is not in units of the labels.
+        del scores["log_loss"], scores["log_loss_error"]
+    return found | {f"test_{name}": value for name, value in scores.items()}
 
 
 def add_errors_of_examples(result: xr.Dataset) -> xr.Dataset:
