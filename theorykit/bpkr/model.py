@@ -42,7 +42,7 @@ class Model(DisplayMixin):
         layers: as in `Architecture`; by default those of heads or attention, or two
             layers of two random heads.
         widths, temperature, prior_variances, richness: as in `Architecture`. Without a
-            richness, `math.inf` is the Gaussian process of infinitely wide layers (NNGP).
+            richness, `math.inf` is the Gaussian process (NNGP).
         heads: "random", `bpkr.Heads`, or its key-query products. Random products have
             standard deviation 1/features.
         readout: "first", "last", "mean", or "all" with separate weights per token.
@@ -237,17 +237,19 @@ class Model(DisplayMixin):
             architecture, data, _ = self._prepare(inputs, labels, attention, test)
             return sweep(architecture, data, **options)
         draws = range(self.random_state, self.random_state + seeds)
-        drawn = {seed: replace(self, random_state=seed) for seed in draws}
-        prepared = {seed: each._prepare(inputs, labels, None, test) for seed, each in drawn.items()}
-        architecture, _, _ = prepared[self.random_state]
-        found = sweep(architecture, lambda seed: prepared[seed][1], seeds=list(draws), **options)
+        sets = {}
+        for seed in draws:
+            model = replace(self, random_state=seed)
+            architecture, sets[seed], _ = model._prepare(inputs, labels, None, test)
+        found = sweep(architecture, sets.get, seeds=list(draws), **options)
         return add_errors_of_examples(found)
 
     def _view(self):
         if not hasattr(self, "problem_"):
             yield Text("not fitted")
             return
-        rows = [("data", data_line(self.problem_.data)), ("log evidence", f"{self.log_evidence_:.6g}")]
+        rows = [("data", data_line(self.problem_.data))]
+        rows.append(("log evidence", f"{self.log_evidence_:.6g}"))
         for scores in head_scores(self.problem_.architecture, self.order_parameters_):
             rows.append(("head scores", "  ".join(f"{each:.3f}" for each in scores)))
         said = self.saddle_.diagnosis if self.saddle_ else "Gaussian process"
@@ -255,7 +257,8 @@ class Model(DisplayMixin):
 
     @property
     def _is_gaussian_process(self) -> bool:
-        return self.richness is None and np.ndim(self.widths) == 0 and self.widths == math.inf
+        is_infinite = np.ndim(self.widths) == 0 and self.widths == math.inf
+        return self.richness is None and is_infinite
 
     @property
     def _is_random(self) -> bool:

@@ -121,8 +121,7 @@ def _ranges(architecture: Architecture, data: Data) -> Iterator[Requirement]:
 def _rotated(features, labels, decomposes: bool):
     """Rotate examples, phi -> O phi and y -> O y, and leave out rows without features.
 
-    The rows of O are left singular vectors, or those of a QR factorisation. Return
-    also the sum of squares of labels without features, and singular values or the norm.
+    Return also the squares of labels without features, and singular values or the norm.
     """
     examples, paths, width = features.shape
     flat, columns = features.reshape(examples, -1), paths * width
@@ -147,7 +146,7 @@ def shared_size(size: int) -> int:
 
 
 def _in_spanned_directions(features: np.ndarray) -> tuple[np.ndarray, Array | None]:
-    """Drop directions without features, such as black pixels; return others, None if all."""
+    """Drop directions without features, such as black pixels, and return the others."""
     width = features.shape[2]
     upper = np.linalg.qr(features.reshape(-1, width), mode="r")
     _, singular, directions = np.linalg.svd(upper)

@@ -179,9 +179,9 @@ def warn_of_class_numbers(labels: Any, stacklevel: int) -> None:
     values, counts = np.unique(np.asarray(labels), return_counts=True)
     is_numbered = 2 <= len(values) <= _MOST_NUMBERED and counts.min() >= 2
     if is_numbered and np.array_equal(values, np.arange(len(values))):
-        which = f"labels 0 to {len(values) - 1} of one output are treated as numbers"
-        instead = "use bpkr.Data.of_classes or bpkr.Model(classes=True) for classes"
-        warnings.warn(f"{which}; {instead}", LabelsWarning, stacklevel=stacklevel + 1)
+        said = f"labels 0 to {len(values) - 1} of one output are treated as numbers"
+        said += "; for classes use Data.of_classes or Model(classes=True)"
+        warnings.warn(said, LabelsWarning, stacklevel=stacklevel + 1)
 
 
 def outputs_as_classes(labels: ArrayLike | None) -> tuple[Classes | None, np.ndarray]:
@@ -208,7 +208,8 @@ def log_largest(mean, deviation, output=None) -> np.ndarray:
     own, peak = output[:, None] == np.arange(mean.shape[1]), np.zeros((len(mean), 1))
     for _ in range(mean.shape[1]):
         precision = np.where(own | (mean > peak), deviation**-2, 0.0)
-        peak = np.sum(precision * mean, axis=1, keepdims=True) / np.sum(precision, axis=1, keepdims=True)
+        total = np.sum(precision, axis=1, keepdims=True)
+        peak = np.sum(precision * mean, axis=1, keepdims=True) / total
     edges = np.hstack([edges, peak, peak + deviation[own][:, None] * _GROWING])
     # Rounding can make the log probability positive.
     return np.minimum(_log_integrals(mean, deviation, edges)[own], 0.0)

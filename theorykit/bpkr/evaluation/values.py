@@ -78,7 +78,7 @@ def _evaluated(problem: Problem, order_parameters: OrderParameters) -> ActionTer
 
 
 def evaluate_infinite_width(problem: Problem) -> tuple[float, float]:
-    """Return the energy and the log evidence of the Gaussian process at infinite width."""
+    """Return the energy and the log evidence of the Gaussian process."""
     architecture = problem.architecture
     energy = float(evaluate(problem, gp_limit(architecture)).energy)
     labels = problem.data.examples * architecture.outputs
@@ -242,6 +242,7 @@ def head_scores(architecture: Architecture, order_parameters: PointLike) -> tupl
     sums = []
     for layer in range(architecture.depth):
         misses = ~architecture.branch_heads(layer + 1)[branches[:, layer]]
-        sums.append(magnitudes.sum() - module.einsum("ah,ab,bh->h", misses, magnitudes, misses))
+        without = module.einsum("ah,ab,bh->h", misses, magnitudes, misses)
+        sums.append(magnitudes.sum() - without)
     largest = module.max(module.concatenate([np.zeros(1), *sums]))
     return tuple(jnp.asarray(layer_sums / largest) for layer_sums in sums)

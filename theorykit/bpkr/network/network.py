@@ -99,10 +99,11 @@ class Heads(eqx.Module):
         """Compute the attention of every layer, as `bpkr.attention` does."""
         inputs = finite_array("inputs", inputs, "examples tokens features")
         if self.counts and inputs.shape[2] != self.input_features:
-            wanted = self.input_features
-            raise ValueError(f"inputs must have the {wanted} features of heads, got shape {inputs.shape}")
+            wanted = f"the {self.input_features} features of heads"
+            raise ValueError(f"inputs must have {wanted}, got shape {inputs.shape}")
         real = checked_real_tokens(real_tokens, *inputs.shape[:2])
-        return _attention(self, inputs, _added_scores(mask, real, inputs.shape, self.counts, layout))
+        added = _added_scores(mask, real, inputs.shape, self.counts, layout)
+        return _attention(self, inputs, added)
 
 
 @jit_and_keep
@@ -203,7 +204,8 @@ def unchecked_path_features(inputs, attention, architecture: Architecture, read)
 
     def of_example(tokens, mixings, reading):
         for form in reversed(architecture.forms):
-            reading = of_layers.layer_reading(form, numbers, reading, mixings.get(form.symbols.index))
+            mixing = mixings.get(form.symbols.index)
+            reading = of_layers.layer_reading(form, numbers, reading, mixing)
         if not architecture.is_linear:
             return reading
         return jnp.sqrt(architecture.prior_variances[0] / inputs.shape[2]) * (reading.T @ tokens)
@@ -236,7 +238,6 @@ def readout_weights(readout: Readout, tokens: int, real=None) -> Float[Array, ".
 
 
 def chosen_readout(architecture: Architecture, readout: Any, tokens: int) -> Readout:
-    """Return `readout` or its default, which must fit the architecture."""
     if readout is None:
         readout = "all" if architecture.read_tokens > 1 else "last"
     checks.checked_choice("readout", readout, get_args(Readout))
@@ -260,7 +261,7 @@ def checked_real_tokens(value, examples: int, tokens: int) -> Bool[Array, "_ _"]
         real = array != 0
         is_valid = (real == array).all(axis=1)
     is_valid &= real.any(axis=1)
-    message = f"real_tokens must be whole numbers from 1 to {tokens}, or booleans, one of them True"
+    message = f"real_tokens must be booleans with a True, or numbers from 1 to {tokens}"
     wrong = Requirement(message, is_valid, lambda: f"{message}, got {array[np.argmin(is_valid)]}")
     return jnp.asarray(require(real, [wrong]))
 
@@ -335,7 +336,7 @@ def _checked_attention(attention, shape, architecture, layout, real) -> tuple[Ar
 
 @jit
 def _judge(layer, real) -> tuple[Array, Array]:
-    """Return whether only sums over queries are one, and the largest attention to padding."""
+    """Return whether only queries sum to one, and the largest attention to padding."""
     of_keys, of_queries = (jnp.max(jnp.abs(jnp.sum(layer, axis=i) - 1)) for i in (-2, -1))
     is_transposed = (of_queries <= _ONE) & ~(of_keys <= _ONE) & (jnp.min(layer) >= 0)
     if real is None:
@@ -444,19 +445,22 @@ class Network(eqx.Module):
         architecture = self.architecture
         layers, weights, kept = list(architecture.layers), list(self.weights), []
         removed = unknown = set(removed)
-        for i, (layer, count) in enumerate(zip(architecture.layers, architecture.heads, strict=True)):
+        for i, count in enumerate(architecture.heads):
             heads = [Head(i + 1, head) for head in range(1, count + 1)]
             unknown = unknown.difference(heads)
             keep = np.array([head not in removed for head in heads], dtype=bool)
             kept += [keep] * bool(count)
             if np.all(keep):
                 continue
-            inner, left = layer.layer if isinstance(layer, Skip) else layer, int(np.sum(keep))
+            layer = layers[i]
+            inner = layer.layer if isinstance(layer, Skip) else layer
+            left = int(np.sum(keep))
             if type(inner) is not Attention or not left:
                 which = f"{count - left} of {count} heads of layer {i + 1}"
-                raise ValueError(f"removed has {which}: only Attention can lose heads, and it must keep one")
+                raise ValueError(f"removed has {which}: only Attention can lose all but one")
             layers[i] = Attention(left) if inner is layer else Skip(Attention(left), layer.gain)
-            weights[i] = np.sqrt(left / count) * weights[i][:, np.repeat(keep, weights[i].shape[1] // count)]
+            columns = np.repeat(keep, weights[i].shape[1] // count)
+            weights[i] = np.sqrt(left / count) * weights[i][:, columns]
         if unknown:
             raise ValueError(f"removed has {sorted(unknown)}, not among the {architecture.heads} heads")
         parameters = {
@@ -491,9 +495,7 @@ def sample_network(
     return network_of_whitened(architecture, white, heads, readout=readout)
 
 
-def network_of_whitened(
-    architecture: Architecture, white: Sequence[Weights], heads: Heads, *, readout: Readout | None = None
-) -> Network:
+def network_of_whitened(architecture: Architecture, white, heads: Heads, *, readout=None) -> Network:
     """Make a network from weights that are standard normal under the prior."""
     first, *_, last = map(jnp.sqrt, architecture.prior_variances)
     embedding, *layers, readout_weights = white
@@ -529,10 +531,7 @@ def checked_whole_widths(architecture: Architecture) -> tuple[int, ...]:
 
 
 def path_weights(network: Network) -> tuple[Weights, ...]:
-    """Return (w^(1), ..., w^(L+1)): weights (n_l, N_l) of partial paths, and the readout; Eq. (6).
-
-    With several outputs, rows are (partial path, output), the output fastest.
-    """
+    """Return (w^(1), ..., w^(L+1)): weights (n_l, N_l) of partial paths; Eq. (6)."""
     architecture = checked_instance("network", network, Network).architecture
     if nonlinear_layers(architecture.layers):
         raise ValueError("paths through a nonlinear dense layer have no weights")

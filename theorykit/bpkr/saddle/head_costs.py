@@ -73,8 +73,7 @@ def head_costs(problem: Problem, saddle: Saddle, *, progress: bool = True, **opt
         options: keywords of `solve`.
 
     Raises:
-        ValueError: the network has no heads, heads share a weight block, or at
-            T = 0 the kernel without a head is singular.
+        ValueError: the network has no heads, or heads share a weight block.
 
     Warns:
         ConvergenceWarning: solves failed.

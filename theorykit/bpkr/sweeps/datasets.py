@@ -133,8 +133,9 @@ def sweep(
         dims = ("seed", "test_example", "output")[: labels.ndim]
         result["test_label"] = (dims[1:], labels[0]) if seeds is None else (dims, labels)
     if failed := [place for place, point in points.items() if not point["converged"]]:
-        said = f"{len(failed)} of {len(points)} points are not solutions; the first is {failed[0]}"
-        warnings.warn(f"{said}: {points[failed[0]]['message'].item()}", ConvergenceWarning, stacklevel=2)
+        first = f"{failed[0]}: {points[failed[0]]['message'].item()}"
+        said = f"{len(failed)} of {len(points)} points are not solutions; the first is {first}"
+        warnings.warn(said, ConvergenceWarning, stacklevel=2)
     return result
 
 
@@ -166,8 +167,8 @@ def _label(width: Any) -> str:
 
 
 def _solve_chain(architecture, data, options, folder, chain: Sequence[Place]) -> dict[Place, xr.Dataset]:
-    """Return the points of a chain, solved in order, except those that `folder` has."""
-    points = {place: point for place in chain if (point := folder.read(str(place))) is not None}
+    kept = {place: folder.read(str(place)) for place in chain}
+    points = {place: point for place, point in kept.items() if point is not None}
     for place in chain:
         if place in points:
             continue
@@ -186,7 +187,6 @@ def _solve_chain(architecture, data, options, folder, chain: Sequence[Place]) ->
 
 
 def _solve_point(like, data, options, place: Place, neighbour: xr.Dataset | None) -> xr.Dataset:
-    """Label the end of a solve from `neighbour` or the limit, or the error."""
     try:
         architecture = place.architecture(like)
         if architecture is None:
@@ -197,9 +197,11 @@ def _solve_point(like, data, options, place: Place, neighbour: xr.Dataset | None
         saddle = bpkr.solve(problem, initial=initial, **options)
         numbers = {"message": "" if saddle.converged else saddle.diagnosis}
         if not architecture.is_infinite:
-            holds = saddle.converged and problem.forms_curvature and saddle.stats["units_per_path"] >= 1
-            evidence = corrected_evidence(problem.canonical, saddle.order_parameters) if holds else math.nan
-            numbers["log_evidence_corrected"] = float(evidence)
+            numbers["log_evidence_corrected"] = math.nan
+            holds = saddle.converged and saddle.stats["units_per_path"] >= 1
+            if holds and problem.forms_curvature:
+                evidence = corrected_evidence(problem.canonical, saddle.order_parameters)
+                numbers["log_evidence_corrected"] = float(evidence)
         return label_solution(problem, saddle, **numbers)
     except (ValueError, RuntimeError) as failure:
         return xr.Dataset({"converged": False, "message": str(failure)})
@@ -211,7 +213,7 @@ def _combined(axes, points: Mapping[Place, xr.Dataset]) -> xr.Dataset:
     if any(isinstance(each, tuple) for each in axes["width"]):
         axes = {**axes, "width": [*map(_label, axes["width"])]}
         table["width"] = table["width"].map(_label)
-    rules = {"data_vars": "all", "coords": "minimal", "compat": "override", "combine_attrs": "override"}
+    rules = {"data_vars": "all", "coords": "minimal", "compat": "override"}
     result = xr.concat(points.values(), "point", join="outer", **rules)
     index = pd.MultiIndex.from_frame(table[list(axes)])
     points = xr.Coordinates.from_pandas_multiindex(index, "point")
@@ -241,14 +243,14 @@ def label(
         `head_score_l` (head_l). At infinite width with a richness, actions and evidence
         end in `_per_width`, variances in `_times_width`, and there is no log loss.
     """
-    refuse_traced("label", architecture, point, reason="returns an xarray dataset")
     if isinstance(point, bpkr.Saddle):
         saddle, point = point, point.order_parameters
         suffix = "_per_width" if architecture.is_infinite else ""
-        of_solve = {name: getattr(saddle, name) for name in ("gradient_norm", "min_hessian_eigenvalue")}
+        of_solve = {"converged": bool(saddle.converged)}
+        for name in ("gradient_norm", "min_hessian_eigenvalue"):
+            of_solve[name] = getattr(saddle, name)
         for name in ("action", "entropy", "energy", "log_evidence"):
             of_solve[name + suffix] = getattr(saddle, name)
-        of_solve["converged"] = bool(saddle.converged)
         # Unlike a Boolean, a number can be missing.
         of_solve |= {name: np.asarray(value).item() + 0 for name, value in saddle.stats.items()}
         numbers = {**of_solve, **_head_scores(architecture, point), **numbers}
@@ -257,7 +259,8 @@ def label(
         numbers = {**matrices, "u": point.readout, **numbers}
     layers = range(1, architecture.depth + 1)
     own = {f"U_{layer}": axes(layer) for layer in layers}
-    own["u"] = ("token", "other_token") if architecture.read_tokens > 1 else ("output", "other_output")
+    read = "token" if architecture.read_tokens > 1 else "output"
+    own["u"] = read, f"other_{read}"
     for name, value in numbers.items():
         if isinstance(value, tuple):
             dims, value = value
@@ -291,21 +294,20 @@ def label_solution(problem: bpkr.Problem, saddle: bpkr.Saddle | None, **numbers:
     if saddle is None:
         point = bpkr.gp_limit(architecture)
         energy, evidence = evaluate_infinite_width(problem)
-        numbers |= {"energy": energy, "log_evidence": evidence, "log_evidence_corrected": evidence}
-        numbers |= {"converged": True, **_head_scores(architecture, point)}
+        numbers |= {"energy": energy, "log_evidence": evidence, "converged": True}
+        numbers |= {"log_evidence_corrected": evidence, **_head_scores(architecture, point)}
     if data.test_features is not None:
         prediction = bpkr.predict(problem, point)
         numbers["mean"] = prediction.mean
         unit = "_times_width" if architecture.has_sharp_outputs else ""
         numbers[f"variance{unit}"] = prediction.variance
         if data.test_labels is not None:
-            numbers |= _scores(prediction, np.asarray(data.test_labels), architecture)
+            numbers |= _scores(prediction, data.test_labels, architecture)
     return label(architecture, point, **numbers)
 
 
-def _scores(prediction: bpkr.Prediction, labels: np.ndarray, architecture: bpkr.Architecture) -> dict[str, Any]:
-    """Return `test_error`, and `test_r_squared` or the scores of classes."""
-    mean = np.asarray(prediction.mean)
+def _scores(prediction: bpkr.Prediction, labels: Any, architecture: bpkr.Architecture) -> dict[str, Any]:
+    mean, labels = np.asarray(prediction.mean), np.asarray(labels)
     found = {"test_error": np.mean((mean - labels) ** 2)}
     classes, truth = outputs_as_classes(labels)
     if classes is None:
@@ -372,7 +374,7 @@ def best(result: xr.Dataset, score: str = "log_evidence") -> dict[str, Any]:
         values = corrected if (corrected.notnull() == values.notnull()).all() else values
     values = values.mean(set(values.dims) - {"width", "temperature", "richness"})
     if not values.notnull().any():
-        raise ValueError(f"{score} has no value at which the theory holds: `units_per_path` is below 1")
+        raise ValueError(f"{score} has no value at which the theory holds")
     at = values.argmin(...) if score in _LOSSES else values.argmax(...)
     place = {axis: values[axis].values[index.item()].item() for axis, index in at.items()}
     widths = place.pop("width")
