@@ -111,7 +111,7 @@ class Model(DisplayMixin):
 
     @usual_settings()
     def fit(self, inputs: Any, labels: Any, attention: Maps = None) -> Model:
-        """Solve the saddle point for sequences with labels, and return the model.
+        """Solve the saddle point, and return the model.
 
         Args:
             inputs, attention: see `Model`.
@@ -266,7 +266,7 @@ class Model(DisplayMixin):
 
     def _fitted(self) -> Problem:
         if not hasattr(self, "problem_"):
-            raise ValueError("this Model is not fitted yet: call fit(inputs, labels) first")
+            raise ValueError("this Model is not fitted: call fit first")
         return self.problem_
 
     def _prepare(self, inputs, labels, attention=None, test=None):

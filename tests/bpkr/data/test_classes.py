@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from jax.scipy.stats import norm
 
 from theorykit import bpkr
-from theorykit.bpkr.data.classes import find_classes, log_largest
+from theorykit.bpkr.data.classes import log_largest
 
 from ..cases import SEEDS
 
@@ -23,6 +23,10 @@ LABELS = {
     "truth": np.array([True, False, False]),
     "objects": np.array(["a", "b", "c"], dtype=object),
 }
+
+
+def find_classes(labels):
+    return bpkr.Data.of_classes(None, labels).classes
 
 
 @pytest.mark.parametrize("kind", LABELS)

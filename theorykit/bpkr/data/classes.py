@@ -69,7 +69,7 @@ class Classes:
 
     def indices_of(self, labels: Labels, name: str = "labels") -> Int[np.ndarray, " examples"]:
         places = {known: i for i, known in enumerate(self.names)}
-        entries = _entries(name, labels)
+        entries = class_labels(name, labels)
         for i, label in enumerate(entries):
             if label not in places:
                 raise ValueError(f"{name}[{i}] is {label!r}, not one of the classes {checks.shown(self.names)}")
@@ -135,12 +135,7 @@ class Classes:
         return array
 
 
-def find_classes(labels: Labels) -> Classes:
-    """Find the classes among text, bytes, booleans or numbers (examples,)."""
-    return Classes(tuple(sorted(set(_entries("labels", labels)))))
-
-
-def _entries(name, labels) -> list[Any]:
+def class_labels(name, labels) -> list[Any]:
     """Return labels as Python objects of one type."""
     # Without objects, NumPy converts numbers among text to text. Masked entries are None.
     entries = np.ma.asarray(labels, dtype=object).tolist()

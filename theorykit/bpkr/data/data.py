@@ -15,7 +15,7 @@ from ..._compat import require_float64, threads_for
 from ..features.implicit import Features, ImplicitFeatures, PathFeatures
 from ..specification.activations import IDENTITY
 from ..specification.architecture import Architecture, checked_architecture
-from .classes import Classes, Labels, find_classes
+from .classes import Classes, Labels, class_labels
 
 
 class Data(eqx.Module):
@@ -54,7 +54,7 @@ class Data(eqx.Module):
             features, test_features: (examples, paths, features).
             labels, test_labels: classes (examples,).
         """
-        classes = find_classes(labels)
+        classes = Classes(tuple(sorted(set(class_labels("labels", labels)))))
         tested = None if test_labels is None else classes.encode(test_labels, "test_labels")
         return cls(features, classes.encode(labels), test_features, tested, classes)
 

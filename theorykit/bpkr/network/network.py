@@ -139,8 +139,8 @@ def attention(
             (keys, queries), or (examples, heads, keys, queries) with size 1 for constant
             axes; or floats that are added to scores. -10000 or less forbids attention.
         real_tokens: tokens that are not padding: booleans (examples, tokens), or their
-            number (examples,) from the first. Nothing attends to padding, except
-            padding without another key to itself.
+            number (examples,) from the first. Nothing attends to padding, but padding
+            without another key to itself.
         layout: "torch" if masks end with the axes (queries, keys). Only "keys-first"
             accepts a mask that looks causal in the other order.
         parameters: as in `bpkr.Heads`.
@@ -159,7 +159,7 @@ def path_features(
     inputs: ArrayLike,
     attention: Sequence[ArrayLike],
     architecture: Architecture,
-    readout: Readout | None = None,
+    readout: Readout | ArrayLike | None = None,
     *,
     real_tokens: ArrayLike | None = None,
     layout: Layout | None = None,
@@ -174,8 +174,8 @@ def path_features(
         inputs: (examples, tokens, features).
         attention: any fixed numbers, such as recorded maps: (examples, heads, keys,
             queries), or (heads, keys, queries) for all examples, per layer with heads.
-        readout: the token that is read, by default "last", or "all" if the architecture
-            has several `read_tokens`.
+        readout: the token that is read, or its position in each example (examples,).
+            By default "last", or "all" if the architecture has several `read_tokens`.
         real_tokens: as in `bpkr.attention`. No others are read.
         layout: "torch" if attention ends with the axes (queries, keys). Only
             "keys-first" accepts a softmax in the other order.
@@ -184,7 +184,15 @@ def path_features(
     checked_architecture(architecture)
     examples, tokens, width = inputs.shape
     real = checked_real_tokens(real_tokens, examples, tokens)
-    read = readout_weights(chosen_readout(architecture, readout, tokens), tokens, real)
+    if readout is None or isinstance(readout, str):
+        read = readout_weights(chosen_readout(architecture, readout, tokens), tokens, real)
+    else:
+        positions = finite_array("readout", readout, "examples")
+        is_read = positions[:, None] == np.arange(tokens)
+        is_valid = np.any(is_read if real is None else is_read & real, axis=1)
+        if len(is_read) != examples or not np.all(is_valid):
+            raise ValueError(f"readout must be a real token of each of {examples} examples")
+        read = is_read[..., None].astype(float)
     layers = _checked_attention(attention, inputs.shape, architecture, layout, real)
     # Numbers are arrays, so that one compilation serves all values.
     found = unchecked_path_features(inputs, layers, architecture.with_arrays(), read)
@@ -267,7 +275,6 @@ def checked_real_tokens(value, examples: int, tokens: int) -> Bool[Array, "_ _"]
 
 
 def _added_scores(mask, real, shape, counts, layout) -> Array | None:
-    """Return the terms that masks add to scores, with length 1 along constant axes."""
     examples, tokens, _ = shape
     _check_layout(layout)
     if mask is None and real is None:
@@ -526,7 +533,7 @@ def checked_whole_widths(architecture: Architecture) -> tuple[int, ...]:
     require_finite_widths(architecture, "a network")
     widths = tuple(map(int, architecture.widths))
     if widths != tuple(map(float, architecture.widths)):
-        raise ValueError(f"a network needs whole numbers as widths, got widths={architecture.widths}")
+        raise ValueError(f"widths must be whole numbers, got {architecture.widths}")
     return widths
 
 

@@ -17,7 +17,7 @@ from ...symbolic.documents.display import DisplayMixin
 from ...symbolic.documents.document import Table, verbatim
 from ..data.classes import mean_and_error, outputs_as_classes
 from ..evaluation.problem import Problem, as_problem
-from ..evaluation.values import head_scores, predict
+from ..evaluation.values import predict
 from ..features.implicit import ImplicitFeatures
 from ..network.network import Head
 from ..order_parameters import OrderParameters
@@ -37,7 +37,6 @@ class HeadCosts(DisplayMixin):
       errors; per N_1 at infinite width with a richness.
     - `prediction`, `prediction_error`: in `measure`, "expected accuracy" of a posterior
       network or "expected squared error", with standard errors over test examples.
-    - `scores`: `head_scores`.
     """
 
     log_evidence: PerHead
@@ -45,12 +44,11 @@ class HeadCosts(DisplayMixin):
     prediction: PerHead
     prediction_error: PerHead
     measure: str
-    scores: PerHead
 
     def _view(self):
-        layers = enumerate(self.scores, 1)
+        layers = enumerate(self.log_evidence, 1)
         heads = [Head(layer, i + 1) for layer, each in layers for i in range(len(each))]
-        columns = {"log evidence lost": self.log_evidence, "score": self.scores}
+        columns = {"log evidence lost": self.log_evidence}
         if self.measure:
             columns[f"cost in {self.measure}"] = self.prediction
             columns["± standard error"] = self.prediction_error
@@ -88,7 +86,7 @@ def head_costs(problem: Problem, saddle: Saddle, *, progress: bool = True, **opt
     for layer, count in enumerate(architecture.heads, 1):
         through = architecture.branch_heads(layer)
         if np.any(np.sum(through, axis=1) > 1):
-            raise ValueError(f"heads of layer {layer} share a weight block, and cannot be left out")
+            raise ValueError(f"heads of layer {layer} share a weight block")
         for head in range(count):
             stays[Head(layer, head + 1)] = ~through[branches[:, layer - 1], head]
     measure, quality = _expected(problem, point)
@@ -113,7 +111,7 @@ def head_costs(problem: Problem, saddle: Saddle, *, progress: bool = True, **opt
     layers = np.split(np.array(rows), np.cumsum(architecture.heads)[:-1])
     *evidence, cost, error = (tuple(layer[:, i] for layer in layers) for i in range(4))
     prediction = (cost, error) if measure else ((), ())
-    return HeadCosts(*evidence, *prediction, measure, head_scores(architecture, point))
+    return HeadCosts(*evidence, *prediction, measure)
 
 
 def _without(problem: Problem, point: OrderParameters, stays: np.ndarray, options) -> tuple[Problem, Saddle]:
@@ -133,7 +131,7 @@ def _without(problem: Problem, point: OrderParameters, stays: np.ndarray, option
 
 
 def _expected(problem: Problem, point) -> tuple[str, np.ndarray]:
-    """Return accuracies, or minus squared errors, that a posterior network has on average."""
+    """Return mean accuracies, or minus squared errors, of posterior networks."""
     if problem.data.test_labels is None:
         return "", np.zeros(0)
     prediction = predict(problem, point)

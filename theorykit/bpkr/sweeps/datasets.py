@@ -71,7 +71,7 @@ def sweep(
         richness: values of gamma_0, by default that of the architecture.
         seeds: numbers of several data sets.
         folder: keeps solutions, from which a sweep resumes, even with added values.
-        n_jobs: number of processes, or of jobs of `joblib.parallel_config`; -1 for all.
+        n_jobs: number of processes or of `joblib.parallel_config`; -1 for all cores.
         options: passed to `bpkr.solve`.
 
     Returns:
@@ -289,7 +289,6 @@ def _head_scores(architecture, point) -> dict[str, Any]:
 
 
 def label_solution(problem: bpkr.Problem, saddle: bpkr.Saddle | None, **numbers: Any) -> xr.Dataset:
-    """Label a solution, or the Gaussian process, with predictions and their scores."""
     architecture, data, point = problem.architecture, problem.data, saddle
     if saddle is None:
         point = bpkr.gp_limit(architecture)
