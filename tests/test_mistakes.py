@@ -98,6 +98,7 @@ NETWORKS = {
     "an infinite label": (lambda: bind(labels=changed(LABELS, 2, INF)), "labels", "inf"),
     "NaN in a batch": (lambda: batches((FEATURES, np.array([1, NAN, 1, 1, 1]))), "labels", "nan"),
     "complex features": (lambda: bind(FEATURES * 1j), "features", "complex"),
+    "labels without a direction": (lambda: bpkr.kernel_task_alignment(np.eye(3), np.zeros(3)), "labels are all zero"),
     "no labels": (lambda: bpkr.evaluate(bind(labels=None), LIMIT), "labels"),
     "no data": (lambda: bpkr.solve(NETWORK), "data"),
     "test features of other inputs": (lambda: bpkr.predict(bind(), LIMIT, FEATURES[..., :4]), "test_features", "4"),
@@ -214,23 +215,10 @@ SIGNS = RNG.choice([-1, 1], size=(4, 3, 8))
 
 
 DYNAMICS = {
-    "weights that are not signs": (
-        lambda: dmft.Weights(2 * SIGNS, position_bits=2),
-        "signs must be +1 or -1",
-    ),
-    "too few bits for the context": (
-        lambda: dmft.SelfAttention.from_weights(PUBLISHED, context=5),
-        "context",
-        "5",
-        "4",
-    ),
+    "weights that are not signs": (lambda: dmft.Weights(2 * SIGNS, position_bits=2), "signs must be +1 or -1"),
+    "too few bits for the context": (lambda: dmft.SelfAttention.from_weights(PUBLISHED, context=5), "context", "5"),
     "a share above one": (lambda: dmft.Parameters(1.0, 1.0, 1.5), "epsilon", "1.5"),
-    "a window instead of a state": (
-        lambda: dmft.run(MODEL_OF_4, START.attention, POINT, steps=3),
-        "start",
-        "State",
-        "array",
-    ),
+    "a window instead of a state": (lambda: dmft.run(MODEL_OF_4, START.attention, POINT, steps=3), "start", "State"),
     "data above the threshold of recovery": (lambda: learned_attention.solve(0.3, 0.5, 2), "alpha", "0.1875"),
     "no ridge": (lambda: in_context.errors(**{**IN_CONTEXT, "ridge": 0.0}), "ridge", "0.0"),
 }

@@ -98,8 +98,6 @@ def test_the_infinite_width_is_the_gaussian_process():
     problem, limit = bpkr.Problem(architecture, data), bpkr.gp_limit(architecture)
     np.testing.assert_array_equal(model.predict_distribution(TEST_INPUTS).mean, bpkr.predict(problem, limit, test).mean)
     assert model.saddle_ is None and "Gaussian process" in repr(model)
-    with pytest.raises(ValueError, match=r"widths\[0\] must be finite .* got inf"):
-        bpkr.Architecture((2,), math.inf, temperature=0.1)
     grid = {"width": [math.inf], "temperature": [0.1], "progress": False}
     (evidence,) = sweeps.sweep(problem, **grid)["log_evidence"].values.ravel()
     assert model.log_evidence_ == evidence
@@ -122,8 +120,6 @@ def test_attention_can_be_given_instead_of_heads():
         model.predict(TEST_INPUTS)
     with pytest.raises(ValueError, match="or for none"):
         other.predict(TEST_INPUTS, test_maps)
-    with pytest.raises(ValueError, match="transposed"):
-        model.fit(INPUTS, TEXT, as_torch)
 
 
 def test_a_sweep_of_seeds_is_that_of_models_and_its_best_fits_a_model():
@@ -202,9 +198,5 @@ def test_padding_is_carried_by_the_data():
         assert model.log_evidence_ == pytest.approx(float(saddle.log_evidence), rel=1e-12)
         found = model.predict(padded(TEST_INPUTS, TEST_LENGTHS))
         np.testing.assert_allclose(found, bpkr.predict(problem, saddle, test).mean, rtol=1e-9)
-    incomplete = padded(INPUTS, LENGTHS)
-    incomplete[5, 0, 0] = math.nan
-    with pytest.raises(ValueError, match=r"inputs is not finite in 1 entry, the first nan at index \(5, 0, 0\)"):
-        model.predict(incomplete)
     with pytest.raises(ValueError, match="one number of features, got"):
         model.predict([INPUTS[0], INPUTS[1, :, :2]])

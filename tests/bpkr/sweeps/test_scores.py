@@ -39,9 +39,8 @@ def test_a_sweep_scores_classes_by_their_names():
 
 def test_numbers_are_scored_by_the_variance_that_is_explained():
     labels, test_labels = FEATURES[:, 0, 0], TEST_FEATURES[:, 0, 0]
-    result = sweeps.sweep(
-        ONE, bpkr.Data(FEATURES, labels, TEST_FEATURES, test_labels), width=(20,), temperature=(0.1,), progress=False
-    ).squeeze()
+    data = bpkr.Data(FEATURES, labels, TEST_FEATURES, test_labels)
+    result = sweeps.sweep(ONE, data, width=(20,), temperature=(0.1,), progress=False).squeeze()
     residual = np.mean((result["mean"] - test_labels) ** 2)
     np.testing.assert_allclose(result["test_r_squared"], 1 - residual / np.var(test_labels), rtol=1e-12)
     assert "test_accuracy" not in result
