@@ -33,6 +33,7 @@ def test_a_sweep_scores_classes_by_their_names():
         probabilities = np.asarray(DATA.classes.probabilities(point["mean"].values, variance))
         losses = -np.log(probabilities[np.arange(30), np.searchsorted(NAMES, truth)])
         np.testing.assert_allclose(point["test_log_loss"], losses.mean(), rtol=1e-10)
+    assert result["class"].values.tolist() == NAMES.tolist()
     assert (result["test_accuracy"] > 1 / 3).all(), "chance is a third"
     assert "test_r_squared" not in result
 

@@ -277,7 +277,6 @@ def axes(layer: int) -> tuple[str, str]:
 
 
 def path_names(architecture: bpkr.Architecture, layer: int) -> list[str]:
-    """Return the labels along both axes of U_l."""
     count = architecture.outputs
     outputs = [f":{output + 1}" for output in range(count)] if count > 1 else [""]
     return [path + output for path in architecture.path_labels(layer) for output in outputs]
@@ -316,6 +315,7 @@ def _scores(prediction: bpkr.Prediction, labels: Any, architecture: bpkr.Archite
     if architecture.is_infinite:
         # The variance is not in units of the labels.
         del scores["log_loss"], scores["log_loss_error"]
+    found["class"] = "class", list((prediction.classes or classes).names)
     return found | {f"test_{name}": value for name, value in scores.items()}
 
 
