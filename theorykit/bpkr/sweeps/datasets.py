@@ -76,8 +76,8 @@ def sweep(
 
     Returns:
         The variables of `label`, `log_evidence_corrected` to next order in the widths,
-        predictions and scores of test examples, `load` P/N of the narrowest layer, and
-        `message`, the cause of a failure.
+        predictions and scores of test examples, `load` P/N, and `message`, the cause of
+        a failure.
 
     Raises:
         FileExistsError: `folder` has another sweep.
