@@ -9,7 +9,7 @@ hidden units as inner products. Path pi reads their sum with weights q^pi, so th
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import lru_cache, partial
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -17,11 +17,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
-from sympy import Expr, Symbol
 
 from ...checks import is_traced
-from ...codegen import compile_expressions
-from ..specification.activations import CORRELATION, OTHER, OWN, Activation
+from ..specification.activations import CORRELATION, OTHER, OWN, Activation, of_arrays
 from . import pair_averages
 from .pair_averages import REFUSED, WARNED, Rule, joint, rule_over
 
@@ -82,11 +80,10 @@ class ImplicitFeatures(eqx.Module):
         """Return the kernels of pairs of paths for each example with itself."""
 
         def of_example(example):
-            alone = jax.tree.map(lambda array: array[None], example)
-            features = replace(self, tokens=alone[0], readings=alone[1])
-            return features.by_example(features, lambda kernels: kernels[:, :, 0])[0]
+            alone = self[example[None]]
+            return alone.by_example(alone, lambda kernels: kernels[:, :, 0])[0]
 
-        return jax.lax.map(of_example, (self.tokens, self.readings))
+        return jax.lax.map(of_example, jnp.arange(len(self)))
 
     def by_example(self, other: "ImplicitFeatures", reduce: Callable[[Array], Array]) -> Array:
         """Apply `reduce` to K (paths, paths, others) of each example with all of `other`."""
@@ -97,7 +94,7 @@ class ImplicitFeatures(eqx.Module):
         here, there = ((tokens, token_units(*functions, tokens)) for tokens in flat)
         batch = max(1, min(examples, _HELD // (len(other) * count**2)))
 
-        # With vmap over examples, panels would be evaluated for every pair.
+        # With vmap over examples, Mehler's sums would not fit in the cache.
         def of_batch(chosen):
             rows = (chosen[:, None] * count + np.arange(count)).ravel()
             one = jax.tree.map(lambda each: each[rows], here)
@@ -131,24 +128,25 @@ def rules_for(activations: Sequence[Activation], variances: Array, tokens: Array
     if is_traced(tokens, variances):
         return tuple(rule_over(activation, None)[0] for activation in activations)
     rules: Rules = ()
-    flat = jnp.asarray(tokens).reshape(-1, tokens.shape[-1])
+    own = jnp.sum(jnp.asarray(tokens) ** 2, axis=-1).ravel()
     for layer, activation in enumerate(activations):
-        own = np.sum(np.asarray(flat) ** 2, axis=1)
         if layer:
-            below = jax.jit(partial(token_units, activations[:layer], rules))
-            squares = below(jnp.asarray(variances[: layer - 1]), flat)[-1].mean_square
-            own = np.asarray(squares) * float(variances[layer - 1])
+            own = variances[layer - 1] * _mean_square(activations[layer - 1], rules[-1], own)
         rule, error = rule_over(activation, own)
         rules = (*rules, rule)
-        if error <= WARNED:
-            continue
-        where = f"at variances from {np.min(own):.3g} to {np.max(own):.3g}"
-        which = f"the kernel of the function {activation.name}"
-        message = f"{which} has a relative error of up to {error:.2g} {where}"
-        if not error <= REFUSED:
-            raise ValueError(message)
-        warnings.warn(message, KernelWarning, stacklevel=4)
+        if not error <= WARNED:
+            where = f"at variances from {np.min(own):.3g} to {np.max(own):.3g}"
+            which = f"the kernel of the function {activation.name}"
+            message = f"{which} has a relative error of up to {error:.2g} {where}"
+            if not error <= REFUSED:
+                raise ValueError(message)
+            warnings.warn(message, KernelWarning, stacklevel=4)
     return rules
+
+
+def _mean_square(activation: Activation, rule: Rule | None, own: Array) -> Array:
+    own = jnp.maximum(own, _LEAST)
+    return _closed(activation)[1](own, own) if rule is None else pair_averages.mean_square(rule, own)
 
 
 def token_units(activations, rules: Rules, variances, tokens: Array) -> tuple[Units, ...]:
@@ -156,12 +154,10 @@ def token_units(activations, rules: Rules, variances, tokens: Array) -> tuple[Un
     own, found = jnp.sum(tokens**2, axis=1), []
     for activation, rule, variance in zip(activations, rules, [1.0, *variances], strict=True):
         own = jnp.maximum(variance * own, _LEAST)
-        if rule is None:
-            coefficients = jnp.zeros((len(own), 1))
-            squares = _closed(activation)[1](own, own)
-        else:
-            coefficients = pair_averages.coefficients(rule, own)
-            squares = pair_averages.moment(rule, own, 2)
+        squares = _mean_square(activation, rule, own)
+        coefficients = jnp.zeros((len(own), 1))
+        if rule is not None:
+            coefficients = pair_averages.with_remainder(pair_averages.coefficients(rule, own), squares)
         found.append(Units(own, coefficients, squares))
         own = squares
     return tuple(found)
@@ -185,7 +181,7 @@ def token_kernel(activations, rules: Rules, variances, one: Tokens, other: Token
             at_ends = jnp.where(correlation > 0, parallel(own, others), opposite(own, others))
             between = jnp.where(ends, at_ends, inner(own, jnp.where(ends, 0.0, correlation), others))
         else:
-            between = pair_averages.pair_averages(rule, here, there, correlation)
+            between = pair_averages.mehler_sum(here.coefficients, there.coefficients, correlation)
     return between / jnp.prod(variances)
 
 
@@ -193,23 +189,13 @@ def token_means(activation: Activation, rule: Rule | None, tokens: Array) -> Arr
     """Return the mean of each token's units after the embedding's function."""
     own = jnp.maximum(jnp.sum(tokens**2, axis=1), _LEAST)
     if rule is None:
-        return _of_arrays(activation.mean, OWN)(own)
-    return pair_averages.moment(rule, own, 1)
+        return of_arrays(activation.mean, OWN)(own)
+    return pair_averages.coefficients(rule, own)[:, 0]
 
 
 @lru_cache
 def _closed(activation: Activation) -> tuple[Callable[..., Array], ...]:
     """Return the closed form, and its limits of (c_xx, c_yy) at rho = 1 and -1."""
     kernel = activation.kernel_of_correlation
-    between = _of_arrays(kernel, OWN, CORRELATION, OTHER)
-    return between, *(_of_arrays(kernel.subs(CORRELATION, sign), OWN, OTHER) for sign in (1, -1))
-
-
-def _of_arrays(kernel: Expr, *symbols: Symbol) -> Callable[..., Array]:
-    compiled = compile_expressions("kernel", {"kernel": kernel}, symbols)
-
-    def of_numbers(*numbers):
-        found = compiled.call_from(dict(zip(symbols, numbers, strict=True)))
-        return jnp.asarray(found["kernel"], dtype=jnp.float64)
-
-    return jnp.vectorize(of_numbers)
+    between = of_arrays(kernel, OWN, CORRELATION, OTHER)
+    return between, *(of_arrays(kernel.subs(CORRELATION, sign), OWN, OTHER) for sign in (1, -1))

@@ -1,70 +1,47 @@
-"""Compute E[phi(x) phi(y)] for Gaussian pairs, with an estimate of the error.
+"""Compute E[phi(x) phi(y)] of Gaussian pairs by Mehler's formula, with a bound of the error.
 
 Mehler's formula expands phi at each variance in orthonormal Hermite polynomials h_n,
 
     E[phi(x) phi(y)] = sum_n a_n(v) a_n(w) rho^n,   a_n(v) = E[phi(sqrt(v) z) h_n(z)].
 
-The remainder after N terms is at most |rho|^N times the root of the product of
-both remainders of Parseval's sum. If it is large, because phi is steep or has kinks,
-pairs are integrated over panels in rotated coordinates, x = sqrt(v) (c p + s q) and
-y = sqrt(w) (c p - s q), with cosine and sine of half the angle arccos(rho). Panels in
-p are split at edges of both factors, and panels in q where an edge crosses a kink.
-Sources: Mehler (1866); Genz, Statistics and Computing 14 (2004) 251.
+Terms from N on are at most |rho|^N times the root of the product of both remainders
+of Parseval's sum, r = E[phi^2] - sum_{n<N} a_n^2. We scale the last two coefficients,
+so that their squares include r. Mean squares are then exact, and the kernel stays
+positive semidefinite. Source: Mehler (1866).
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
-from itertools import product
 
 import jax
 import jax.numpy as jnp
-import mpmath
 import numpy as np
-import scipy
 from jaxtyping import Array, Float
-from sympy import Piecewise
+from sympy import Add, Expr, Piecewise, piecewise_fold, real_roots
 from sympy.core.relational import Relational
 
 from ...codegen import interpret
-from ...symbolic.functions import many_digits
-from ..specification.activations import CORRELATION, NAMED, OTHER, OWN, UNIT, Activation, apply_to
+from ..specification.activations import CORRELATION, OTHER, OWN, UNIT, Activation, apply_to
 
 # Relative errors above which we warn, and refuse.
 WARNED, REFUSED = 1e-10, 1e-3
-# Relative error above which panels replace Mehler's sum.
-_TOLERANCE = 1e-11
-# Fraction of a mean square that Mehler's sum may omit.
-_ENOUGH = 1e-12
-# Numbers of terms to try, and the most of them with panels.
-_TERMS, _BESIDE_PANELS = 2 ** np.arange(5, 13), 1024
+# Fraction of a mean square that Mehler's sum may omit, and numbers of terms to try.
+_ENOUGH, _TERMS = 1e-12, 2 ** np.arange(5, 13)
 # Use the closed form if its rounding errors are below this.
 _EXACT = 1e-11
 # Default range of variances, and number that is sampled.
 _RANGE, _SAMPLE = (2.0**-10, 2.0**10), 9
-# Cutoffs of single integrals, with sqrt(density), and of double integrals.
-_REACH, _REACH_OF_PAIRS = 12.5, 9.0
-# Nodes per panel, and largest width of a panel in double integrals.
-_NODES, _NODES_OF_PAIRS, _WIDTH_OF_PAIRS = 24, 12, 3.0
-# Nodes of empty panels, as a fraction of the range.
-_ELSEWHERE = 0.0123
-# Tokens, pairs and entries per batch, for the cache of a CPU.
-_TOKENS, _PAIRS, _ENTRIES = 16, 16, 2**14
-# Largest numbers of edges in single and in double integrals.
-_MOST_EDGES, _MOST_EDGES_OF_PAIRS = 400, 80
-# Sampled variances and correlations at which panels are probed.
-_PROBED = tuple(product(((0, 0), (4, 4), (4, -1), (-1, -1)), (-0.99, 0.999, 0.99999, 1.0)))
-# Largest error on a panel, relative to the function there and to its typical
-# size. Averages of two factors have its square.
-_RESOLVED, _NEGLIGIBLE = 3e-7, 1e-14
-_LEGENDRE_NODES = np.polynomial.legendre.leggauss
-_POLYNOMIALS = np.polynomial.legendre.legvander
-_POINTS, _WEIGHTS = _LEGENDRE_NODES(14)
-_LEGENDRE = _POLYNOMIALS(_POINTS, 13) * _WEIGHTS[:, None] * (np.arange(14) + 0.5)
-# Points near the ends of a panel, which nodes may miss.
-_ENDS = 1 - 2.0 ** -np.arange(14)
-_TRIED = np.concatenate([-_ENDS, _ENDS])
-_AT_TRIED = _POLYNOMIALS(_TRIED, 13).T
+# Tokens and entries per batch, for the cache of a CPU.
+_TOKENS, _ENTRIES = 4, 2**14
+# Largest number of panels, and smallest width as a fraction of the range.
+_MOST_EDGES, _NARROWEST = 400, 1e-14
+# Largest relative error of the polynomial of degree 13 on a panel. That of 24 nodes is its square.
+_RESOLVED = 3e-7
+_POINTS, _ = np.polynomial.legendre.leggauss(14)
+# More points near the ends of a panel, which nodes may miss.
+_TRIED = np.outer([-1, 1], 1 - 2.0 ** -np.arange(14)).ravel()
+_INTERPOLATION = np.linalg.solve(*(np.polynomial.legendre.legvander(each, 13).T for each in (_POINTS, _TRIED)))
 
 
 @dataclass(frozen=True)
@@ -72,33 +49,30 @@ class Rule:
     """Quadrature of averages of phi at variances from `least` to `most`.
 
     - `edges`: values of the argument between which phi is smooth.
-    - `centres`: kinks, or the edge about which panels are finest.
-    - `terms`: number of terms of Mehler's sum; panels compute pairs that need more.
+    - `terms`: number of terms of Mehler's sum.
+    - `nodes`: Gauss-Legendre nodes per panel.
+    - `reach`: largest |z|, at which the root of the density is negligible.
     """
 
     activation: Activation
     least: float
     most: float
     edges: tuple[float, ...]
-    centres: tuple[float, ...]
-    terms: int
-    uses_panels: bool
-
-    @property
-    def width(self) -> float:
-        """Width of a panel that resolves the last polynomial h_n."""
-        return min(1.0, 32 / np.sqrt(self.terms))
+    terms: int = int(_TERMS[-1])
+    nodes: int = 24
+    reach: float = 12.5
 
 
-def rule_over(activation: Activation, variances: Iterable[float] | None) -> tuple[Rule | None, float]:
-    """Choose a rule, None for the closed form, and estimate its error.
+def rule_over(activation: Activation, variances: Sequence[float] | None) -> tuple[Rule | None, float]:
+    """Choose a rule, None for the closed form, and bound its error.
 
-    The error is relative to sqrt(E[phi(x)^2] E[phi(y)^2]), and infinite if phi
+    The error is relative to sqrt(E[phi(x)^2] E[phi(y)^2]). It is infinite or NaN if phi
     is not square integrable.
     """
     if variances is None:
         return _chosen(activation, *_RANGE)
-    powers = np.log2([float(each) for each in variances if each > 0] or [1.0])
+    variances = np.asarray(variances)
+    powers = np.log2(variances[variances > 0] if np.any(variances > 0) else [1.0])
     # Round, so that similar data share a rule.
     return _chosen(activation, 2.0 ** np.floor(min(powers)), 2.0 ** np.ceil(max(powers)))
 
@@ -111,197 +85,128 @@ def joint(one: Rule | None, other: Rule | None) -> Rule | None:
 
 @lru_cache(maxsize=256)
 def _chosen(activation, least, most) -> tuple[Rule | None, float]:
-    if activation in NAMED.values():
-        return None, 1e-15
+    variances = np.geomspace(least, most, _SAMPLE)
     with np.errstate(all="ignore"):
         try:
-            error = _rounding_of_closed_form(activation, least, most)
+            rounding = _rounding_of_closed_form(activation.kernel_of_correlation, variances)
         except ValueError:  # an average that is known to be infinite
             return None, np.inf
-        if error < _EXACT:
-            return None, error
-        rule, error_of_rule = _numerical(activation, least, most)
-    is_closed_better = np.isfinite(error) and not error_of_rule < error
-    return (None, error) if is_closed_better else (rule, error_of_rule)
+        if rounding < _EXACT:
+            return None, rounding
+        rule, error = _numerical(activation, variances)
+    return (None, rounding) if rounding < error else (rule, error)
 
 
-def _rounding_of_closed_form(activation, least, most) -> float:
-    """Compare the closed form, if any, with fifty digits."""
-    formula, worst = activation.kernel_of_correlation, 0.0
+def _rounding_of_closed_form(formula: Expr | None, variances) -> float:
+    """Estimate rounding errors from the cancellation between terms of mean squares."""
     if formula is None:
         return np.inf
-    exact = many_digits((OWN, CORRELATION, OTHER), formula)
-    middle, ratios = np.sqrt(least * most), (-1.0, -0.6, 0.95, 1.0)
-    for v, w, ratio in product((least, middle, most), (least, most), ratios):
-        at_ratio = formula.subs(CORRELATION, ratio)
-        found = float(interpret(at_ratio, {OWN.name: v, OTHER.name: w}))
-        with mpmath.workdps(50):
-            places = (v, 1, v), (w, 1, w), (v, ratio, w)
-            try:
-                of_v, of_w, truth = (exact(*map(mpmath.mpf, place)) for place in places)
-            except ZeroDivisionError:
-                return np.inf
-            # The formula of a mean square that is infinite is negative or not real.
-            squares = mpmath.re(of_v) * mpmath.re(of_w)
-            is_real = not mpmath.im(of_v) and not mpmath.im(of_w)
-            if not np.isfinite(found) or not is_real or not 0 < squares < 1e300:
-                return np.inf
-            worst = max(worst, float(abs(found - mpmath.re(truth)) / mpmath.sqrt(squares)))
-    return 2 * worst + 1e-15
+    values = {OWN.name: variances, OTHER.name: variances}
+    terms = [interpret(term, values) for term in Add.make_args(formula.subs(CORRELATION, 1))]
+    ratio = sum(map(np.abs, terms)) / sum(terms)
+    # The formula of an infinite mean square is negative or not real.
+    return 1e-14 * float(np.max(ratio)) if np.all(ratio > 0) else np.inf
 
 
-def _numerical(activation, least, most) -> tuple[Rule, float]:
-    variances = np.geomspace(least, most, _SAMPLE)
+def _numerical(activation, variances) -> tuple[Rule, float]:
+    edges = _edges(activation.function, variances)
+    rule = Rule(activation, variances[0], variances[-1], edges)
+    if len(edges) > _MOST_EDGES:
+        return rule, np.inf
+    found, squares = _on_host(rule, variances)
+    finer, of_finer = _on_host(replace(rule, nodes=32, reach=14.0), variances)
+    whole = np.where(of_finer > 0, of_finer, 1.0)
+    error = 2 * np.sqrt(np.sum((finer - found) ** 2, axis=1) / whole) + np.abs(of_finer - squares) / whole
+    left = np.max((squares[:, None] - np.cumsum(found**2, axis=1)) / whole[:, None], axis=0).clip(0.0)
+    # Without the last two terms, which are scaled.
+    terms = int(next((n for n in _TERMS if left[n - 3] < _ENOUGH), _TERMS[-1]))
+    omitted = left[terms - 3] + left[terms - 1]
+    return replace(rule, terms=terms), 2 * float(np.max(error)) + float(omitted) + 1e-14
+
+
+def _on_host(rule: Rule, variances) -> tuple[np.ndarray, np.ndarray]:
+    """Return a_n(v) and mean squares, without compilation."""
+    nodes = zip(*(_at_nodes(rule, deviation, np) for deviation in np.sqrt(variances)), strict=True)
+    points, weights, root, values = map(np.stack, nodes)
+    before, now, terms = np.zeros_like(root), root, []
+    for n in range(rule.terms):
+        terms.append(np.sum(weights * values * now, axis=1))
+        before, now = now, (points * now - np.sqrt(n) * before) / np.sqrt(n + 1)
+    return np.stack(terms, axis=1), np.sum(weights * values**2, axis=1)
+
+
+def _edges(function: Expr, variances) -> tuple[float, ...]:
+    """Split panels at kinks, and halve them until they resolve phi."""
 
     def value(points):
-        return interpret(activation.function, {UNIT.name: points})
+        return interpret(function, {UNIT.name: points})
 
-    kinks = _kinks(activation.function, _REACH * np.sqrt(most))
-    edges, resolved = _edges(value, kinks, variances)
-    centres = kinks or (edges[int(np.argmin(np.diff(edges)))],)
-    # Oscillating functions have too many edges for panels.
-    has_panels = len(edges) * max(1, len(centres) / 2) <= _MOST_EDGES_OF_PAIRS
-    terms = _BESIDE_PANELS if has_panels else int(_TERMS[-1])
-    rule = Rule(activation, least, most, edges, centres, terms, uses_panels=False)
-    if not resolved:
-        return rule, np.inf
-    found, squares = _series(rule, value, variances, _NODES)
-    finer, of_finer = _series(rule, value, variances, _NODES + 8)
-    whole = np.where(of_finer > 0, of_finer, 1.0)
-    moved = 2 * np.sqrt(np.sum((finer - found) ** 2, axis=1) / whole)
-    moved += np.abs(of_finer - squares) / whole
-
-    def beyond(cutoff):
-        ends = value(np.sqrt(variances)[:, None] * np.array([-cutoff, cutoff]))
-        return np.max(ends**2, axis=1) * np.exp(-(cutoff**2) / 2) / np.max(whole)
-
-    off = float(np.max(moved + np.sqrt(beyond(_REACH))))
-    # Parseval's sum bounds the remaining terms.
-    left = (squares[:, None] - np.cumsum(found**2, axis=1)) / whole[:, None]
-    left = np.max(left, axis=0).clip(0.0)
-    enough = (terms for terms in _TERMS if left[min(terms, rule.terms) - 1] < _ENOUGH)
-    terms = int(next(enough, rule.terms))
-    if not has_panels or left[terms - 1] < _ENOUGH:
-        return replace(rule, terms=terms), 2 * (off + float(left[terms - 1])) + 1e-14
-    rule, roots = replace(rule, uses_panels=True), np.sqrt(squares)
-    i, j, ratios = map(np.array, zip(*((*at, ratio) for at, ratio in _PROBED), strict=True))
-    pairs = variances[i], variances[j], ratios
-    with jax.ensure_compile_time_eval():
-        average = jax.jit(panel_average, static_argnums=(0, 4))
-        coarse = np.asarray(average(rule, *pairs, _NODES_OF_PAIRS))
-        fine = np.asarray(average(rule, *pairs, _NODES_OF_PAIRS + 4))
-    worst = np.max(np.abs(fine - coarse) / np.maximum(roots[i] * roots[j], 1e-300))
-    worst += np.max(beyond(_REACH_OF_PAIRS))
-    return rule, 2 * (off + _TOLERANCE + float(worst)) + 1e-14
-
-
-def _series(rule: Rule, value: Callable, variances, nodes) -> tuple[np.ndarray, np.ndarray]:
-    """Return a_n(v) and mean squares on the host, without compilation."""
-    deviations, terms = np.sqrt(variances)[:, None], []
-    points, weights = _panels(rule.edges / deviations, _REACH, rule.width, nodes)
-    values = value(deviations * points)
-    root = np.exp(-(points**2) / 4) / (2 * np.pi) ** 0.25
-    weighted, before, now = weights * root * values, np.zeros_like(root), root
-    for n in range(rule.terms):
-        terms.append(np.sum(weighted * now, axis=1))
-        before, now = now, (points * now - np.sqrt(n) * before) / np.sqrt(n + 1)
-    return np.stack(terms, axis=1), np.sum(weighted * root * values, axis=1)
-
-
-def _kinks(function, reach) -> tuple[float, ...]:
-    """Find kinks and steps, where conditions of a piecewise function change."""
-    found, points = set(), np.geomspace(1e-9 * reach, reach, 4001)
-    # Without symmetry and zero, which is a root of many functions.
-    points = np.concatenate([-1.0001 * points[::-1], points])
-    for condition in function.rewrite(Piecewise).atoms(Relational):
-
-        def switch(at, difference=condition.lhs - condition.rhs):
-            return interpret(difference, {UNIT.name: at})
-
-        values = switch(points)
-        for i in np.flatnonzero(values[:-1] * values[1:] < 0):
-            found.add(float(scipy.optimize.brentq(switch, points[i], points[i + 1], xtol=1e-300)))
-    return tuple(sorted(place for place in found if abs(place) < reach))
-
-
-def _edges(value: Callable, kinks, variances) -> tuple[tuple[float, ...], bool]:
-    """Halve panels until they resolve phi; return edges, and whether they do."""
-    deviations, normals = np.sqrt(variances), np.linspace(-6, 6, 600)
-    finest, reach = deviations[0], _REACH * deviations[-1]
-    density = np.exp(-(normals**2) / 2)
-    density /= np.sum(density)
-    squares = value(deviations[:, None] * normals) ** 2 @ density
-    scale = (np.min(squares) * np.max(squares)) ** 0.25
+    # Kinks and steps are where conditions of a piecewise function change.
+    conditions = piecewise_fold(function.rewrite(Piecewise)).atoms(Relational)
+    sides = (each.lhs - each.rhs for each in conditions)
+    kinks = {float(root) for side in sides if side.is_polynomial(UNIT) for root in real_roots(side)}
+    reach = Rule.reach * np.sqrt(variances[-1])
+    negligible = 1e-14 * np.max(np.abs(value(np.sqrt([variances, variances]) * [[1], [-1]])))
     edges = np.unique(np.clip([-reach, -1.0, 0.0, 1.0, reach, *kinks], -reach, reach))
-    left, right, done = edges[:-1], edges[1:], []
-    while len(left) and len(done) + len(left) <= _MOST_EDGES:
-        middle, half = (left + right) / 2, (right - left) / 2
-        values = value(middle[:, None] + half[:, None] * _POINTS)
-        tried = value(middle[:, None] + half[:, None] * _TRIED)
-        series = values @ _LEGENDRE
-        errors = np.hstack([series[:, -3:], series @ _AT_TRIED - tried])
-        error, size = (np.max(np.abs(each), axis=1) for each in (errors, values))
-        fine = error <= np.maximum(_RESOLVED * size, _NEGLIGIBLE * scale)
-        # Near a weak singularity panels are too narrow to matter.
-        fine |= error * half <= _NEGLIGIBLE * scale * finest
-        done += [*left[fine]]
-        left, middle, right = left[~fine], middle[~fine], right[~fine]
-        left, right = np.concatenate([left, middle]), np.concatenate([middle, right])
-    return tuple(map(float, sorted({*done, *left, reach}))), not len(left)
+    while len(edges) <= _MOST_EDGES:
+        left, half = edges[:-1, None], np.diff(edges)[:, None] / 2
+        values, tried = (value(left + half * (1 + at)) for at in (_POINTS, _TRIED))
+        allowed = np.maximum(_RESOLVED * np.max(np.abs(values), axis=1, keepdims=True), negligible)
+        is_coarse = (np.abs(values @ _INTERPOLATION - tried) > allowed) & (half > _NARROWEST * reach)
+        split = np.any(is_coarse, axis=1)
+        if not np.any(split):
+            break
+        edges = np.sort(np.concatenate([edges, (left + half)[split, 0]]))
+    return tuple(map(float, edges))
 
 
-def _panels(places, reach, width, nodes) -> tuple[Array, Array]:
-    """Return nodes and weights over panels between `places` (pairs, places) and a grid."""
-    xp = np if isinstance(places, np.ndarray) else jnp
-    grid = np.linspace(-reach, reach, int(np.ceil(2 * reach / width)) + 1)
-    grid = xp.broadcast_to(grid, (len(places), len(grid)))
-    edges = xp.sort(xp.concatenate([xp.clip(places, -reach, reach), grid], axis=1), axis=1)
-    points, weights = _LEGENDRE_NODES(nodes)
-    left, half = edges[:, :-1, None], xp.diff(edges, axis=1)[:, :, None] / 2
-    # At kinks phi may be infinite.
-    at = xp.where(half > 0, left + half * (1 + points), _ELSEWHERE * reach)
-    return at.reshape(len(places), -1), (half * weights).reshape(len(places), -1)
+def _at_nodes(rule: Rule, deviation, xp=jnp) -> tuple[Array, ...]:
+    """Return nodes z, weights, the root of the density, and its product with phi.
+
+    The product of the root with h_n neither overflows nor underflows.
+    """
+    # These panels resolve the last h_n.
+    width = min(1.0, 32 / np.sqrt(rule.terms))
+    grid = np.linspace(-rule.reach, rule.reach, int(np.ceil(2 * rule.reach / width)) + 1)
+    edges = xp.clip(xp.asarray(rule.edges) / deviation, -rule.reach, rule.reach)
+    edges = xp.sort(xp.concatenate([edges, grid]))
+    points, weights = np.polynomial.legendre.leggauss(rule.nodes)
+    half = xp.diff(edges)[:, None] / 2
+    # Panels without width are at kinks, where phi may be infinite.
+    points = xp.where(half > 0, edges[:-1, None] + half * (1 + points), 0.0123 * rule.reach).ravel()
+    root = xp.exp(-(points**2) / 4) / (2 * np.pi) ** 0.25
+    at, activation = deviation * points, rule.activation
+    values = apply_to(activation, at) if xp is jnp else interpret(activation.function, {UNIT.name: at})
+    return points, (half * weights).ravel(), root, root * values
 
 
-def _at_nodes(rule: Rule, variance) -> tuple[Array, Array, Array]:
-    """Return nodes z, weights without the density, and phi(sqrt(v) z)."""
-    deviation = jnp.sqrt(variance)
-    edges = jnp.asarray(rule.edges)[None] / deviation
-    (points,), (weights,) = _panels(edges, _REACH, rule.width, _NODES)
-    return points, weights, apply_to(rule.activation, deviation * points)
+def mean_square(rule: Rule, variance: Float[Array, " tokens"]) -> Array:
+    """Return E[phi^2] at each variance."""
 
+    def of_token(deviation: Array) -> Array:
+        _, weights, _, values = _at_nodes(rule, deviation)
+        return jnp.sum(weights * values**2)
 
-def moment(rule: Rule, variance: Float[Array, " tokens"], power: int) -> Array:
-    """Return E[phi^power] at each variance."""
-
-    def of_token(variance: Array) -> Array:
-        points, weights, values = _at_nodes(rule, variance)
-        density = jnp.exp(-(points**2) / 2) / np.sqrt(2 * np.pi)
-        return jnp.sum(weights * density * values**power)
-
-    return jax.lax.map(of_token, variance, batch_size=_TOKENS)
+    return jax.lax.map(of_token, jnp.sqrt(variance), batch_size=_TOKENS)
 
 
 @partial(jax.custom_jvp, nondiff_argnums=(0,))
 def coefficients(rule: Rule, variance: Float[Array, " tokens"]) -> Array:
     """Return a_n(v) (tokens, terms)."""
 
-    def of_token(variance: Array) -> Array:
-        points, weights, values = _at_nodes(rule, variance)
-        # h_n times the root of the density neither overflows nor underflows.
-        root = jnp.exp(-(points**2) / 4) / (2 * np.pi) ** 0.25
-        weighted = weights * root * values
+    def of_token(deviation: Array) -> Array:
+        points, weights, root, values = _at_nodes(rule, deviation)
+        weighted = weights * values
 
         def step(pair, n):
             before, now = pair
             after = (points * now - jnp.sqrt(n) * before) / jnp.sqrt(n + 1)
             return (now, after), jnp.sum(weighted * now)
 
-        first = (jnp.zeros_like(root), root)
-        n = np.arange(rule.terms, dtype=float)
+        first, n = (jnp.zeros_like(root), root), np.arange(rule.terms, dtype=float)
         return jax.lax.scan(step, first, n, unroll=2)[1]
 
-    return jax.lax.map(of_token, variance, batch_size=_TOKENS)
+    return jax.lax.map(of_token, jnp.sqrt(variance), batch_size=_TOKENS)
 
 
 @coefficients.defjvp
@@ -325,70 +230,17 @@ def mehler_sum(one, other, correlation) -> Array:
         def step(total, pair):
             return total * ratio + pair[0] * pair[1], None
 
-        terms = here, other.T
-        return jax.lax.scan(step, jnp.zeros_like(ratio), terms, reverse=True, unroll=8)[0]
+        return jax.lax.scan(step, jnp.zeros_like(ratio), (here, other.T), reverse=True, unroll=8)[0]
 
     batch = max(1, min(len(one), _ENTRIES // max(1, len(other))))
     return jax.lax.map(of_token, (one, correlation), batch_size=batch)
 
 
-def panel_average(rule: Rule, own, other, correlation, nodes: int = _NODES_OF_PAIRS) -> Array:
-    """Compute E[phi(x) phi(y)] of pairs by panels in rotated coordinates."""
-    flipped = jnp.where(correlation < 0, -1.0, 1.0)[:, None]
-    square = jnp.maximum((1 - jnp.abs(correlation)) / 2, 1e-32)[:, None]
-    c, s = jnp.sqrt(1 - square), jnp.sqrt(square)
-    x, y = jnp.sqrt(own)[:, None], jnp.sqrt(other)[:, None]
-    edges = np.asarray(rule.edges[1:-1])
-    one, two = (each.ravel() for each in np.meshgrid(edges, rule.centres))
-    one, two = np.concatenate([one, two]), np.concatenate([two, one])
-    crossings = (one / x - flipped * two / y) / (2 * s)
-    panels = partial(_panels, reach=_REACH_OF_PAIRS, width=_WIDTH_OF_PAIRS, nodes=nodes)
-    # The inner integral is continuous at these edges.
-    outer, of_outer = panels(jax.lax.stop_gradient(crossings))
-    of_outer = of_outer * jnp.exp(-(outer**2) / 2) / (2 * np.pi)
-
-    def add(total, parts):
-        q, weight = parts
-        across = s * q[:, None]
-        p, of_inner = panels(jnp.hstack([edges / x - across, flipped * edges / y + across]) / c)
-        along = c * p
-        values = apply_to(rule.activation, x * (along + across))
-        values = values * apply_to(rule.activation, flipped * y * (along - across))
-        return total + weight * jnp.sum(of_inner * jnp.exp(-(p**2) / 2) * values, axis=1), None
-
-    total, _ = jax.lax.scan(jax.checkpoint(add), jnp.zeros_like(own), (outer.T, of_outer.T))
-    return total
-
-
-def pair_averages(rule: Rule, one, other, correlation) -> Array:
-    """Return E[phi(x) phi(y)] of tokens with variances, coefficients, mean squares."""
-    (own, here, of_own), (others, there, of_others) = one, other
-    found = mehler_sum(here, there, correlation)
-    if not rule.uses_panels:
-        return found
-
-    def share(squares, terms):
-        # Rounding can make the remainder negative.
-        left = jnp.maximum(squares - jnp.sum(terms**2, axis=-1), 0.0)
-        return jnp.sqrt(left / jnp.where(squares > 0, squares, 1.0))
-
-    off = share(of_own, here)[:, None] * share(of_others, there)
-    off = jnp.abs(correlation) ** rule.terms * off
-    # Sort by error, so that few batches need panels.
-    errors = jax.lax.stop_gradient(off).ravel()
-    order = jnp.argsort(-errors)
-    order = jnp.pad(order, (0, -len(order) % _PAIRS), mode="edge").reshape(-1, _PAIRS)
-
-    def of_batch(chosen):
-        rows, columns = jnp.divmod(chosen, len(others))
-        # With the smaller variance first, the result is exactly symmetric.
-        v = jnp.minimum(own[rows], others[columns])
-        w = jnp.maximum(own[rows], others[columns])
-        return jax.lax.cond(
-            jnp.any(errors[chosen] > _TOLERANCE),
-            lambda: panel_average(rule, v, w, correlation.ravel()[chosen]),
-            lambda: jnp.zeros_like(v),
-        )
-
-    panels = jnp.zeros(correlation.size).at[order].set(jax.lax.map(of_batch, order))
-    return jnp.where(off > _TOLERANCE, panels.reshape(correlation.shape), found)
+def with_remainder(terms: Float[Array, "tokens terms"], mean_square: Float[Array, " tokens"]) -> Array:
+    """Scale the last two coefficients, so that all squares sum to the mean square."""
+    last = jnp.sum(terms[:, -2:] ** 2, axis=1)
+    # Rounding can make the remainder negative.
+    left = jnp.maximum(mean_square - jnp.sum(terms**2, axis=1), 0.0)
+    scale = jnp.sqrt(1 + left / jnp.where(last > 0, last, jnp.inf))
+    # Their derivatives need terms that are omitted.
+    return terms.at[:, -2:].set(jax.lax.stop_gradient(terms[:, -2:] * scale[:, None]))

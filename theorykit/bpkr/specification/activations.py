@@ -3,23 +3,20 @@
 Closed forms are from Cho and Saul (2009) and Williams (1998).
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import product
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 import sympy as sp
 from jaxtyping import Array, Float
-from sympy import Add, Expr, Max, Min, Mul, Pow, S, Symbol, asin, erf, exp, expand, sqrt
+from sympy import Expr, Max, Min, Pow, S, Symbol, asin, erf, expand, sqrt
 from sympy.matrices.expressions.matexpr import MatrixExpr
 
 from ...checks import shown
 from ...codegen import compile_expressions
-from ...codegen.compiled import CompiledFunction
 from ...symbolic import GaussianAverage, gaussian_average
 from ...symbolic.matrix_functions import kernel_matrix
 
@@ -67,19 +64,19 @@ class Activation:
 
 
 def apply_to(activation: Activation, hidden: Float[Array, "..."]) -> Float[Array, "..."]:
-    if activation.is_linear:
-        return hidden
-    compiled = _compiled(activation)
-
-    def of_unit(unit):
-        return jnp.asarray(compiled.call_from({UNIT: unit})["value"])
-
-    return jax.vmap(of_unit)(hidden.ravel()).reshape(hidden.shape)
+    return hidden if activation.is_linear else of_arrays(activation.function, UNIT)(hidden)
 
 
 @lru_cache
-def _compiled(activation: Activation) -> CompiledFunction:
-    return compile_expressions("function", {"value": activation.function}, (UNIT,))
+def of_arrays(expression: Expr, *symbols: Symbol) -> Callable[..., Array]:
+    """Return the expression as a function of arrays, which broadcast."""
+    compiled = compile_expressions("function", {"value": expression}, symbols)
+
+    def of_numbers(*numbers):
+        # Constants can be whole numbers.
+        return 1.0 * jnp.asarray(compiled.call_from(dict(zip(symbols, numbers, strict=True)))["value"])
+
+    return jnp.vectorize(of_numbers)
 
 
 def kernel_of_covariance(activation: Activation, covariance: MatrixExpr) -> MatrixExpr:
@@ -94,10 +91,8 @@ def kernel_of_covariance(activation: Activation, covariance: MatrixExpr) -> Matr
         lambda sine: asin(Max(-1, Min(1, sine.args[0]))),
     )
 
-    symbols = OWN, BETWEEN, OTHER
-
     def of_entries(*entries):
-        return cut.xreplace(dict(zip(symbols, entries, strict=True)))
+        return cut.xreplace(dict(zip((OWN, BETWEEN, OTHER), entries, strict=True)))
 
     return kernel_matrix(of_entries, covariance)
 
@@ -108,58 +103,10 @@ def _is_root_of_sum(node: sp.Basic) -> bool:
 
 @lru_cache
 def _exact_kernel(function: Expr) -> Expr:
-    terms, (one, other) = _exponential_terms(function), _NORMALS
-    if terms is not None:
-        return _kernel_of_exponentials(terms)
+    one, other = _NORMALS
     across = BETWEEN / sqrt(OWN) * one + sqrt(OTHER - BETWEEN**2 / OWN) * other
     both = function.subs(UNIT, sqrt(OWN) * one) * function.subs(UNIT, across)
     return expand(gaussian_average(both, one, other))
-
-
-def _exponential_terms(function: Expr) -> list[tuple[Expr, int, Expr, Expr]] | None:
-    """Return (c, m, a, b) of terms c h^m exp(a h^2 + b h), with b possibly imaginary.
-
-    None if there are other terms.
-    """
-    kinds, terms = (exp, sp.sin, sp.cos, sp.sinh, sp.cosh), []
-    if not function.has(*kinds) or function.atoms(sp.Function) - function.atoms(*kinds):
-        return None
-    for term in Add.make_args(expand(function.rewrite(exp))):
-        factors = Mul.make_args(term)
-        exponent = expand(Add(*(each.args[0] for each in factors if isinstance(each, exp))))
-        square, slope, constant = (exponent.coeff(UNIT, power) for power in (2, 1, 0))
-        others = Mul(*(each for each in factors if not isinstance(each, exp)))
-        outer, power = others.as_coeff_exponent(UNIT)
-        rest = expand(exponent - square * UNIT**2 - slope * UNIT - constant)
-        if rest != 0 or not square.is_real or outer.has(UNIT):
-            return None
-        if not power.is_nonnegative or not power.is_integer:
-            return None
-        terms.append((outer * exp(constant), int(power), square, slope))
-    return terms
-
-
-def _kernel_of_exponentials(terms: list[tuple[Expr, int, Expr, Expr]]) -> Expr:
-    """Return the kernel of a function with these `_exponential_terms`.
-
-    The mean of exp(b x + d y) is exp((b, d) C (b, d)^T / 2). A factor exp(a x^2 + c y^2)
-    changes C. Powers of x and y are derivatives with respect to b and d.
-    """
-    (b, d), total = (Symbol("b_x"), Symbol("b_y")), S.Zero
-    for (left, m, x_square, x_slope), (right, n, y_square, y_slope) in product(terms, terms):
-        rest = OWN * OTHER - BETWEEN**2
-        determinant = 1 - 2 * x_square * OWN - 2 * y_square * OTHER
-        determinant += 4 * x_square * y_square * rest
-        one, other = OWN - 2 * y_square * rest, OTHER - 2 * x_square * rest
-        exponent = (b**2 * one + 2 * b * d * BETWEEN + d**2 * other) / (2 * determinant)
-        moment = sp.simplify(sp.diff(exp(exponent), b, m, d, n) / exp(exponent))
-        at = {b: x_slope, d: y_slope}
-        power = exponent.subs(at)
-        power = expand(power) if determinant == 1 else power
-        total += left * right * expand(moment.subs(at)) * exp(power) / sqrt(determinant)
-    if total.has(sp.I):
-        total = sum((sp.re(term) for term in Add.make_args(expand(total, power_exp=False))), S.Zero)
-    return total
 
 
 IDENTITY = Activation("identity", UNIT)
