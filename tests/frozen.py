@@ -21,6 +21,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -158,7 +159,10 @@ def _data(spec, arrays) -> bpkr.Data:
     if spec.get("moments"):
         return bpkr.Data.of_batches([(features, labels)], tested, test_labels)
     if "coding" in spec:
-        return bpkr.Data.of_classes(features, labels, tested, test_labels, coding=spec["coding"])
+        data = bpkr.Data.of_classes(features, labels, tested, test_labels)
+        # Labels 1 and -1 of more than two classes are like other numbers now.
+        is_signs = spec["coding"] == "signs" and data.classes.outputs > 1
+        return eqx.tree_at(lambda data: data.labels, data, replace_fn=lambda y: 2 * y - 1) if is_signs else data
     return bpkr.Data(features, labels, tested, test_labels)
 
 
@@ -295,11 +299,12 @@ def _first_order(spec, arrays, problem, saddle):
 
 def _heads(spec, arrays, problem, saddle):
     """Scores, the order in which pruning removes heads, and the costs of leaving them out."""
-    scores, costs = bpkr.head_scores(problem.architecture, saddle), bpkr.head_costs(problem, saddle, progress=False)
+    architecture, costs = problem.architecture, bpkr.head_costs(problem, saddle, progress=False)
+    scores, prior = (bpkr.head_scores(architecture, each) for each in (saddle, bpkr.gp_limit(architecture)))
     order = sorted((score, layer, head) for layer, of in enumerate(scores, 1) for head, score in enumerate(of, 1))
     return {
         "scores": _joined(scores),
-        "scores_at_infinite_width": _joined(costs.infinite_width_scores),
+        "scores_at_infinite_width": _joined(prior),
         "rank": np.array([head for _, *head in order]),
         "removable": np.array(bpkr.removable_heads(scores)),
         "cost": _joined(costs.log_evidence),

@@ -23,7 +23,7 @@ def shown() -> dict[str, object]:
     solution = bpkr.solve(problem)
     prediction = bpkr.predict(problem, solution)
     point = solution.order_parameters
-    values = (ARCHITECTURE, data, problem, problem.bound.action, solution, point, prediction)
+    values = (ARCHITECTURE, problem, problem.bound.action, solution, point, prediction)
     return {type(value).__name__: value for value in values}
 
 

@@ -182,6 +182,13 @@ def random_key_queries(heads: tuple[int, ...], rng: np.random.Generator, feature
     return [rng.normal(size=(head, features, features)) / features for head in heads if head]
 
 
+def random_projections(heads: tuple[int, ...], rng: np.random.Generator):
+    """Queries and keys with biases of every layer that has heads."""
+    shapes = [(count, 3, INPUT_FEATURES) for count in heads if count]
+    found = {name: [rng.normal(size=shape) for shape in shapes] for name in ("query", "key")}
+    return found | {f"{name}_bias": [rng.normal(size=shape[:2]) for shape in shapes] for name in found}
+
+
 def explicit_kernel(order_parameters: bpkr.OrderParameters, features: np.ndarray, other: np.ndarray) -> np.ndarray:
     """Eq. (10) as it stands: one term for each pair of paths, and of outputs."""
     paths = features.shape[1]

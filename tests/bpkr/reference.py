@@ -22,10 +22,8 @@ def arrays(name):
 
 
 def architecture_of(name):
-    entry = CASES[name]
-    return bpkr.Architecture(
-        entry["heads"], entry["widths"], entry["prior_variances"], temperature=entry["temperature"]
-    )
+    heads, widths, variances, temperature = map(CASES[name].get, ("heads", "widths", "prior_variances", "temperature"))
+    return bpkr.Architecture(heads, widths, variances, temperature=temperature)
 
 
 def path_features(name, inputs):
@@ -44,9 +42,8 @@ def order_parameters_of(name):
 def optimal_readout(architecture, last):
     """The readout at which the action is stationary, given U_L."""
     bound = bind(architecture)
-    return bound({bound.symbols.matrices[-1]: jnp.asarray(last)}, u=bound.action.closed_forms[bound.symbols.readout])[
-        "u"
-    ]
+    u = bound.action.closed_forms[bound.symbols.readout]
+    return bound({bound.symbols.matrices[-1]: jnp.asarray(last)}, u=u)["u"]
 
 
 def stored_features(name):

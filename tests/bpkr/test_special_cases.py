@@ -69,16 +69,6 @@ def test_graph_convolutions():
         assert_close(features[:, hop], powers[hop].T @ tokens / np.sqrt(count * N0), 1e-12)
 
 
-@pytest.mark.slow
-def test_linear_convolutions():
-    signals = RNG.normal(size=(P, 7, 1))
-    shifts = np.stack([np.eye(7, k=shift) for shift in range(3)])
-    architecture = bpkr.Architecture((3,), 15, temperature=T)
-    features = bpkr.path_features(signals, [shifts], architecture, "last", layout="keys-first")
-    for shift in range(3):
-        assert_close(features[:, shift, 0], signals[:, 6 - shift, 0] / np.sqrt(3), 1e-12)
-
-
 @pytest.mark.parametrize("function", ["identity", *slow(["erf"])])
 def test_local_kernels(function):
     patches, labels = RNG.normal(size=(P, 3, N0)), RNG.normal(size=P)

@@ -14,11 +14,13 @@ from .evaluation.values import (
     predict,
 )
 from .model import Model
-from .network.attention import Heads, attention, path_features
 from .network.network import (
     Head,
+    Heads,
     Network,
+    attention,
     empirical_order_parameters,
+    path_features,
     removable_heads,
     sample_network,
 )

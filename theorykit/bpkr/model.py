@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
@@ -17,12 +16,12 @@ from .. import checks
 from .._jit import usual_settings
 from ..symbolic.documents.display import DisplayMixin
 from ..symbolic.documents.document import Table, Text
-from .data.classes import LabelsWarning, r_squared
+from .data.classes import r_squared
 from .data.data import Data, data_line
 from .evaluation.problem import Problem
 from .evaluation.values import Prediction, evaluate_infinite_width, head_scores, predict
 from .features.implicit import PathFeatures
-from .network.attention import Heads, path_features
+from .network.network import Heads, path_features
 from .order_parameters import gp_limit
 from .saddle.head_costs import HeadCosts, head_costs
 from .saddle.solve import solve
@@ -36,14 +35,14 @@ class Model(DisplayMixin):
     """Predict labels of sequences by a deep network with given attention.
 
     Inputs are (examples, tokens, features), with tokens of NaN as padding, or a list of
-    arrays (tokens, features). Instead of heads, all methods with inputs can get
-    attention: (examples, heads, keys, queries) per layer with heads.
+    arrays (tokens, features). Instead of heads, pass attention to all methods:
+    (examples, heads, keys, queries) per layer with heads.
 
     Args:
         layers: as in `Architecture`; by default those of heads or attention, or two
             layers of two random heads.
         widths, temperature, prior_variances, richness: as in `Architecture`. Without a
-            richness, `math.inf` is the Gaussian process of infinitely wide layers (NNGP).
+            richness, `math.inf` is the Gaussian process (NNGP).
         heads: "random", `bpkr.Heads`, or its key-query products. Random products have
             standard deviation 1/features.
         readout: "first", "last", "mean", or "all" with separate weights per token.
@@ -54,7 +53,7 @@ class Model(DisplayMixin):
 
     `fit` sets these attributes:
 
-    - `problem_`, `architecture_`; `heads_`, which is None if attention was given.
+    - `problem_`; `heads_`, which is None if attention was given.
     - `saddle_`: the result of `solve`, None for the Gaussian process.
     - `order_parameters_`, `log_evidence_`.
     - `classes_`, if labels are classes; `n_features_in_`, the features of a token.
@@ -112,7 +111,7 @@ class Model(DisplayMixin):
 
     @usual_settings()
     def fit(self, inputs: Any, labels: Any, attention: Maps = None) -> Model:
-        """Solve the saddle point for sequences with labels, and return the model.
+        """Solve the saddle point, and return the model.
 
         Args:
             inputs, attention: see `Model`.
@@ -134,12 +133,11 @@ class Model(DisplayMixin):
             log_evidence = float(saddle.log_evidence)
         # An error before this point leaves the model as it was.
         self.heads_ = found
-        self.architecture_ = architecture
         self.problem_ = problem
         self.saddle_ = saddle
         self.order_parameters_ = point
         self.log_evidence_ = log_evidence
-        self.n_features_in_ = _sequences(inputs)[0].shape[2]
+        self.n_features_in_ = data.features.shape[2]
         vars(self).pop("classes_", None)
         if data.classes is not None:
             self.classes_ = np.array(data.classes.names)
@@ -154,7 +152,7 @@ class Model(DisplayMixin):
     def predict_distribution(self, inputs: Any, attention: Maps = None) -> Prediction:
         """Predict mean and variance of the outputs, as `bpkr.predict` does."""
         problem = self._fitted()
-        features = self._features(self.architecture_, self.heads_, inputs, attention)
+        features = self._features(problem.architecture, self.heads_, inputs, attention)
         return predict(problem, self.order_parameters_, features)
 
     def predict_proba(self, inputs: Any, attention: Maps = None) -> Float[np.ndarray, "examples classes"]:
@@ -169,7 +167,7 @@ class Model(DisplayMixin):
     def score(self, inputs: Any, labels: Any, attention: Maps = None) -> float:
         """Return the accuracy of classes, or the mean R^2 of outputs.
 
-        R^2 is NaN, with a `LabelsWarning`, if all labels of an output are equal.
+        R^2 is NaN if all labels of an output are equal.
         """
         predicted = self.predict(inputs, attention)
         classes = self.problem_.data.classes
@@ -181,29 +179,18 @@ class Model(DisplayMixin):
             raise ValueError(f"labels must have shape {predicted.shape}, got {labels.shape}")
         if classes is not None:
             return float(np.mean(predicted == labels))
-        explained = r_squared(predicted, np.asarray(labels))
-        if math.isnan(explained):
-            said = "all labels of an output are equal, so R^2 is not defined"
-            warnings.warn(said, LabelsWarning, stacklevel=2)
-        return explained
+        return r_squared(predicted, np.asarray(labels))
 
-    def head_costs(
-        self,
-        inputs: Any = None,
-        labels: Any = None,
-        attention: Maps = None,
-        *,
-        progress: bool = True,
-    ) -> HeadCosts:
+    def head_costs(self, inputs: Any = None, labels: Any = None, attention: Maps = None, **options: Any) -> HeadCosts:
         """Measure the cost of leaving out each head, as `bpkr.head_costs` does."""
         problem = self._fitted()
         if inputs is not None:
             classes = problem.data.classes
-            features = self._features(self.architecture_, self.heads_, inputs, attention)
+            features = self._features(problem.architecture, self.heads_, inputs, attention)
             tested = labels if classes is None else classes.encode(labels)
             data = replace(problem.data, test_features=features, test_labels=tested)
             problem = Problem(problem.architecture, data)
-        return head_costs(problem, self.saddle_, progress=progress)
+        return head_costs(problem, self.saddle_, **options)
 
     def plot(self) -> Any:
         """Draw head scores and U_1, and return the Matplotlib figure."""
@@ -239,8 +226,7 @@ class Model(DisplayMixin):
             An xarray Dataset as of `sweeps.sweep`. Names `..._error_of_test_examples`
             are standard errors of means over seeds due to shared test examples.
         """
-        from .sweeps.datasets import add_errors_of_examples
-        from .sweeps.run import sweep
+        from .sweeps.datasets import add_errors_of_examples, sweep
 
         seeds = checks.checked_whole_number("seeds", seeds, least=1)
         options |= {"width": width, "temperature": temperature}
@@ -250,24 +236,28 @@ class Model(DisplayMixin):
             architecture, data, _ = self._prepare(inputs, labels, attention, test)
             return sweep(architecture, data, **options)
         draws = range(self.random_state, self.random_state + seeds)
-        prepared = {seed: self._prepare(inputs, labels, None, test, seed) for seed in draws}
-        architecture, _, _ = prepared[self.random_state]
-        found = sweep(architecture, lambda seed: prepared[seed][1], seeds=list(draws), **options)
+        sets = {}
+        for seed in draws:
+            model = replace(self, random_state=seed)
+            architecture, sets[seed], _ = model._prepare(inputs, labels, None, test)
+        found = sweep(architecture, sets.get, seeds=list(draws), **options)
         return add_errors_of_examples(found)
 
     def _view(self):
         if not hasattr(self, "problem_"):
             yield Text("not fitted")
             return
-        rows = [("data", data_line(self.problem_.data)), ("log evidence", f"{self.log_evidence_:.6g}")]
-        for scores in head_scores(self.architecture_, self.order_parameters_):
+        rows = [("data", data_line(self.problem_.data))]
+        rows.append(("log evidence", f"{self.log_evidence_:.6g}"))
+        for scores in head_scores(self.problem_.architecture, self.order_parameters_):
             rows.append(("head scores", "  ".join(f"{each:.3f}" for each in scores)))
         said = self.saddle_.diagnosis if self.saddle_ else "Gaussian process"
         yield Table((*rows, ("solution", said)))
 
     @property
     def _is_gaussian_process(self) -> bool:
-        return self.richness is None and np.ndim(self.widths) == 0 and self.widths == math.inf
+        is_infinite = np.ndim(self.widths) == 0 and self.widths == math.inf
+        return self.richness is None and is_infinite
 
     @property
     def _is_random(self) -> bool:
@@ -275,23 +265,22 @@ class Model(DisplayMixin):
 
     def _fitted(self) -> Problem:
         if not hasattr(self, "problem_"):
-            raise ValueError("this Model is not fitted yet: call fit(inputs, labels) first")
+            raise ValueError("this Model is not fitted: call fit first")
         return self.problem_
 
-    def _prepare(self, inputs, labels, attention=None, test=None, seed=None):
-        """Return the architecture, the data and the heads, drawn with `seed`."""
+    def _prepare(self, inputs, labels, attention=None, test=None):
+        """Return the architecture, the data and the heads."""
         # scikit-learn also passes objects that are arrays only to NumPy.
         labels = labels if isinstance(labels, Iterable) else np.asarray(labels)
         sequences, _ = _sequences(inputs)
         _, tokens, width = sequences.shape
-        found, layers = self._heads_and_layers(width, attention, seed)
-        reads_all = isinstance(self.readout, str) and self.readout == "all"
+        found, layers = self._heads_and_layers(width, attention)
         architecture = Architecture(
             layers,
             1.0 if self._is_gaussian_process else self.widths,
             self.prior_variances,
             temperature=self.temperature,
-            read_tokens=tokens if reads_all else 1,
+            read_tokens=tokens if self.readout == "all" else 1,
             richness=self.richness,
         )
         parts = [self._features(architecture, found, inputs, attention), labels]
@@ -302,7 +291,7 @@ class Model(DisplayMixin):
         outputs = math.prod(np.shape(data.labels)[1:])
         return replace(architecture, outputs=outputs), data, found
 
-    def _heads_and_layers(self, features, attention, seed) -> tuple[Heads | None, Any]:
+    def _heads_and_layers(self, features, attention) -> tuple[Heads | None, Any]:
         layers, found = self.layers, self.heads
         if attention is not None:
             if layers is None:
@@ -311,8 +300,8 @@ class Model(DisplayMixin):
         if self._is_random:
             layers = (2, 2) if layers is None else layers
             counts = filter(None, Architecture(layers, 1.0, temperature=1.0).heads)
-            seed = self.random_state if seed is None else seed
-            rng = np.random.default_rng(checks.checked_whole_number("random_state", seed, least=0))
+            seed = checks.checked_whole_number("random_state", self.random_state, least=0)
+            rng = np.random.default_rng(seed)
             found = [rng.normal(size=(count, features, features)) / features for count in counts]
         found = found if isinstance(found, Heads) else Heads(key_query=found)
         return found, found.counts if layers is None else layers
@@ -329,11 +318,10 @@ class Model(DisplayMixin):
         sequences, real = _sequences(inputs)
         if (found is None) == (attention is None):
             raise ValueError("attention must be given for all inputs, or for none")
-        layout = self.layout
+        options = {"real_tokens": real, "layout": self.layout}
         if found is not None:
-            attention = found(sequences, self.mask, real_tokens=real, layout=layout)
-            layout = None
-        options = {"real_tokens": real, "layout": layout}
+            attention = found(sequences, self.mask, **options)
+            options["layout"] = None
         return path_features(sequences, attention, architecture, self.readout, **options)
 
 

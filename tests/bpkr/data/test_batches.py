@@ -12,34 +12,29 @@ from ..cases import SEEDS, assert_close
 EXAMPLES, PATHS, FEATURES = 50, 4, 3
 
 
-def random_data(seed: int = 0, outputs: int | None = None):
+def random_data(seed: int, *outputs: int):
     rng = np.random.default_rng(seed)
-    features = rng.normal(size=(EXAMPLES, PATHS, FEATURES))
-    return features, rng.normal(size=(EXAMPLES,) if outputs is None else (EXAMPLES, outputs))
+    return rng.normal(size=(EXAMPLES, PATHS, FEATURES)), rng.normal(size=(EXAMPLES, *outputs))
 
 
-@given(
-    seed=SEEDS,
-    cuts=st.lists(st.integers(1, EXAMPLES - 1), max_size=4, unique=True),
-    outputs=st.sampled_from([None, 1, 3]),
-)
+CUTS = st.lists(st.integers(1, EXAMPLES - 1), max_size=4, unique=True)
+
+
+@given(seed=SEEDS, cuts=CUTS, outputs=st.sampled_from([(), (1,), (3,)]))
 def test_second_moments_are_those_of_all_examples(seed, cuts, outputs):
-    arrays = random_data(seed, outputs)
+    arrays = random_data(seed, *outputs)
     found = bpkr.Data.of_batches(zip(*(np.split(array, sorted(cuts)) for array in arrays), strict=True))
-    ours, theirs = (
-        np.hstack([array.reshape(len(array), -1) for array in each])
-        for each in ((found.features, found.labels), arrays)
-    )
+    both = (found.features, found.labels), arrays
+    ours, theirs = (np.hstack([array.reshape(len(array), -1) for array in each]) for each in both)
     assert_close(ours.T @ ours, theirs.T @ theirs, 1e-12)
     assert found.labels.shape[1:] == arrays[1].shape[1:] and len(ours) == ours.shape[1]
-    assert found.label_count == arrays[1].size
+    assert found.examples == EXAMPLES
 
 
 @pytest.mark.parametrize("outputs", [1, 2])
 @pytest.mark.parametrize("temperature", [0.1, 1e-10])
 def test_batches_have_the_action_and_the_predictions_of_the_examples(outputs, temperature):
-    features, labels = random_data(1, outputs)
-    labels = labels[:, 0] if outputs == 1 else labels
+    features, labels = random_data(1, *[outputs] * (outputs > 1))
     tested = np.random.default_rng(2).normal(size=(7, PATHS, FEATURES))
     architecture = bpkr.Architecture((2, 2), 10.0, temperature=temperature, outputs=outputs)
     given = bpkr.Data.of_batches([(features, labels)], tested), bpkr.Data(features, labels, tested)

@@ -33,22 +33,15 @@ SIZES = {"fewer examples than features": (17, 17, 1), "more": (17, 2, 1), "sever
 
 
 @pytest.mark.parametrize(("examples", "features", "outputs"), SIZES.values(), ids=SIZES)
-def test_energy_and_label_constant_are_those_of_the_data(examples, features, outputs):
+def test_energy_and_predictions_are_those_of_explicit_matrices(examples, features, outputs):
     here = problem(examples, features, outputs=outputs)
     kernel, labels = here.examples.kernel, here.examples.labels
     assert len(kernel.features) == shared_size(min(examples, 4 * features))
     point = bpkr.gp_limit(here.architecture)
     expected = action_terms(here.bound, point, here.data.features, here.data.labels).energy
     assert_close(here.energy.value(point.first), expected, 1e-13)
-    count = len(labels) + float(here.examples.omitted)
-    assert count == here.data.labels.size
-
-
-@pytest.mark.parametrize(("examples", "features", "outputs"), SIZES.values(), ids=SIZES)
-def test_predictions_are_those_of_explicit_matrices(examples, features, outputs):
-    here = problem(examples, features, outputs=outputs)
+    assert len(labels) + float(here.examples.omitted) == here.data.labels.size
     test = np.random.default_rng(1).normal(size=(5, 4, features))
-    point = bpkr.gp_limit(here.architecture)
     found = bpkr.predict(here, point, test)
     both = np.concatenate([np.asarray(here.data.features), test])
     kernel = np.asarray(bpkr.kernel(bpkr.Problem(here.architecture, bpkr.Data(both)), point))

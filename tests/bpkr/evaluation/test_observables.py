@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from theorykit import bpkr
 
-from ..cases import ANY_OF_THE_GRAMMAR, SEEDS, SHALLOW_OR_DEEP, assert_close, problems, refused
+from ..cases import ANY_OF_THE_GRAMMAR, SEEDS, SHALLOW_OR_DEEP, assert_close, problems
 
 SIZE = 6
 
@@ -50,8 +50,3 @@ def test_head_scores_are_their_explicit_sums(problem):
     explicit = explicit_head_scores(problem.architecture, np.asarray(problem.order_parameters.matrices[0]))
     for ours, theirs in zip(scores, explicit, strict=True):
         np.testing.assert_allclose(ours, theirs, rtol=1e-12)
-
-
-def test_alignment_needs_labels_with_a_direction():
-    with refused("labels are all zero"):
-        bpkr.kernel_task_alignment(np.eye(3), np.zeros(3))

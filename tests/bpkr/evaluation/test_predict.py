@@ -12,14 +12,9 @@ from ..problems import TEST_EXAMPLES
 
 def explicit_prediction(problem):
     """Mean and variance by an explicit inverse."""
-    kernel, cross, prior = (
-        explicit_kernel(problem.order_parameters, left, right)
-        for left, right in (
-            (problem.features, problem.features),
-            (problem.features, problem.test_features),
-            (problem.test_features, problem.test_features),
-        )
-    )
+    train, test = problem.features, problem.test_features
+    pairs = (train, train), (train, test), (test, test)
+    kernel, cross, prior = (explicit_kernel(problem.order_parameters, *pair) for pair in pairs)
     inverse = np.linalg.inv(kernel + problem.architecture.temperature * np.eye(len(kernel)))
     mean, variance = cross.T @ inverse @ problem.labels.ravel(), np.diag(prior - cross.T @ inverse @ cross)
     shape = (TEST_EXAMPLES, *problem.labels.shape[1:])

@@ -29,12 +29,13 @@ def test_eliminated_readout(name):
     assert_close(order_parameters_of(name).readout, arrays(name)["scalar_readout_order_parameter"], 1e-9)
 
 
+def problem_of(name):
+    return bpkr.Problem(architecture_of(name), bpkr.Data(stored_features(name), arrays(name)["y"]))
+
+
 @every_case
 def test_energy_and_entropy(name):
-    terms = bpkr.evaluate(
-        bpkr.Problem(architecture_of(name), bpkr.Data(stored_features(name), arrays(name)["y"])),
-        order_parameters_of(name),
-    )
+    terms = bpkr.evaluate(problem_of(name), order_parameters_of(name))
     largest = max(CASES[name]["widths"])
     assert_close(terms.energy / largest, arrays(name)["energy_per_maxwidth"], 1e-9)
     assert_close(terms.entropy / largest, arrays(name)["entropy_per_maxwidth"], 1e-9)
@@ -54,13 +55,8 @@ def test_gradients_with_the_readout_eliminated(name):
 @every_case
 @pytest.mark.parametrize("prefix", ["", "gp_"])
 def test_predictions(name, prefix):
-    architecture = architecture_of(name)
-    at = bpkr.gp_limit(architecture) if prefix else order_parameters_of(name)
-    prediction = bpkr.predict(
-        bpkr.Problem(architecture, bpkr.Data(stored_features(name), arrays(name)["y"])),
-        at,
-        path_features(name, "x_test"),
-    )
+    at = bpkr.gp_limit(architecture_of(name)) if prefix else order_parameters_of(name)
+    prediction = bpkr.predict(problem_of(name), at, path_features(name, "x_test"))
     assert_close(prediction.mean, arrays(name)[f"{prefix}predictor_mean"], 1e-9)
     assert_close(prediction.variance, arrays(name)[f"{prefix}predictor_variance"], 1e-9)
 
@@ -69,9 +65,8 @@ def test_predictions(name, prefix):
 def test_head_scores(name):
     scores = bpkr.head_scores(architecture_of(name), order_parameters_of(name))
     stored = arrays(name)
-    ours = [
-        scores[layer][head] for layer, head in zip(stored["head_score_layer"], stored["head_score_head"], strict=True)
-    ]
+    heads = zip(stored["head_score_layer"], stored["head_score_head"], strict=True)
+    ours = [scores[layer][head] for layer, head in heads]
     assert len(ours) == sum(CASES[name]["heads"])
     assert_close(ours, stored["head_score"], 1e-9)
 

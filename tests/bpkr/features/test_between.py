@@ -15,8 +15,7 @@ from sympy import ZeroMatrix, tanh
 
 from theorykit import bpkr
 from theorykit.bpkr.evaluation.formulas import compiled
-from theorykit.bpkr.network.attention import readout_weights
-from theorykit.bpkr.network.network import network_of_whitened
+from theorykit.bpkr.network.network import network_of_whitened, readout_weights
 from theorykit.bpkr.order_parameters import finite_width_law
 from theorykit.bpkr.sampling.posteriors import OrderParameterPosterior, split_weights
 from theorykit.bpkr.sampling.sample import sampler_of

@@ -12,10 +12,9 @@ from hypothesis import strategies as st
 from theorykit import bpkr
 
 from .. import cases
-from ..cases import Case, assert_close, random_key_queries
+from ..cases import Case, assert_close, random_key_queries, random_projections
 from ..problems import EXAMPLES, INPUT_FEATURES, random_inputs
 
-NETWORKS = 400
 SMALL = Case((2, 2), (6.0, 5.0, 7.0), (1.3, 0.7, 1.6, 0.8))
 
 
@@ -23,19 +22,9 @@ def key_query_heads(heads, rng):
     return {"key_query": random_key_queries(heads, rng)}
 
 
-def projection_heads(heads, rng):
-    shapes = [(head, 3, INPUT_FEATURES) for head in heads]
-    return {name: [rng.normal(size=shape) for shape in shapes] for name in ("query", "key")}
-
-
 def sampled(architecture, parameters, seed, readout="last"):
-    return bpkr.sample_network(
-        architecture,
-        bpkr.Heads(**parameters),
-        input_features=INPUT_FEATURES,
-        readout=readout,
-        key=jax.random.key(seed),
-    )
+    options = {"input_features": INPUT_FEATURES, "readout": readout, "key": jax.random.key(seed)}
+    return bpkr.sample_network(architecture, bpkr.Heads(**parameters), **options)
 
 
 def assert_mean_is(samples, expected, standard_errors=4.0):
@@ -44,8 +33,8 @@ def assert_mean_is(samples, expected, standard_errors=4.0):
     assert np.max(np.abs(np.mean(samples, axis=0) - expected) / error) < standard_errors
 
 
-@pytest.mark.quick("projection_heads")
-@pytest.mark.parametrize("parameters", [key_query_heads, projection_heads])
+@pytest.mark.quick("random_projections")
+@pytest.mark.parametrize("parameters", [key_query_heads, random_projections])
 @settings(max_examples=4)
 @given(
     case=st.one_of(cases.SHALLOW_OR_DEEP, cases.ANY_OF_THE_GRAMMAR),
@@ -71,10 +60,8 @@ def prior_samples(case, networks, examples):
     """Path features, outputs (networks, examples x outputs) and empirical order parameters over the prior."""
     rng, architecture = np.random.default_rng(3), case.architecture()
     inputs, parameters = jnp.array(random_inputs(rng, examples=examples)), key_query_heads(case.heads, rng)
-    features, heads = (
-        bpkr.path_features(inputs, bpkr.attention(inputs, **parameters), architecture),
-        bpkr.Heads(**parameters),
-    )
+    features = bpkr.path_features(inputs, bpkr.attention(inputs, **parameters), architecture)
+    heads = bpkr.Heads(**parameters)
 
     def draw(key):
         network = bpkr.sample_network(architecture, heads, input_features=INPUT_FEATURES, key=key)
@@ -84,16 +71,11 @@ def prior_samples(case, networks, examples):
     return features, *jax.lax.map(draw, keys, batch_size=5_000)
 
 
-@pytest.mark.parametrize(
-    ("case", "networks"),
-    [
-        (SMALL, NETWORKS),
-        *(
-            pytest.param(replace(case, widths=tuple(4.0 for _ in case.widths)), 100_000, marks=pytest.mark.slow)
-            for case in cases.GRAMMAR
-        ),
-    ],
-)
+NARROW = [(replace(case, widths=(4.0,) * len(case.widths)), 100_000) for case in cases.GRAMMAR]
+
+
+@pytest.mark.quick(1)
+@pytest.mark.parametrize(("case", "networks"), [(SMALL, 400), *NARROW])
 def test_the_prior_has_the_mean_and_the_covariance_of_the_gp_limit(case, networks):
     """At every width, not in the limit only."""
     features, outputs, order_parameters = prior_samples(case, networks, 3)

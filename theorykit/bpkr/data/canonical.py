@@ -33,7 +33,6 @@ class Examples(eqx.Module):
     - `unexplained`: the sum of squares of labels that are left out.
     - `error`: largest rounding error of a feature.
     - `directions`: directions of the input features in use; None for all.
-    - `adds_zeros`: whether sizes were rounded up to a `shared_size`.
     """
 
     kernel: Kernel
@@ -42,7 +41,6 @@ class Examples(eqx.Module):
     unexplained: Float[Array, ""]
     error: Float[Array, ""]
     directions: Float[Array, "width kept"] | None = None
-    adds_zeros: bool = eqx.field(static=True, default=False)
 
     def tested(self, features: Features) -> Features:
         if isinstance(features, ImplicitFeatures):
@@ -62,8 +60,7 @@ def canonical(architecture: Architecture, data: Data) -> Examples:
     outputs, temperature = architecture.outputs, architecture.temperature
     features, labels = require((data.features, data.labels), _ranges(architecture, data))
     if isinstance(features, ImplicitFeatures) or is_traced(features, labels):
-        numbers = jnp.asarray(float(data.omitted)), jnp.zeros(()), jnp.zeros(())
-        return Examples(kernel_of(features, outputs), labels.reshape(-1, 1), *numbers)
+        return Examples(kernel_of(features, outputs), labels.reshape(-1, 1), *jnp.zeros(3))
     features, labels = np.asarray(features), np.asarray(labels).reshape(len(labels), -1)
     examples, paths, width = features.shape
     smallest, rounding = min(examples, paths * width), examples * _EPS
@@ -93,10 +90,10 @@ def canonical(architecture: Architecture, data: Data) -> Examples:
         wider = shared_size(width) - width if directions is None else 0
         labels = np.pad(labels, ((0, rows), (0, 0)))
         features = np.pad(features, ((0, rows), (0, 0), (0, wider)))
-    omitted = data.omitted + (examples - size) * outputs
+    omitted = (data.examples - size) * outputs
     numbers = (jnp.asarray(np.float64(each)) for each in (omitted, unexplained, error))
     kernel = kernel_of(features, outputs)
-    return Examples(kernel, jnp.asarray(labels.reshape(-1, 1)), *numbers, directions, adds_zeros)
+    return Examples(kernel, jnp.asarray(labels.reshape(-1, 1)), *numbers, directions)
 
 
 def _ranges(architecture: Architecture, data: Data) -> Iterator[Requirement]:
@@ -108,27 +105,23 @@ def _ranges(architecture: Architecture, data: Data) -> Iterator[Requirement]:
     powers = numbers.cumsum(numbers.log10(numbers.asarray(variances[::-1])))
     # The misfit is y^2 / T.
     scale = numbers.sqrt(numbers.where(temperature > 0, numbers.minimum(temperature, 1.0), 1.0))
-    rows = {
-        "prior_variances": (variances, abs(powers) <= 200),
-        "temperature": (temperature, temperature <= 1e300),
-        "labels": (labels, abs(labels) <= 1e75 * scale),
-    }
+    rows = [
+        ("prior_variances", variances, abs(powers) <= 200),
+        ("temperature", temperature, temperature <= 1e300),
+        ("labels", labels, abs(labels) <= 1e75 * scale),
+    ]
     if not isinstance(data.features, ImplicitFeatures):
         features = on_host(data.features)
-        rows["features"] = features, abs(features) <= 1e150
-    for name, (value, holds) in rows.items():
-
-        def message(size="traced", name=name):
-            return f"{name} of magnitude {size} leave the range of double precision"
-
-        yield Requirement(message(), holds, lambda value=value, m=message: m(np.max(np.abs(value))))
+        rows.append(("features", features, abs(features) <= 1e150))
+    for name, value, holds in rows:
+        size = "unknown" if is_traced(value) else np.max(np.abs(value))
+        yield Requirement(f"{name} of magnitude {size} leave the range of double precision", holds)
 
 
 def _rotated(features, labels, decomposes: bool):
     """Rotate examples, phi -> O phi and y -> O y, and leave out rows without features.
 
-    The rows of O are left singular vectors, or those of a QR factorisation. Return
-    also the sum of squares of labels without features, and singular values or the norm.
+    Return also the squares of labels without features, and singular values or the norm.
     """
     examples, paths, width = features.shape
     flat, columns = features.reshape(examples, -1), paths * width
@@ -153,7 +146,7 @@ def shared_size(size: int) -> int:
 
 
 def _in_spanned_directions(features: np.ndarray) -> tuple[np.ndarray, Array | None]:
-    """Drop directions without features, such as black pixels; return others, None if all."""
+    """Drop directions without features, such as black pixels, and return the others."""
     width = features.shape[2]
     upper = np.linalg.qr(features.reshape(-1, width), mode="r")
     _, singular, directions = np.linalg.svd(upper)

@@ -6,7 +6,7 @@ import math
 import warnings
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
@@ -18,18 +18,13 @@ from scipy.special import log_ndtr, logsumexp, ndtr
 from ... import checks
 from ..._compat import require_float64
 
-Coding = Literal["signs", "one-hot"]
 Labels = Iterable[Any]
 """Class labels (examples,): a sequence, an array, or a column of pandas."""
 
 # Largest number of class numbers.
 _MOST_NUMBERED = 20
-# Negative variances below this fraction of the largest are rounding errors.
-_ROUNDING = 1e-10
 # Smallest relative standard deviation: divisions do not overflow.
 _CERTAIN = 1e-60
-# Labels that differ by less than this fraction of the largest are equal.
-_CONSTANT = 1e-12
 # Edges of panels in standard deviations: the density beyond nine is negligible.
 _EDGES = np.arange(-9.0, 9.1, 3.0)
 _POINTS, _WEIGHTS = np.polynomial.legendre.leggauss(14)
@@ -37,66 +32,44 @@ _POINTS, _WEIGHTS = np.polynomial.legendre.leggauss(14)
 _LEAST = 1e-11
 # Values of the integrand in memory at a time.
 _HELD = 2**20
-# Drop of the log-integrand at which we cut off.
-_FALL = 45.0
-# Panels and points between the cutoffs, and searches for the cutoffs, each of
-# which narrows the interval up to sixteenfold.
-_PANELS, _GRID, _ZOOMS = 16, 33, 14
+# Edges of panels about a peak that is narrower than the output by an unknown factor.
+_GROWING = np.outer([-1, 1], 3.0 ** np.arange(-25, 3)).ravel()
 
 
 class LabelsWarning(UserWarning):
-    """Numbers as labels look like classes, or are all equal."""
-
-
-class ClassScores(NamedTuple):
-    """Scores of predicted classes, with standard errors.
-
-    - `accuracy`: fraction of examples with the right class.
-    - `confusion` (true class, predicted class): numbers of examples.
-    - `log_loss`: mean of -ln P(true class).
-    """
-
-    accuracy: float
-    accuracy_error: float
-    confusion: Int[np.ndarray, "classes classes"]
-    log_loss: float
-    log_loss_error: float
+    """Numbers as labels look like classes."""
 
 
 @dataclass(frozen=True)
 class Classes:
     """The classes of a task and their coding as outputs of a network.
 
+    Two classes are one output, -1 or 1. More have one output per class, 1 or 0.
+
     - `names`: the sorted classes, of the same type as the labels.
-    - `coding`: "one-hot" has one output per class, 1 or 0; "signs" 1 or -1, and for two
-      classes one output.
     """
 
     names: tuple[Any, ...]
-    coding: Coding
 
     def __post_init__(self):
-        checks.checked_choice("coding", self.coding, get_args(Coding))
-        names = checks.checked_instance("names", self.names, tuple)
-        if not 2 <= len(names) == len(set(names)):
-            raise ValueError(f"names must be two or more different classes, got {checks.shown(names)}")
+        if not 2 <= len(self.names) == len(set(self.names)):
+            raise ValueError(f"labels must be of two or more classes, got {checks.shown(self.names)}")
 
     @property
     def outputs(self) -> int:
-        return 1 if self.coding == "signs" and len(self.names) == 2 else len(self.names)
+        return 1 if len(self.names) == 2 else len(self.names)
 
     def encode(self, labels: Labels, name: str = "labels") -> Float[Array, "examples *outputs"]:
         """Encode labels (examples,) as outputs."""
         require_float64()
-        indices = self.indices_of(labels, name)
-        if self.outputs == 1:
-            return jnp.asarray(2.0 * indices - 1.0)
-        low = -1.0 if self.coding == "signs" else 0.0
-        return jnp.where(indices[:, None] == np.arange(len(self.names)), 1.0, low)
+        return jnp.asarray(self.encoded(self.indices_of(labels, name)))
+
+    def encoded(self, indices: np.ndarray) -> np.ndarray:
+        return 2.0 * indices - 1.0 if self.outputs == 1 else np.eye(self.outputs)[indices]
 
     def indices_of(self, labels: Labels, name: str = "labels") -> Int[np.ndarray, " examples"]:
         places = {known: i for i, known in enumerate(self.names)}
-        entries = _entries(name, labels)
+        entries = class_labels(name, labels)
         for i, label in enumerate(entries):
             if label not in places:
                 raise ValueError(f"{name}[{i}] is {label!r}, not one of the classes {checks.shown(self.names)}")
@@ -116,79 +89,56 @@ class Classes:
         mean, deviation = self._moments(mean, variance)
         if self.outputs == 1:
             return np.stack([ndtr(-mean / deviation), ndtr(mean / deviation)], axis=1)
-        return np.exp(_log_largest(mean, deviation))
+        return np.exp(log_largest(mean, deviation))
 
     def log_probability(self, labels: Labels, mean: ArrayLike, variance: ArrayLike) -> np.ndarray:
         """Return the log probability of the class of each example, however small."""
         indices = self.indices_of(labels)
         mean, deviation = self._moments(mean, variance)
-        if len(indices) != len(mean):
-            raise ValueError(f"mean has {len(mean)} examples, but labels {len(indices)}")
         if self.outputs == 1:
             return log_ndtr(np.where(indices == 1, mean, -mean) / deviation)
-        return _log_largest(mean, deviation, indices)
+        return log_largest(mean, deviation, indices)
 
-    def score(self, labels: Labels, mean: ArrayLike, variance: ArrayLike, *, noise: float = 0.0) -> ClassScores:
+    def score(self, labels: Labels, mean: ArrayLike, variance: ArrayLike) -> dict[str, float]:
         """Score how well Gaussian predictions of outputs predict classes.
 
         Args:
             labels: true classes (examples,).
-            mean, variance: (examples,) or (examples, outputs).
-            noise: variance of labels about outputs: the temperature.
+            mean, variance: as in `probabilities`.
+
+        Returns:
+            - `accuracy`: fraction of examples with the right class.
+            - `log_loss`: mean of -ln P(true class).
+            - `accuracy_error`, `log_loss_error`: standard errors.
         """
-        noise = checks.checked_number("noise", noise, least=0.0)
-        variance = checks.checked_array("variance", variance) + noise
         losses = -self.log_probability(labels, mean, variance)
-        truth, found = self.indices_of(labels), self.nearest(np.asarray(mean))
-        confusion = np.zeros((len(self.names),) * 2, dtype=int)
-        np.add.at(confusion, (truth, found), 1)
-        accuracy = mean_and_error((truth == found).astype(float))
-        return ClassScores(*accuracy, confusion, *mean_and_error(losses))
+        hits = self.nearest(np.asarray(mean)) == self.indices_of(labels)
+        scores = {}
+        for name, values in (("accuracy", hits), ("log_loss", losses)):
+            scores[name], scores[f"{name}_error"] = mean_and_error(values)
+        return scores
 
     def _moments(self, mean, variance) -> tuple[np.ndarray, np.ndarray]:
         """Return means, and standard deviations that are all positive."""
         mean, variance = self._checked("mean", mean), self._checked("variance", variance)
-        least = -_ROUNDING * np.max(np.abs(variance), initial=0.0)
-        if mean.shape != variance.shape or np.any(variance < least):
-            raise ValueError(f"variance must be positive and of the shape {mean.shape} of mean")
-        deviation = np.sqrt(np.maximum(variance, 0.0))
-        return mean, np.maximum(deviation, _CERTAIN * np.maximum(np.abs(mean), 1.0))
+        if mean.shape != variance.shape or np.any(variance < 0):
+            raise ValueError(f"variance must be at least 0 and of the shape {mean.shape} of mean")
+        return mean, np.maximum(np.sqrt(variance), _CERTAIN * np.maximum(np.abs(mean), 1.0))
 
     def nearest(self, outputs: np.ndarray) -> Int[np.ndarray, " examples"]:
         return (outputs > 0).astype(int) if self.outputs == 1 else outputs.argmax(axis=1)
 
     def _checked(self, name, outputs) -> np.ndarray:
-        axes = "examples" if self.outputs == 1 else "examples outputs"
-        array = checks.checked_array(name, outputs, axes)
-        if array.shape[1:] not in ((), (self.outputs,)):
+        array = checks.checked_array(name, outputs)
+        if array.shape != array.shape[:1] + (self.outputs,) * (self.outputs > 1):
             raise ValueError(f"{name} must have {self.outputs} outputs, got shape {array.shape}")
         return array
 
 
-def find_classes(labels: Labels, coding: Coding | None = None) -> Classes:
-    """Find the classes among labels.
-
-    Args:
-        labels: text, bytes, booleans or numbers (examples,).
-        coding: see `Classes`; by default "signs" for two classes, and
-            "one-hot" for more.
-
-    Raises:
-        TypeError: the labels are of several types.
-        ValueError: a label is missing, or all labels are equal.
-    """
-    names = tuple(sorted(set(_entries("labels", labels))))
-    if len(names) < 2:
-        raise ValueError(f"labels must have at least two classes, but are all {names[0]!r}")
-    return Classes(names, coding or ("signs" if len(names) == 2 else "one-hot"))
-
-
-def _entries(name, labels) -> list[Any]:
+def class_labels(name, labels) -> list[Any]:
     """Return labels as Python objects of one type."""
-    # NumPy would convert numbers among text to text, and merge large integers.
-    # Masked entries become None.
-    is_list = isinstance(labels, (list, tuple))
-    entries = list(labels) if is_list else np.ma.asarray(labels).tolist()
+    # Without objects, NumPy converts numbers among text to text. Masked entries are None.
+    entries = np.ma.asarray(labels, dtype=object).tolist()
     if not isinstance(entries, list) or not entries:
         raise TypeError(f"{name} must be class labels (examples,), got {checks.shown(labels)}")
     entries = [each.item() if isinstance(each, np.generic) else each for each in entries]
@@ -210,12 +160,11 @@ def mean_and_error(values: Float[np.ndarray, " examples"]) -> tuple[float, float
 def r_squared(predicted: np.ndarray, labels: np.ndarray) -> float:
     """Return the explained fraction of the labels' variance, averaged over outputs.
 
-    It is NaN if all labels of an output are equal up to rounding.
+    It is NaN if all labels of an output are equal.
     """
     missed = np.mean((labels - predicted) ** 2, axis=0)
-    spread = np.var(labels, axis=0)
-    is_constant = spread <= (_CONSTANT * np.max(np.abs(labels), axis=0)) ** 2
-    return float(np.mean(1 - missed / np.where(is_constant, np.nan, spread)))
+    spread = np.where(np.ptp(labels, axis=0) > 0, np.var(labels, axis=0), np.nan)
+    return float(np.mean(1 - missed / spread))
 
 
 def warn_of_class_numbers(labels: Any, stacklevel: int) -> None:
@@ -225,28 +174,22 @@ def warn_of_class_numbers(labels: Any, stacklevel: int) -> None:
     values, counts = np.unique(np.asarray(labels), return_counts=True)
     is_numbered = 2 <= len(values) <= _MOST_NUMBERED and counts.min() >= 2
     if is_numbered and np.array_equal(values, np.arange(len(values))):
-        which = f"labels 0 to {len(values) - 1} of one output are treated as numbers"
-        instead = "use bpkr.Data.of_classes or bpkr.Model(classes=True) for classes"
-        warnings.warn(f"{which}; {instead}", LabelsWarning, stacklevel=stacklevel + 1)
+        said = f"labels 0 to {len(values) - 1} of one output are treated as numbers"
+        said += "; for classes use Data.of_classes or Model(classes=True)"
+        warnings.warn(said, LabelsWarning, stacklevel=stacklevel + 1)
 
 
 def outputs_as_classes(labels: ArrayLike | None) -> tuple[Classes | None, np.ndarray]:
-    """Return numbered classes, None if labels are numbers, and the index of each label.
-
-    Labels of classes are -1 or 1, or one output is 1 and all others are 0 or -1.
-    """
+    """Return numbered classes, None if labels are numbers, and the index of each label."""
     array = np.zeros(1) if labels is None else np.asarray(labels)
-    if array.ndim == 1:
-        classes = Classes((-1, 1), "signs")
-        is_coded = np.isin(array, (-1, 1)).all()
-    else:
-        classes = Classes(tuple(range(array.shape[1])), "one-hot")
-        low, ordered = np.min(array), np.sort(array, axis=1)
-        is_coded = low in (-1, 0) and np.all(ordered[:, :-1] == low) and np.all(ordered[:, -1] == 1)
-    return (classes if is_coded else None), classes.nearest(array)
+    classes = Classes((-1, 1) if array.ndim == 1 else tuple(range(array.shape[1])))
+    truth = classes.nearest(array)
+    # Two classes would be one output.
+    is_coded = array.shape[1:] != (2,) and np.array_equal(array, classes.encoded(truth))
+    return (classes if is_coded else None), truth
 
 
-def _log_largest(mean, deviation, output=None) -> np.ndarray:
+def log_largest(mean, deviation, output=None) -> np.ndarray:
     """Return log P that each of several Gaussian outputs, or `output`, is the largest."""
     scale = np.max(np.abs(mean) + deviation, axis=1, keepdims=True)
     deviation = np.maximum(deviation, _LEAST * np.where(scale > 0, scale, 1.0))
@@ -255,23 +198,14 @@ def _log_largest(mean, deviation, output=None) -> np.ndarray:
     if output is None:
         found = _log_integrals(mean, deviation, edges)
         return found - logsumexp(found, axis=1, keepdims=True)
-    # Integrate where the log-concave integrand is not negligible. Its peak is between the
-    # output's mean and the largest relevant value. It falls at least as fast as the
-    # output's density.
-    rows = np.arange(len(mean))
-    own = rows, output
-    far = np.sqrt(2 * _FALL) * deviation[own]
-    most = np.maximum(np.max(mean + 40 * deviation, axis=1), mean[own])
-    low, high = mean[own] - far, most + far
-    for _ in range(_ZOOMS):
-        grid = np.linspace(low, high, _GRID, axis=1)
-        terms = _log_integrand(mean, deviation, grid)[rows, :, output]
-        is_seen = terms >= np.max(terms, axis=1, keepdims=True) - _FALL
-        first = np.argmax(is_seen, axis=1) - 1
-        last = _GRID - np.argmax(is_seen[:, ::-1], axis=1)
-        low, high = (grid[rows, at.clip(0, _GRID - 1)] for at in (first, last))
-    grid = np.linspace(low, high, _PANELS + 1, axis=1)
-    edges = np.hstack([np.clip(edges, low[:, None], high[:, None]), grid])
+    # Newton's method finds the peak of the integrand if each distribution function above
+    # it is replaced by a Gaussian. Panels that grow from there resolve every width.
+    own, peak = output[:, None] == np.arange(mean.shape[1]), np.zeros((len(mean), 1))
+    for _ in range(mean.shape[1]):
+        precision = np.where(own | (mean > peak), deviation**-2, 0.0)
+        total = np.sum(precision, axis=1, keepdims=True)
+        peak = np.sum(precision * mean, axis=1, keepdims=True) / total
+    edges = np.hstack([edges, peak, peak + deviation[own][:, None] * _GROWING])
     # Rounding can make the log probability positive.
     return np.minimum(_log_integrals(mean, deviation, edges)[own], 0.0)
 

@@ -7,21 +7,18 @@ from dataclasses import replace
 from typing import Any
 
 import equinox as eqx
-import jax
 import numpy as np
 from jax.typing import ArrayLike
 
 from ... import checks
 from ..._compat import require_float64, threads_for
-from ...symbolic.documents.display import DisplayMixin
-from ...symbolic.documents.document import Text
 from ..features.implicit import Features, ImplicitFeatures, PathFeatures
 from ..specification.activations import IDENTITY
 from ..specification.architecture import Architecture, checked_architecture
-from .classes import Classes, Coding, Labels, find_classes
+from .classes import Classes, Labels, class_labels
 
 
-class Data(DisplayMixin, eqx.Module):
+class Data(eqx.Module):
     """Training data and optional test data. `bpkr.Problem` checks them.
 
     - `features`: (examples, paths, features), as from `bpkr.path_features`.
@@ -39,22 +36,9 @@ class Data(DisplayMixin, eqx.Module):
     classes: Classes | None = eqx.field(static=True, default=None)
     replaces: int = eqx.field(static=True, default=0)
 
-    def _view(self):
-        yield Text(f"**Data**: {data_line(self)}")
-
-    @property
-    def omitted(self) -> int:
-        """Number of labels, all zero, in rows that `of_batches` left out."""
-        rows = len(self.features)
-        return max(0, self.replaces - rows) * (np.size(self.labels) // rows)
-
     @property
     def examples(self) -> int:
         return self.replaces or len(self.features)
-
-    @property
-    def label_count(self) -> int:
-        return np.size(self.labels) + self.omitted
 
     @classmethod
     def of_classes(
@@ -63,19 +47,14 @@ class Data(DisplayMixin, eqx.Module):
         labels: Labels,
         test_features: ArrayLike | ImplicitFeatures | None = None,
         test_labels: Labels | None = None,
-        *,
-        coding: Coding | None = None,
     ) -> Data:
         """Make data from class labels.
 
         Args:
             features, test_features: (examples, paths, features).
             labels, test_labels: classes (examples,).
-            coding: see `bpkr.Classes`.
         """
-        _require_aligned(features, labels)
-        _require_aligned(test_features, test_labels)
-        classes = find_classes(labels, coding)
+        classes = Classes(tuple(sorted(set(class_labels("labels", labels)))))
         tested = None if test_labels is None else classes.encode(test_labels, "test_labels")
         return cls(features, classes.encode(labels), test_features, tested, classes)
 
@@ -102,9 +81,9 @@ class Data(DisplayMixin, eqx.Module):
         waiting, shapes, total = [], None, 0
         for features, labels in batches:
             features = checks.checked_array("features", features, "examples paths features")
-            labels = checks.checked_array("labels", labels, _axes(labels))
+            labels = checks.checked_array("labels", labels)
             here = features.shape[1:], labels.shape[1:]
-            if len(features) != len(labels) or here != (shapes or here):
+            if features.shape[:1] != labels.shape[:1] or here != (shapes or here):
                 wrong = f"{features.shape} and {labels.shape}"
                 raise ValueError(f"a batch has shapes {wrong}, the first {shapes}")
             parts = [array.reshape(len(array), -1) for array in (features, labels)]
@@ -144,12 +123,9 @@ def check_data(architecture: Architecture, data: Data) -> Data:
             if labels is not None:
                 raise ValueError("test_labels need test_features")
             continue
-        _require_aligned(features, labels)
-        features = _in_order(features, "example", "path", "feature")
         features = checked_features(architecture, features, names[0])
         if labels is not None:
-            labels = _in_order(labels, "example", "output")
-            labels = checks.finite_array(names[1], labels, _axes(labels))
+            labels = checks.finite_array(names[1], labels)
             shape = (len(features), outputs)[: 1 if outputs == 1 else 2]
             if labels.shape != shape:
                 wanted = f"{shape} for outputs={outputs}"
@@ -158,24 +134,6 @@ def check_data(architecture: Architecture, data: Data) -> Data:
     if "test_features" in parts:
         check_same_width(parts["features"].shape[2], parts["test_features"], "test_features")
     return replace(data, **parts)
-
-
-def _require_aligned(*arrays: Any) -> None:
-    """Raise `ValueError` for xarray arrays of different examples."""
-    if named := [array for array in arrays if hasattr(array, "dims")]:
-        import xarray as xr
-
-        xr.align(*named, join="exact")
-
-
-def _in_order(array: Any, *axes: str) -> Any:
-    """Transpose an xarray array if its axes have these names, in the singular or plural."""
-    names = {str(name).removesuffix("s"): name for name in getattr(array, "dims", ())}
-    return array.transpose(*(names[axis] for axis in axes)) if set(names) == set(axes) else array
-
-
-def _axes(labels: Any) -> str:
-    return "examples outputs" if np.ndim(labels) > 1 else "examples"
 
 
 def check_same_width(width: int, others: Features, name: str) -> None:
@@ -191,10 +149,6 @@ def checked_features(
         wanted = tuple(architecture.layers[layer - 1].activation for layer in architecture.between)
     if isinstance(features, ImplicitFeatures):
         activations = features.activations
-        arrays = map(checks.on_host, jax.tree.leaves(features))
-        finite = [checks.array_module(each).isfinite(each).all() for each in arrays]
-        requirements = [checks.Requirement(f"{name} are not finite", each) for each in finite]
-        features = checks.require(features, requirements)
     else:
         features = checks.finite_array(name, features, "examples paths features")
     if activations != wanted:

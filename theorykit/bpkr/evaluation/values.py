@@ -15,7 +15,16 @@ from sympy import Expr
 
 from ..._compat import MANY_ROWS
 from ..._jit import jit_and_keep, usual_settings
-from ...checks import Requirement, array_module, counted, finite_array, is_traced, on_host, require
+from ...checks import (
+    Requirement,
+    array_module,
+    checked_positive_definite,
+    counted,
+    finite_array,
+    is_traced,
+    on_host,
+    require,
+)
 from ...symbolic.documents.display import DisplayMixin
 from ...symbolic.documents.document import Table, Text
 from ...symbolic.documents.values import brief
@@ -27,9 +36,6 @@ from ..order_parameters import OrderParameters, PointLike, checked_order_paramet
 from ..specification.architecture import Architecture
 from .formulas import BoundAction, Number, entropies_by_name
 from .problem import Problem, as_problem
-
-# Largest asymmetry of a kernel, relative to its largest entry.
-_SYMMETRY = 1e-8
 
 
 class ActionTerms(NamedTuple):
@@ -73,9 +79,11 @@ def _evaluated(problem: Problem, order_parameters: OrderParameters) -> ActionTer
 
 
 def evaluate_infinite_width(problem: Problem) -> tuple[float, float]:
-    """Return the energy and the log evidence of the Gaussian process at infinite width."""
-    energy = float(evaluate(problem, gp_limit(problem.architecture)).energy)
-    return energy, -(energy + problem.data.label_count * np.log(2 * np.pi)) / 2
+    """Return the energy and the log evidence of the Gaussian process."""
+    architecture = problem.architecture
+    energy = float(evaluate(problem, gp_limit(architecture)).energy)
+    labels = problem.data.examples * architecture.outputs
+    return energy, -(energy + labels * np.log(2 * np.pi)) / 2
 
 
 def parameter_values(problem: Problem) -> dict[Expr, Float[Array, "..."] | int]:
@@ -121,7 +129,7 @@ def predict(problem: Problem, order_parameters: PointLike, test_features: Featur
     test_features = problem.test_features(test_features)
     point = problem.point(order_parameters, singular=True)
     examples = len(test_features)
-    pads = problem.examples.adds_zeros and examples <= MANY_ROWS
+    pads = examples <= MANY_ROWS and not isinstance(test_features, ImplicitFeatures)
     pads = pads and not is_traced(point, test_features)
     if pads:
         # Similar numbers of examples share a compiled function.
@@ -199,21 +207,16 @@ def kernel_task_alignment(kernel: ArrayLike, labels: ArrayLike) -> KernelTaskAli
     """Measure how well principal components of a kernel align with labels.
 
     Args:
-        kernel: symmetric (examples, examples).
+        kernel: (examples, examples), positive semidefinite.
         labels: one number per example (examples,), not all zero.
 
     Returns:
         `eigenvalues`, the largest first, and the absolute `cosines` of components with
         the labels. Their squares sum to one.
     """
-    labels, kernel = finite_array("labels", labels, "examples"), finite_array("kernel", kernel)
-    if kernel.shape != (len(labels),) * 2:
-        raise ValueError(f"kernel must be square with {len(labels)} rows, got shape {kernel.shape}")
-    given = on_host(kernel)
-    asymmetry, largest = abs(given - given.T).max(), abs(given).max()
-    symmetric = Requirement("kernel must be symmetric", asymmetry <= _SYMMETRY * largest)
-    nonzero = Requirement("labels are all zero", (on_host(labels) != 0).any())
-    labels, kernel = require((labels, kernel), [symmetric, nonzero])
+    labels = finite_array("labels", labels, "examples")
+    kernel = checked_positive_definite("kernel", kernel, len(labels), singular=True)
+    labels = require(labels, [Requirement("labels are all zero", (on_host(labels) != 0).any())])
     eigenvalues, components = jnp.linalg.eigh(kernel)
     cosines = jnp.abs(components.T @ labels) / jnp.linalg.norm(labels)
     return KernelTaskAlignment(eigenvalues[::-1], cosines[::-1])
@@ -241,6 +244,7 @@ def head_scores(architecture: Architecture, order_parameters: PointLike) -> tupl
     sums = []
     for layer in range(architecture.depth):
         misses = ~architecture.branch_heads(layer + 1)[branches[:, layer]]
-        sums.append(magnitudes.sum() - module.einsum("ah,ab,bh->h", misses, magnitudes, misses))
+        without = module.einsum("ah,ab,bh->h", misses, magnitudes, misses)
+        sums.append(magnitudes.sum() - without)
     largest = module.max(module.concatenate([np.zeros(1), *sums]))
     return tuple(jnp.asarray(layer_sums / largest) for layer_sums in sums)

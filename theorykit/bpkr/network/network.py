@@ -1,37 +1,378 @@
-"""The finite network, by layers and as a sum over paths, Eqs. (1)-(6), and without some heads."""
+"""The finite network: attention with masks, paths, layers, and pruning, Eqs. (1)-(7)."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple, get_args
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
-from jaxtyping import Array, Float, PRNGKeyArray
+from jaxtyping import Array, Bool, Float, PRNGKeyArray
 
 from ... import checks
 from ..._compat import require_float64
-from ...checks import checked_array, checked_instance, finite_array
+from ..._jit import jit, jit_and_keep, usual_settings
+from ...checks import Requirement, array_module, checked_instance, finite_array, on_host, require, shown
 from ..data.data import checked_features
+from ..features.between import branch_features
+from ..features.implicit import PathFeatures, TokenFeatures, rules_for
 from ..order_parameters import OrderParameters, from_overlaps
 from ..specification import layers as of_layers
 from ..specification.activations import apply_to
-from ..specification.architecture import (
-    Architecture,
-    checked_architecture,
-    nonlinear_layers,
-    require_finite_widths,
-)
+from ..specification.architecture import Architecture, checked_architecture, nonlinear_layers, require_finite_widths
 from ..specification.layers import Attention, Skip
-from . import attention as of_attention
-from .attention import Heads, Mask, Readout
 
+Layout = Literal["keys-first", "torch"]
+Mask = Literal["causal"] | ArrayLike
+Maps = Float[Array, "examples heads keys queries"]
+Readout = Literal["first", "last", "mean", "all"]
+"""The token that is read; "all" have separate weights."""
 Weights = Float[Array, "_ _"]
+
+# Libraries forbid attention by the lowest number of their precision.
+_LOWEST = -1e4
+# Attention to padding, and deviation of a softmax from one, in half precision.
+_LEAK, _ONE = 1e-6, 1e-2
+
+
+def _layers(name: str) -> Any:
+    axes = "heads G" if name.endswith("bias") else "heads G features"
+
+    def convert(layers):
+        if layers is None:
+            return None
+        layers = checks.checked_sequence(name, layers, "arrays, one per layer with heads")
+        each = enumerate(layers)
+        return tuple(finite_array(f"{name}[{i}]", layer, axes) for i, layer in each)
+
+    return eqx.field(default=None, converter=convert)
+
+
+class Heads(eqx.Module):
+    """The heads of all layers, given by `key_query`, or by `query` and `key`.
+
+    Scores are x_s^T K^T Q x_t, where K^T Q includes the factor 1/features of Eq. (3),
+    or q . k / sqrt(G).
+
+    Args:
+        key_query: K^T Q (heads, features, features) per layer with heads.
+        query, key: (heads, G, features) per layer with heads.
+        query_bias, key_bias: (heads, G), added to queries and keys.
+    """
+
+    key_query: Any = _layers("key_query")
+    query: Any = _layers("query")
+    key: Any = _layers("key")
+    query_bias: Any = _layers("query_bias")
+    key_bias: Any = _layers("key_bias")
+
+    def __check_init__(self):
+        given = {name: layers for name, layers in vars(self).items() if layers is not None}
+        is_product = set(given) == {"key_query"}
+        if not is_product and ("key_query" in given or not {"query", "key"} <= set(given)):
+            raise ValueError("give either key_query, or both query and key")
+        first = self.key_query if is_product else self.query
+        features = first[0].shape[2] if first else 0
+        sizes = [(len(each), features if is_product else each.shape[1]) for each in first]
+        for name, layers in given.items():
+            more = () if name.endswith("bias") else (features,)
+            wanted = [size + more for size in sizes]
+            found = [layer.shape for layer in layers]
+            if found != wanted:
+                form = "(heads, features, features)" if is_product else f"{wanted}"
+                raise ValueError(f"{name} must have the shapes {form}, got {found}")
+
+    @property
+    def counts(self) -> tuple[int, ...]:
+        return tuple(map(len, self.key_query or self.query or ()))
+
+    @property
+    def input_features(self) -> int:
+        return (self.key_query or self.query)[0].shape[2]
+
+    @usual_settings()
+    def __call__(self, inputs: ArrayLike, mask: Mask | None = None, *, real_tokens=None, layout=None):
+        """Compute the attention of every layer, as `bpkr.attention` does."""
+        inputs = finite_array("inputs", inputs, "examples tokens features")
+        if self.counts and inputs.shape[2] != self.input_features:
+            wanted = f"the {self.input_features} features of heads"
+            raise ValueError(f"inputs must have {wanted}, got shape {inputs.shape}")
+        real = checked_real_tokens(real_tokens, *inputs.shape[:2])
+        added = _added_scores(mask, real, inputs.shape, self.counts, layout)
+        return _attention(self, inputs, added)
+
+
+@jit_and_keep
+def _attention(heads: Heads, inputs: Array, added: Array | None) -> tuple[Maps, ...]:
+    if heads.key_query is not None:
+        scores = [jnp.einsum("psi,hij,ptj->phst", inputs, each, inputs) for each in heads.key_query]
+    else:
+        scores, none = [], [jnp.zeros((1, 1))] * len(heads.query)
+        biases = heads.query_bias or none, heads.key_bias or none
+        for query, key, of_query, of_key in zip(heads.query, heads.key, *biases, strict=True):
+            queries = jnp.einsum("hgi,pti->phgt", query, inputs) + of_query[..., None]
+            keys = jnp.einsum("hgi,pti->phgt", key, inputs) + of_key[..., None]
+            products = jnp.einsum("phgs,phgt->phst", keys, queries)
+            scores.append(products / np.sqrt(query.shape[1]))
+    if added is not None:
+        scores = [layer + added for layer in scores]
+    return tuple(jax.nn.softmax(layer, axis=2) for layer in scores)  # Eq. (3)
+
+
+def attention(
+    inputs: ArrayLike,
+    *,
+    mask: Mask | None = None,
+    real_tokens: ArrayLike | None = None,
+    layout: Layout | None = None,
+    **parameters: Sequence[ArrayLike],
+) -> tuple[Maps, ...]:
+    """Compute the attention of every layer, Eq. (3).
+
+    Args:
+        inputs: (examples, tokens, features).
+        mask: the keys to which a query can attend, by default all: `"causal"`, or booleans
+            (keys, queries), or (examples, heads, keys, queries) with size 1 for constant
+            axes; or floats that are added to scores. -10000 or less forbids attention.
+        real_tokens: tokens that are not padding: booleans (examples, tokens), or their
+            number (examples,) from the first. Nothing attends to padding, but padding
+            without another key to itself.
+        layout: "torch" if masks end with the axes (queries, keys). Only "keys-first"
+            accepts a mask that looks causal in the other order.
+        parameters: as in `bpkr.Heads`.
+
+    Returns:
+        One array (examples, heads, keys, queries) per layer with heads.
+
+    Raises:
+        ValueError: an array does not fit, or a query has no key.
+    """
+    return Heads(**parameters)(inputs, mask, real_tokens=real_tokens, layout=layout)
+
+
+@usual_settings()
+def path_features(
+    inputs: ArrayLike,
+    attention: Sequence[ArrayLike],
+    architecture: Architecture,
+    readout: Readout | ArrayLike | None = None,
+    *,
+    real_tokens: ArrayLike | None = None,
+    layout: Layout | None = None,
+) -> PathFeatures:
+    """Compute path features phi (examples, paths, features), Eq. (7).
+
+    For attention, phi^pi = s_0 xi^pi / sqrt(N_0 H_1 ... H_L) with the attended input
+    xi^pi, in the order of `Architecture.path_branches`. For a nonlinear embedding, the
+    result holds kernels.
+
+    Args:
+        inputs: (examples, tokens, features).
+        attention: any fixed numbers, such as recorded maps: (examples, heads, keys,
+            queries), or (heads, keys, queries) for all examples, per layer with heads.
+        readout: the token that is read, or its position in each example (examples,).
+            By default "last", or "all" if the architecture has several `read_tokens`.
+        real_tokens: as in `bpkr.attention`. No others are read.
+        layout: "torch" if attention ends with the axes (queries, keys). Only
+            "keys-first" accepts a softmax in the other order.
+    """
+    inputs = finite_array("inputs", inputs, "examples tokens features")
+    checked_architecture(architecture)
+    examples, tokens, width = inputs.shape
+    real = checked_real_tokens(real_tokens, examples, tokens)
+    if readout is None or isinstance(readout, str):
+        read = readout_weights(chosen_readout(architecture, readout, tokens), tokens, real)
+    else:
+        positions = finite_array("readout", readout, "examples")
+        is_read = positions[:, None] == np.arange(tokens)
+        is_valid = np.any(is_read if real is None else is_read & real, axis=1)
+        if len(is_read) != examples or not np.all(is_valid):
+            raise ValueError(f"readout must be a real token of each of {examples} examples")
+        read = is_read[..., None].astype(float)
+    layers = _checked_attention(attention, inputs.shape, architecture, layout, real)
+    # Numbers are arrays, so that one compilation serves all values.
+    given = inputs, layers, architecture.with_arrays(), read
+    if architecture.between:
+        mixings, read = _mixings(*given)
+        return branch_features(inputs, mixings, given[2], read)
+    found = unchecked_path_features(*given)
+    if architecture.is_linear:
+        return found
+    embedded = jnp.sqrt(architecture.prior_variances[0] / width) * inputs
+    above = architecture.prior_variances[1 : len(architecture.activations)]
+    variances = jnp.asarray(above, dtype=jnp.float64).reshape(-1)
+    rules = rules_for(architecture.activations, variances, embedded)
+    return TokenFeatures(embedded, found, variances, architecture.activations, rules)
+
+
+@jit_and_keep
+def unchecked_path_features(inputs, attention, architecture: Architecture, read) -> Array:
+    """Compute path features, or readings (examples, tokens, paths) of nonlinear units."""
+    numbers = architecture.layer_numbers()
+
+    def of_example(tokens, mixings, reading):
+        for form in reversed(architecture.forms):
+            mixing = mixings.get(form.symbols.index)
+            reading = of_layers.layer_reading(form, numbers, reading, mixing)
+        if not architecture.is_linear:
+            return reading
+        return jnp.sqrt(architecture.prior_variances[0] / inputs.shape[2]) * (reading.T @ tokens)
+
+    return over_examples(of_example, architecture, inputs, attention, read)
+
+
+@jit_and_keep
+def _mixings(inputs, attention, architecture: Architecture, read):
+    """Return how the branches of each layer mix tokens, and `read`, for each example."""
+    numbers, tokens = architecture.layer_numbers(), inputs.shape[1]
+
+    def of_example(_, mixings, reading):
+        given = ((form, mixings.get(form.symbols.index)) for form in architecture.forms)
+        found = (of_layers.layer_reading(form, numbers, jnp.eye(tokens), mixing) for form, mixing in given)
+        return tuple(each.reshape(tokens, -1, tokens) for each in found), reading
+
+    return over_examples(of_example, architecture, inputs, attention, read)
+
+
+def over_examples(of_example: Callable, architecture: Architecture, inputs, attention, read):
+    """Map of_example(tokens, stacked heads of layers by number, read) over examples."""
+    layers = zip(architecture.forms, architecture.heads, strict=True)
+    indices = [form.symbols.index for form, count in layers if count]
+    stacked = [layer.reshape(*layer.shape[:-3], -1, layer.shape[-1]) for layer in attention]
+    mixings = dict(zip(indices, stacked, strict=True))
+    axes = {index: 0 if mixing.ndim == 3 else None for index, mixing in mixings.items()}
+    in_axes = 0, axes, 0 if read.ndim == 3 else None
+    return jax.vmap(of_example, in_axes)(inputs, mixings, read)
+
+
+@jit
+def readout_weights(readout: Readout, tokens: int, real=None) -> Float[Array, "... tokens read"]:
+    """Return the weights of tokens; with `real` tokens, a matrix per example."""
+    real = jnp.ones(tokens, dtype=bool) if real is None else real
+    if readout == "all":
+        return jnp.eye(tokens) * real[..., None] / np.sqrt(tokens)
+    if readout == "mean":
+        return (real / jnp.sum(real, axis=-1, keepdims=True))[..., None]
+    step = -1 if readout == "last" else 1
+    place = jnp.argmax(real[..., ::step], axis=-1)
+    return jax.nn.one_hot(place, tokens)[..., ::step, None]
+
+
+def chosen_readout(architecture: Architecture, readout: Any, tokens: int) -> Readout:
+    if readout is None:
+        readout = "all" if architecture.read_tokens > 1 else "last"
+    checks.checked_choice("readout", readout, get_args(Readout))
+    needed, given = tokens if readout == "all" else 1, architecture.read_tokens
+    if given != needed:
+        raise ValueError(f"readout={readout!r} needs read_tokens={needed}, got {given}")
+    return readout
+
+
+def checked_real_tokens(value, examples: int, tokens: int) -> Bool[Array, "_ _"] | None:
+    if value is None:
+        return None
+    array = checks.numeric_array("real_tokens", value)
+    if array.shape not in ((examples,), (examples, tokens)):
+        shapes = f"({examples},) or ({examples}, {tokens})"
+        raise ValueError(f"real_tokens must have shape {shapes}, got {array.shape}")
+    if array.ndim == 1:
+        real = array_module(array).arange(tokens) < array[:, None]
+        is_valid = real.sum(axis=1) == array
+    else:
+        real = array != 0
+        is_valid = (real == array).all(axis=1)
+    is_valid &= real.any(axis=1)
+    message = f"real_tokens must be booleans with a True, or numbers from 1 to {tokens}"
+    wrong = Requirement(message, is_valid, lambda: f"{message}, got {array[np.argmin(is_valid)]}")
+    return jnp.asarray(require(real, [wrong]))
+
+
+def _added_scores(mask, real, shape, counts, layout) -> Array | None:
+    examples, tokens, _ = shape
+    _check_layout(layout)
+    if mask is None and real is None:
+        return None
+    if mask is None or isinstance(mask, str):
+        is_causal = mask is not None and checks.checked_choice("mask", mask, ["causal"])
+        mask = np.tri(tokens, k=0 if is_causal else tokens, dtype=bool).T
+        layout = "keys-first"
+    array = checks.numeric_array("mask", mask)
+    array = array[None, None] if array.ndim == 2 else array
+    for count in counts or (1,):
+        whole = (examples, count, tokens, tokens)
+        sizes = zip(array.shape, whole, strict=False)
+        if array.ndim != 4 or any(size not in (1, most) for size, most in sizes):
+            shapes = f"{whole[2:]}, or {whole} or 1 for each size"
+            raise ValueError(f"mask must have shape {shapes}, got {shown(mask)}")
+    dtype, module = jnp.asarray(mask).dtype, array_module(array)
+    if jnp.issubdtype(dtype, jnp.bool_):
+        added = module.where(array != 0, 0.0, -np.inf)
+    elif jnp.issubdtype(dtype, jnp.floating):
+        message = "mask adds NaN or infinity to scores; use -inf to forbid attention"
+        array = require(array, [Requirement(message, array < np.inf)])
+        added = module.where(array <= _LOWEST, -np.inf, array)
+    else:
+        raise TypeError(f"mask must be booleans, or floats to add to scores, got {shown(mask)}")
+    added = jnp.swapaxes(added, 2, 3) if layout == "torch" else added
+    if layout != "keys-first" and added.shape[3] > 1:
+        allowed = on_host(jnp.any(added > -jnp.inf, axis=(0, 1)))
+        later = np.tri(tokens, k=-1) > 0
+        message = (
+            "mask allows queries to attend to later tokens, but not to earlier ones: "
+            'pass its inverse, layout="torch", or layout="keys-first" if this is intended'
+        )
+        is_valid = (allowed & later.T).any() | ~(allowed & later).any()
+        added = require(added, [Requirement(message, is_valid)])
+    real = jnp.ones((1, tokens), dtype=bool) if real is None else real
+    added = jnp.where(real[:, None, :, None], added, -jnp.inf)
+    needs_key = real[:, None, None, :]
+    alone = jnp.all(jnp.isneginf(added), axis=2, keepdims=True)
+    # Nothing attends to padding, but its own softmax must not be NaN.
+    itself = alone & ~needs_key & np.eye(tokens, dtype=bool)
+    has_key = Requirement("mask leaves a query without any key", on_host(~(alone & needs_key)))
+    return require(jnp.where(itself, 0.0, added), [has_key])
+
+
+def _checked_attention(attention, shape, architecture, layout, real) -> tuple[Array, ...]:
+    examples, tokens, _ = shape
+    _check_layout(layout)
+    counts = tuple(heads for heads in architecture.heads if heads)
+    attention = checks.checked_sequence("attention", attention, "arrays of heads", len(counts))
+    layers = []
+    for i, (layer, heads) in enumerate(zip(attention, counts, strict=True)):
+        name, shared = f"attention[{i}]", (heads, tokens, tokens)
+        layer = finite_array(name, layer)
+        if layer.shape not in (shared, (examples, *shared)):
+            wanted = f"{(examples, *shared)} or {shared}"
+            raise ValueError(f"{name} must have shape {wanted}, got {layer.shape}")
+        layer = jnp.swapaxes(layer, -1, -2) if layout == "torch" else layer
+        is_transposed, leak = map(on_host, _judge(layer, real))
+        which = f'{name} is transposed: it sums to one over queries; pass layout="torch"'
+        is_ordered = Requirement(which, (layout == "keys-first") | ~is_transposed)
+        is_real = Requirement(f"{name}: real tokens attend to padding", leak <= _LEAK)
+        layers.append(require(layer, [is_ordered, is_real]))
+    return tuple(layers)
+
+
+@jit
+def _judge(layer, real) -> tuple[Array, Array]:
+    """Return whether only queries sum to one, and the largest attention to padding."""
+    of_keys, of_queries = (jnp.max(jnp.abs(jnp.sum(layer, axis=i) - 1)) for i in (-2, -1))
+    is_transposed = (of_queries <= _ONE) & ~(of_keys <= _ONE) & (jnp.min(layer) >= 0)
+    if real is None:
+        return is_transposed, jnp.zeros(())
+    is_leak = ~real[:, None, :, None] & real[:, None, None, :]
+    return is_transposed, jnp.max(jnp.where(is_leak, jnp.abs(layer), 0.0))
+
+
+def _check_layout(layout) -> None:
+    if layout is not None:
+        checks.checked_choice("layout", layout, get_args(Layout))
 
 
 class Network(eqx.Module):
@@ -39,8 +380,7 @@ class Network(eqx.Module):
 
     - `embedding`: V^0 (N_1, N_0).
     - `weights`: V_l (N_{l+1}, blocks N_l) of each layer.
-    - `readout_weights`: a (outputs, N_a). If all tokens are read, rows are (token, output).
-    - `readout`: the token that is read.
+    - `readout_weights`: a (outputs, N_a), or rows (token, output) if all tokens are read.
     """
 
     architecture: Architecture
@@ -57,25 +397,19 @@ class Network(eqx.Module):
         """Make a network from the `weights` of embedding, layers and readout."""
         checked_architecture(architecture)
         checked_instance("heads", heads, Heads)
-        readout = of_attention.chosen_readout(architecture, readout, architecture.read_tokens)
+        readout = chosen_readout(architecture, readout, architecture.read_tokens)
         given = checks.checked_sequence("weights", weights, "arrays", architecture.depth + 2)
         weights = [finite_array(f"weights[{i}]", each, "rows columns") for i, each in enumerate(given)]
         features = weights[0].shape[1]
         counts = tuple(filter(None, architecture.heads))
         if heads.counts != counts or (counts and heads.input_features != features):
-            wanted = f"{counts} per layer on {features} features"
-            raise ValueError(f"heads must be {wanted}, got {heads.counts}")
+            raise ValueError(f"heads must be {counts} on {features} features, got {heads.counts}")
         shapes = tuple(each.shape for each in weights)
         needed = weight_shapes(architecture, features)
         if shapes != needed:
             raise ValueError(f"weights must have the shapes {needed}, got {shapes}")
         embedding, *layers, last = weights
         return cls(architecture.with_arrays(), embedding, tuple(layers), last, heads, readout)
-
-    @property
-    def widths(self) -> tuple[int, ...]:
-        """(N_1, ..., N_L, N_a)."""
-        return (len(self.embedding), *map(len, self.weights))
 
     @property
     def parameter_count(self) -> int:
@@ -89,20 +423,10 @@ class Network(eqx.Module):
         """Compute outputs, with arguments as in `bpkr.attention`."""
         inputs = finite_array("inputs", inputs, "examples tokens features")
         examples, tokens, _ = inputs.shape
-        of_attention.chosen_readout(self.architecture, self.readout, tokens)
-        self._check_features(inputs, "inputs")
+        chosen_readout(self.architecture, self.readout, tokens)
         attention = self.heads(inputs, mask, real_tokens=real_tokens, layout=layout)
-        real = of_attention.checked_real_tokens(real_tokens, examples, tokens)
-        read = of_attention.readout_weights(self.readout, tokens, real)
-        return self.unchecked(inputs, attention, read)
-
-    def _check_features(self, array: Array, name: str) -> None:
-        wanted = self.embedding.shape[1]
-        if array.shape[2] != wanted:
-            raise ValueError(f"{name} must have {wanted} features, got shape {array.shape}")
-
-    def unchecked(self, inputs: Array, attention: Sequence[Array], read: Array) -> Array:
-        """Compute outputs; `read` is from `readout_weights`."""
+        real = checked_real_tokens(real_tokens, examples, tokens)
+        read = readout_weights(self.readout, tokens, real)
         architecture = self.architecture
         numbers = architecture.layer_numbers()
         layers = list(zip(architecture.layers, architecture.forms, self.weights, strict=True))
@@ -120,7 +444,7 @@ class Network(eqx.Module):
             scale = jnp.sqrt(len(hidden)) * architecture.root_power
             return jnp.einsum("tcn,nt->c", by_token, hidden @ read) / scale  # Eq. (4)
 
-        outputs = of_attention.over_examples(of_example, architecture, inputs, attention, read)
+        outputs = over_examples(of_example, architecture, inputs, attention, read)
         return outputs[:, 0] if architecture.outputs == 1 else outputs
 
     def path_outputs(self, features: ArrayLike) -> Float[Array, "examples paths *outputs"]:
@@ -129,7 +453,6 @@ class Network(eqx.Module):
         if not architecture.is_linear:
             raise ValueError("outputs of nonlinear units are not a sum over paths")
         features = checked_features(architecture, features)
-        self._check_features(features, "features")
         embedding = self.embedding / jnp.sqrt(architecture.prior_variances[0])
         readings = _path_readings(path_weights(self)[0], embedding, features.shape[1])
         outputs = jnp.einsum("epi,pci->epc", features, readings) / architecture.root_power
@@ -142,28 +465,29 @@ class Network(eqx.Module):
         by sqrt(H' / H). Source: Sec. 4.2 of arXiv 2405.15926.
 
         Raises:
-            ValueError: a head is unknown or repeated, or its layer loses all or is custom.
+            ValueError: a head is unknown, or its layer loses all or is custom.
         """
         architecture = self.architecture
-        removed = list(removed)
-        for i, head in enumerate(removed):
-            layer, number = head
-            known = 0 < layer <= len(architecture.heads) and 0 < number <= architecture.heads[layer - 1]
-            if not known or head in removed[:i]:
-                which = f"repeated or not one of the {architecture.heads} heads"
-                raise ValueError(f"removed has {head!r}, which is {which}")
         layers, weights, kept = list(architecture.layers), list(self.weights), []
-        for i, (layer, count) in enumerate(zip(architecture.layers, architecture.heads, strict=True)):
-            keep = np.array([Head(i + 1, head) not in removed for head in range(1, count + 1)], dtype=bool)
+        removed = unknown = set(removed)
+        for i, count in enumerate(architecture.heads):
+            heads = [Head(i + 1, head) for head in range(1, count + 1)]
+            unknown = unknown.difference(heads)
+            keep = np.array([head not in removed for head in heads], dtype=bool)
             kept += [keep] * bool(count)
             if np.all(keep):
                 continue
-            inner, left = layer.layer if isinstance(layer, Skip) else layer, int(np.sum(keep))
+            layer = layers[i]
+            inner = layer.layer if isinstance(layer, Skip) else layer
+            left = int(np.sum(keep))
             if type(inner) is not Attention or not left:
                 which = f"{count - left} of {count} heads of layer {i + 1}"
-                raise ValueError(f"removed has {which}: only Attention can lose heads, and it must keep one")
+                raise ValueError(f"removed has {which}: only Attention can lose all but one")
             layers[i] = Attention(left) if inner is layer else Skip(Attention(left), layer.gain)
-            weights[i] = np.sqrt(left / count) * weights[i][:, np.repeat(keep, weights[i].shape[1] // count)]
+            columns = np.repeat(keep, weights[i].shape[1] // count)
+            weights[i] = np.sqrt(left / count) * weights[i][:, columns]
+        if unknown:
+            raise ValueError(f"removed has {sorted(unknown)}, not among the {architecture.heads} heads")
         parameters = {
             name: arrays and tuple(array[keep] for array, keep in zip(arrays, kept, strict=True))
             for name, arrays in vars(self.heads).items()
@@ -196,9 +520,7 @@ def sample_network(
     return network_of_whitened(architecture, white, heads, readout=readout)
 
 
-def network_of_whitened(
-    architecture: Architecture, white: Sequence[Weights], heads: Heads, *, readout: Readout | None = None
-) -> Network:
+def network_of_whitened(architecture: Architecture, white, heads: Heads, *, readout=None) -> Network:
     """Make a network from weights that are standard normal under the prior."""
     first, *_, last = map(jnp.sqrt, architecture.prior_variances)
     embedding, *layers, readout_weights = white
@@ -226,19 +548,15 @@ def colour_layers(architecture: Architecture, layers: Sequence[Weights]) -> tupl
 
 
 def checked_whole_widths(architecture: Architecture) -> tuple[int, ...]:
-    """Return (N_1, ..., N_L, N_a), which must be whole numbers."""
     require_finite_widths(architecture, "a network")
     widths = tuple(map(int, architecture.widths))
     if widths != tuple(map(float, architecture.widths)):
-        raise ValueError(f"a network needs whole numbers as widths, got widths={architecture.widths}")
+        raise ValueError(f"widths must be whole numbers, got {architecture.widths}")
     return widths
 
 
 def path_weights(network: Network) -> tuple[Weights, ...]:
-    """Return (w^(1), ..., w^(L+1)): weights (n_l, N_l) of partial paths, and the readout; Eq. (6).
-
-    With several outputs, rows are (partial path, output), the output fastest.
-    """
+    """Return (w^(1), ..., w^(L+1)): weights (n_l, N_l) of partial paths; Eq. (6)."""
     architecture = checked_instance("network", network, Network).architecture
     if nonlinear_layers(architecture.layers):
         raise ValueError("paths through a nonlinear dense layer have no weights")
@@ -289,7 +607,7 @@ def removable_heads(scores: Sequence[ArrayLike]) -> list[Head]:
     ranked = []
     for layer, values in enumerate(scores, 1):
         if np.size(values):
-            values = checked_array(f"scores[{layer - 1}]", values, "heads")
+            values = checks.checked_array(f"scores[{layer - 1}]", values, "heads")
         ranked += [(score, Head(layer, head)) for head, score in enumerate(values, 1)]
     heads = [head for _, head in sorted(ranked)]
     # The most important head of each layer stays.

@@ -17,10 +17,10 @@ from ...symbolic.documents.display import DisplayMixin
 from ...symbolic.documents.document import Table, verbatim
 from ..data.classes import mean_and_error, outputs_as_classes
 from ..evaluation.problem import Problem, as_problem
-from ..evaluation.values import head_scores, predict
+from ..evaluation.values import predict
 from ..features.implicit import ImplicitFeatures
 from ..network.network import Head
-from ..order_parameters import OrderParameters, gp_limit
+from ..order_parameters import OrderParameters
 from .solve import Saddle, solve
 
 PerHead = tuple[Float[Array | np.ndarray, " _"], ...]
@@ -33,12 +33,10 @@ class HeadCosts(DisplayMixin):
     A cost is positive if the network is better with the head, NaN if a solve failed.
     Costs do not add up: either one of two redundant heads costs nothing.
 
-    - `log_evidence`: to leading order in the widths, with its rounding error
-      `log_evidence_error`; per N_1 at infinite width with a richness.
+    - `log_evidence`, `log_evidence_error`: to leading order in the widths, with rounding
+      errors; per N_1 at infinite width with a richness.
     - `prediction`, `prediction_error`: in `measure`, "expected accuracy" of a posterior
-      network or "expected squared error", with the standard error over test examples.
-      Empty without test labels.
-    - `scores`, `infinite_width_scores`: `head_scores` here, and of the GP.
+      network or "expected squared error", with standard errors over test examples.
     """
 
     log_evidence: PerHead
@@ -46,17 +44,14 @@ class HeadCosts(DisplayMixin):
     prediction: PerHead
     prediction_error: PerHead
     measure: str
-    scores: PerHead
-    infinite_width_scores: PerHead
 
     def _view(self):
-        layers = enumerate(self.scores, 1)
+        layers = enumerate(self.log_evidence, 1)
         heads = [Head(layer, i + 1) for layer, each in layers for i in range(len(each))]
-        columns = {"log evidence lost": self.log_evidence, "score": self.scores}
+        columns = {"log evidence lost": self.log_evidence}
         if self.measure:
             columns[f"cost in {self.measure}"] = self.prediction
             columns["± standard error"] = self.prediction_error
-        columns["score of the Gaussian process"] = self.infinite_width_scores
         values = np.stack([np.concatenate(each) for each in columns.values()], axis=1)
         order = np.argsort(values[:, 0])
         rows = [(verbatim(heads[i]), *(f"{value:.3g}" for value in values[i])) for i in order]
@@ -76,8 +71,7 @@ def head_costs(problem: Problem, saddle: Saddle, *, progress: bool = True, **opt
         options: keywords of `solve`.
 
     Raises:
-        ValueError: the network has no heads, heads share a weight block, or at
-            T = 0 the kernel without a head is singular.
+        ValueError: the network has no heads, or heads share a weight block.
 
     Warns:
         ConvergenceWarning: solves failed.
@@ -94,7 +88,7 @@ def head_costs(problem: Problem, saddle: Saddle, *, progress: bool = True, **opt
     for layer, count in enumerate(architecture.heads, 1):
         through = architecture.branch_heads(layer)
         if np.any(np.sum(through, axis=1) > 1):
-            raise ValueError(f"heads of layer {layer} share a weight block, and cannot be left out")
+            raise ValueError(f"heads of layer {layer} share a weight block")
         for head in range(count):
             stays[Head(layer, head + 1)] = ~through[branches[:, layer - 1], head]
     measure, quality = _expected(problem, point)
@@ -117,9 +111,9 @@ def head_costs(problem: Problem, saddle: Saddle, *, progress: bool = True, **opt
         said = f"{len(failed)} of {len(stays)} solves failed: {'; '.join(failed)}"
         warnings.warn(said, ConvergenceWarning, stacklevel=3)
     layers = np.split(np.array(rows), np.cumsum(architecture.heads)[:-1])
-    evidence, evidence_error, *prediction = (tuple(layer[:, i] for layer in layers) for i in range(4))
-    scores = (head_scores(architecture, each) for each in (point, gp_limit(architecture)))
-    return HeadCosts(evidence, evidence_error, *(prediction if measure else ((), ())), measure, *scores)
+    *evidence, cost, error = (tuple(layer[:, i] for layer in layers) for i in range(4))
+    prediction = (cost, error) if measure else ((), ())
+    return HeadCosts(*evidence, *prediction, measure)
 
 
 def _without(problem: Problem, point: OrderParameters, stays: np.ndarray, options) -> tuple[Problem, Saddle]:
@@ -135,12 +129,11 @@ def _without(problem: Problem, point: OrderParameters, stays: np.ndarray, option
     without = Problem(problem.architecture, replace(data, **parts))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
-        found = solve(without, initial=point, **options)
-        return without, found if found.converged else solve(without, **options)
+        return without, solve(without, initial=point, **options)
 
 
 def _expected(problem: Problem, point) -> tuple[str, np.ndarray]:
-    """Return accuracies, or minus squared errors, that a posterior network has on average."""
+    """Return mean accuracies, or minus squared errors, of posterior networks."""
     if problem.data.test_labels is None:
         return "", np.zeros(0)
     prediction = predict(problem, point)

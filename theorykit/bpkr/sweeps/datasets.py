@@ -1,23 +1,228 @@
-"""Label order parameters and results with the names of their axes, and read them back."""
+"""Sweeps over grids of widths, temperatures and seeds, and labelled datasets of results."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+import math
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from itertools import product
+from pathlib import Path
+from typing import Any, NamedTuple
 
+import equinox as eqx
 import numpy as np
-import optimistix as optx
+import pandas as pd
 import xarray as xr
 
 from ... import bpkr
-from ...checks import checked_choice, checked_instance, refuse_traced
-from ..data.classes import outputs_as_classes, r_squared
+from ..._compat import require_float64
+from ...checks import checked_choice, checked_instance, checked_number, checked_whole_number, refuse_traced
+from ...runs import Folder, bar, in_parallel
+from ...saddle import ConvergenceWarning
+from ..data.classes import outputs_as_classes, r_squared, warn_of_class_numbers
+from ..data.data import check_data
+from ..evaluation.problem import architecture_and_data
 from ..evaluation.values import evaluate_infinite_width
 from ..order_parameters import checked_order_parameters
+from ..saddle.gaussian_fluctuations import corrected_evidence
 
+# Increase it if results change by more than the tolerance.
+_VERSION = 5
+_TOLERANCE = 1e-9
+# Makes logarithms of T = 0 finite.
+_COLDEST = 1e-12
 # Scores that choose a point of a sweep.
 _GAINS = ("test_accuracy", "test_r_squared", "log_evidence", "log_evidence_corrected")
 _LOSSES = ("test_error", "test_log_loss", "action")
+
+
+def _width(value: Any) -> Any:
+    """Return equal numbers for 10 and 10.0."""
+    if isinstance(value, (tuple, list)):
+        return tuple(map(_width, value))
+    number = value if value == math.inf else float(checked_number("width", value, above=0.0))
+    return int(number) if float(number).is_integer() else number
+
+
+def sweep(
+    problem: bpkr.Problem | bpkr.Architecture,
+    data: Any = None,
+    *,
+    width: Sequence[Any],
+    temperature: Sequence[float],
+    richness: Sequence[float] | None = None,
+    seeds: Sequence[int] | None = None,
+    folder: Path | str | None = None,
+    n_jobs: int = 1,
+    progress: bool = True,
+    **options: Any,
+) -> xr.Dataset:
+    """Solve the saddle point at every width and temperature.
+
+    Solves start from the nearest temperature. One `ConvergenceWarning` counts failures.
+
+    Args:
+        problem: the architecture with its data; other widths and temperatures are used.
+        data: the data, if `problem` is an architecture; with `seeds`, a function of a seed.
+        width: widths of all layers, or tuples (N_1, ..., N_L, N_a), labelled "10-20-20".
+            `math.inf` is the Gaussian process (NNGP), or the limit with a richness.
+        temperature: values of at least 0.
+        richness: values of gamma_0, by default that of the architecture.
+        seeds: numbers of several data sets.
+        folder: keeps solutions, from which a sweep resumes, even with added values.
+        n_jobs: number of processes or of `joblib.parallel_config`; -1 for all cores.
+        options: passed to `bpkr.solve`.
+
+    Returns:
+        The variables of `label`, `log_evidence_corrected` to next order in 1/N,
+        predictions and scores of test examples, `load` P/N, and `message`, the cause of
+        a failure.
+
+    Raises:
+        FileExistsError: `folder` has another sweep.
+    """
+    require_float64()
+    refuse_traced("sweep", problem, data)
+    axes = {"width": [*map(_width, width)]}
+    if seeds is not None:
+        axes = {"seed": [checked_whole_number("seeds", seed) for seed in seeds], **axes}
+    for axis, values in (("temperature", temperature), ("richness", richness)):
+        if values is not None:
+            axes[axis] = [float(checked_number(axis, value, least=0.0)) for value in values]
+    for axis, values in axes.items():
+        if not 0 < len(values) == len(set(values)):
+            raise ValueError(f"{axis} must have at least one value, and none twice, got {values}")
+    if seeds is None:
+        architecture, data = architecture_and_data(problem, data)
+        sets = {None: data}
+    elif isinstance(problem, bpkr.Architecture) and callable(data):
+        architecture = problem
+        sets = {seed: data(seed) for seed in axes["seed"]}
+    else:
+        raise TypeError("seeds need an architecture, and data that is a function of a seed")
+    falling = sorted(axes["temperature"], reverse=True)
+    values = axes.get("richness", (None,))
+    for each in axes["width"]:
+        # Zero richness at a finite width fails at its own point.
+        Place(None, each, falling[0], max(values)).architecture(architecture)
+    plain = architecture.with_arrays()
+    same = eqx.tree_at(lambda of: (of.widths, of.temperature), plain, replace_fn=lambda _: None)
+    tasks = []
+    for seed, given in sets.items():
+        given = sets[seed] = check_data(architecture, given)
+        if given.classes is None:
+            warn_of_class_numbers(given.labels, stacklevel=2)
+        at = folder and Path(folder, "" if seed is None else f"seed={seed}")
+        numbers = {"data": given, "tolerance": options.get("tolerance", _TOLERANCE)}
+        kept = Folder.of(at, "sweep", _VERSION, architecture=same, **numbers)
+        for each, value in product(axes["width"], values):
+            chain = [Place(seed, each, temperature, value) for temperature in falling]
+            tasks.append((architecture, given, options, kept, chain))
+    points, read, total = {}, 0, len(tasks) * len(falling)
+    with bar("saddle points", total, "point", shown=progress) as report:
+        for _, (solved, kept) in in_parallel(_solve_chain, tasks, n_jobs):
+            points |= solved
+            read += kept
+            report.update(len(solved))
+        if read and progress:
+            report.write(f"{read} of {total} points were read from {folder}")
+    result = _combined(axes, points)
+    narrowest = [np.min(each) for each in axes["width"]]
+    loads = np.divide.outer([each.examples for each in sets.values()], narrowest)
+    result.coords["load"] = ("width", loads[0]) if seeds is None else (("seed", "width"), loads)
+    if given.test_labels is not None:
+        labels = np.stack([each.test_labels for each in sets.values()])
+        dims = ("seed", "test_example", "output")[: labels.ndim]
+        result["test_label"] = (dims[1:], labels[0]) if seeds is None else (dims, labels)
+    if failed := [place for place, point in points.items() if not point["converged"]]:
+        first = f"{failed[0]}: {points[failed[0]]['message'].item()}"
+        said = f"{len(failed)} of {len(points)} points are not solutions; the first is {first}"
+        warnings.warn(said, ConvergenceWarning, stacklevel=2)
+    return result
+
+
+class Place(NamedTuple):
+    seed: int | None
+    width: Any
+    temperature: float
+    richness: float | None
+
+    def __str__(self):
+        richness = "" if self.richness is None else f", richness={self.richness!r}"
+        return f"width={_label(self.width)}, temperature={self.temperature!r}{richness}"
+
+    def architecture(self, like: bpkr.Architecture) -> bpkr.Architecture | None:
+        """Return `like` with these numbers, or None for the Gaussian process."""
+        width, ratios = self.width, like.width_ratios
+        richness = like.richness if self.richness is None else self.richness
+        if width == math.inf and richness is None:
+            return None
+        if width != math.inf and ratios is not None:
+            width = width if isinstance(width, tuple) else tuple(width * ratio for ratio in ratios)
+            ratios = None
+        numbers = {"widths": width, "width_ratios": ratios, "richness": richness}
+        return replace(like, temperature=self.temperature, **numbers)
+
+
+def _label(width: Any) -> str:
+    return "-".join(map(repr, width)) if isinstance(width, tuple) else repr(width)
+
+
+def _solve_chain(architecture, data, options, folder, chain: Sequence[Place]) -> tuple[dict[Place, xr.Dataset], int]:
+    """Return the points of a chain, solved in order, and how many were read from `folder`."""
+    kept = {place: folder.read(str(place)) for place in chain}
+    points = {place: point for place, point in kept.items() if point is not None}
+    read = len(points)
+    for place in [place for place in chain if place not in points]:
+        solved = [other for other in points if points[other]["converged"]]
+        here = math.log(place.temperature + _COLDEST)
+        solved.sort(key=lambda other: abs(math.log(other.temperature + _COLDEST) - here))
+        neighbour = points[solved[0]] if solved else None
+        with warnings.catch_warnings():
+            # The sweep warns itself.
+            warnings.simplefilter("ignore", bpkr.LabelsWarning)
+            warnings.simplefilter("ignore", ConvergenceWarning)
+            points[place] = _solve_point(architecture, data, options, place, neighbour)
+        if points[place]["converged"]:
+            folder.write(str(place), points[place])
+    return points, read
+
+
+def _solve_point(like, data, options, place: Place, neighbour: xr.Dataset | None) -> xr.Dataset:
+    try:
+        architecture = place.architecture(like)
+        if architecture is None:
+            limit = replace(like, widths=1.0, temperature=place.temperature)
+            return label_solution(bpkr.Problem(limit, data), None, message="")
+        problem = bpkr.Problem(architecture, data)
+        initial = None if neighbour is None else order_parameters_of(architecture, neighbour)
+        saddle = bpkr.solve(problem, initial=initial, **options)
+        numbers = {"message": "" if saddle.converged else saddle.diagnosis}
+        if not architecture.is_infinite:
+            numbers["log_evidence_corrected"] = math.nan
+            holds = saddle.converged and saddle.stats["units_per_path"] >= 1
+            if holds and problem.forms_curvature:
+                evidence = corrected_evidence(problem.canonical, saddle.order_parameters)
+                numbers["log_evidence_corrected"] = float(evidence)
+        return label_solution(problem, saddle, **numbers)
+    except (ValueError, RuntimeError) as failure:
+        return xr.Dataset({"converged": False, "message": str(failure)})
+
+
+def _combined(axes, points: Mapping[Place, xr.Dataset]) -> xr.Dataset:
+    """Return one dataset along all axes, with NaN for failed points."""
+    table = pd.DataFrame(list(points), columns=Place._fields)
+    if any(isinstance(each, tuple) for each in axes["width"]):
+        axes = {**axes, "width": [*map(_label, axes["width"])]}
+        table["width"] = table["width"].map(_label)
+    rules = {"data_vars": "all", "coords": "minimal", "compat": "override"}
+    result = xr.concat(points.values(), "point", join="outer", **rules)
+    index = pd.MultiIndex.from_frame(table[list(axes)])
+    points = xr.Coordinates.from_pandas_multiindex(index, "point")
+    result = result.assign_coords(points).unstack("point")
+    names = {axis: np.array(values) for axis, values in axes.items()}
+    return result.sel(names).assign_coords(names).transpose(*axes, ...)
 
 
 def label(
@@ -38,18 +243,17 @@ def label(
     Returns:
         A dataset with `U_l` (path_l, other_path_l), where "21:2" is path 21 to output 2;
         `u`; and `numbers`. A solve adds fields of `Saddle`, its `stats`, and
-        `head_score_l` (head_l). At infinite width with a richness, names of actions and
-        evidence end in `_per_width`.
+        `head_score_l` (head_l). At infinite width with a richness, actions and evidence
+        end in `_per_width`, variances in `_times_width`, and there is no log loss.
     """
-    refuse_traced("label", architecture, point, reason="returns an xarray dataset")
     if isinstance(point, bpkr.Saddle):
         saddle, point = point, point.order_parameters
         suffix = "_per_width" if architecture.is_infinite else ""
-        of_solve = {name: getattr(saddle, name) for name in ("gradient_norm", "min_hessian_eigenvalue")}
+        of_solve = {"converged": bool(saddle.converged)}
+        for name in ("gradient_norm", "min_hessian_eigenvalue"):
+            of_solve[name] = getattr(saddle, name)
         for name in ("action", "entropy", "energy", "log_evidence"):
             of_solve[name + suffix] = getattr(saddle, name)
-        of_solve["converged"] = bool(saddle.converged)
-        of_solve["result"] = "converged" if saddle.converged else optx.RESULTS[saddle.result]
         # Unlike a Boolean, a number can be missing.
         of_solve |= {name: np.asarray(value).item() + 0 for name, value in saddle.stats.items()}
         numbers = {**of_solve, **_head_scores(architecture, point), **numbers}
@@ -58,7 +262,8 @@ def label(
         numbers = {**matrices, "u": point.readout, **numbers}
     layers = range(1, architecture.depth + 1)
     own = {f"U_{layer}": axes(layer) for layer in layers}
-    own["u"] = ("token", "other_token") if architecture.read_tokens > 1 else ("output", "other_output")
+    read = "token" if architecture.read_tokens > 1 else "output"
+    own["u"] = read, f"other_{read}"
     for name, value in numbers.items():
         if isinstance(value, tuple):
             dims, value = value
@@ -75,7 +280,6 @@ def axes(layer: int) -> tuple[str, str]:
 
 
 def path_names(architecture: bpkr.Architecture, layer: int) -> list[str]:
-    """Return the labels along both axes of U_l."""
     count = architecture.outputs
     outputs = [f":{output + 1}" for output in range(count)] if count > 1 else [""]
     return [path + output for path in architecture.path_labels(layer) for output in outputs]
@@ -87,49 +291,39 @@ def _head_scores(architecture, point) -> dict[str, Any]:
 
 
 def label_solution(problem: bpkr.Problem, saddle: bpkr.Saddle | None, **numbers: Any) -> xr.Dataset:
-    """Label a solution, or the Gaussian process (NNGP), with predictions and their scores.
-
-    At infinite width with a richness there is `variance_times_width`, and no log loss.
-    """
     architecture, data, point = problem.architecture, problem.data, saddle
     if saddle is None:
         point = bpkr.gp_limit(architecture)
         energy, evidence = evaluate_infinite_width(problem)
-        numbers |= {"energy": energy, "log_evidence": evidence, "log_evidence_corrected": evidence}
-        numbers |= {"converged": True, "result": "converged", **_head_scores(architecture, point)}
+        numbers |= {"energy": energy, "log_evidence": evidence, "converged": True}
+        numbers |= {"log_evidence_corrected": evidence, **_head_scores(architecture, point)}
     if data.test_features is not None:
         prediction = bpkr.predict(problem, point)
         numbers["mean"] = prediction.mean
         unit = "_times_width" if architecture.has_sharp_outputs else ""
         numbers[f"variance{unit}"] = prediction.variance
         if data.test_labels is not None:
-            noise = float(architecture.label_noise)
-            numbers |= score_prediction(prediction, np.asarray(data.test_labels), noise)
-            if architecture.is_infinite:
-                numbers = {name: each for name, each in numbers.items() if "log_loss" not in name}
+            numbers |= _scores(prediction, data.test_labels, architecture)
     return label(architecture, point, **numbers)
 
 
-def score_prediction(prediction: bpkr.Prediction, labels: np.ndarray, noise: float = 0.0) -> dict[str, Any]:
-    """Return `test_error`, and `test_r_squared` or `ClassScores`."""
-    mean = np.asarray(prediction.mean)
-    found: dict[str, Any] = {"test_error": np.mean((mean - labels) ** 2)}
+def _scores(prediction: bpkr.Prediction, labels: Any, architecture: bpkr.Architecture) -> dict[str, Any]:
+    mean, labels = np.asarray(prediction.mean), np.asarray(labels)
+    found = {"test_error": np.mean((mean - labels) ** 2)}
     classes, truth = outputs_as_classes(labels)
     if classes is None:
-        explained = r_squared(mean, labels)
-        return found | ({"test_r_squared": explained} if np.isfinite(explained) else {})
-    given = np.array(classes.names)[truth]
-    scores = classes.score(given, mean, prediction.variance, noise=noise)._asdict()
-    found |= {f"test_{name}": value for name, value in scores.items()}
-    both = ("class", "predicted_class")
-    names = list((prediction.classes or classes).names)
-    found |= {axis: ((axis,), names) for axis in both}
-    return {**found, "test_confusion": (both, scores["confusion"])}
+        return found | {"test_r_squared": r_squared(mean, labels)}
+    variance = prediction.variance + architecture.label_noise
+    scores = classes.score(np.array(classes.names)[truth], mean, variance)
+    if architecture.is_infinite:
+        # The variance is not in units of the labels.
+        del scores["log_loss"], scores["log_loss_error"]
+    found["class"] = "class", list((prediction.classes or classes).names)
+    return found | {f"test_{name}": value for name, value in scores.items()}
 
 
 def add_errors_of_examples(result: xr.Dataset) -> xr.Dataset:
     """Add errors of means over seeds due to their shared test examples."""
-    result = result.copy()
     if "mean" not in result or "test_label" not in result:
         return result
     mean, labels = result["mean"], result["test_label"]
@@ -174,19 +368,19 @@ def best(result: xr.Dataset, score: str = "log_evidence") -> dict[str, Any]:
     """
     checked_choice("score", score, [name for name in (*_GAINS, *_LOSSES) if name in result])
     # A layer has at least as many units as partial paths. The Gaussian process has none.
-    holds = ~(result.get("units_per_path", xr.full_like(result["converged"], np.nan, float)) < 1)
-    holds &= result["converged"].astype(bool)
-    values = result[score]
+    units = result.get("units_per_path", xr.DataArray(np.nan))
+    holds = ~(units < 1) & result["converged"].astype(bool)
+    values = result[score].where(holds)
     if score == "log_evidence" and "log_evidence_corrected" in result:
-        corrected = result["log_evidence_corrected"]
-        values = corrected if corrected.notnull().where(holds & values.notnull(), True).all() else values
-    values = values.where(holds)
+        corrected = result["log_evidence_corrected"].where(holds)
+        values = corrected if (corrected.notnull() == values.notnull()).all() else values
     values = values.mean(set(values.dims) - {"width", "temperature", "richness"})
     if not values.notnull().any():
-        raise ValueError(f"{score} has no value at which the theory holds: `units_per_path` is below 1")
+        raise ValueError(f"{score} has no value at which the theory holds")
     at = values.argmin(...) if score in _LOSSES else values.argmax(...)
     place = {axis: values[axis].values[index.item()].item() for axis, index in at.items()}
-    width = place.pop("width")
-    widths = map(float, width.split("-") if isinstance(width, str) else [width])
-    layers = tuple(int(each) if each.is_integer() else each for each in widths)
-    return {"widths": layers if len(layers) > 1 else layers[0], **place}
+    widths = place.pop("width")
+    if isinstance(widths, str):
+        one, *more = map(float, widths.split("-"))
+        widths = (one, *more) if more else one
+    return {"widths": widths, **place}
