@@ -190,7 +190,7 @@ def solutions(field, inverse=1.5):
     return [minimise(CURIE_WEISS, {beta: inverse, h: field}, initial={m: start}) for start in (1.0, -1.0)]
 
 
-def test_without_coexistence_the_spinodal_is_told():
+def test_without_coexistence_the_range_ends_at_the_spinodal():
     up, down = solutions(0.05)
     _, field = spinodal(1.5)
     with pytest.raises(ValueError, match=rf"do not cross for h from .* to {-field:.6g}"):
