@@ -3,11 +3,11 @@
 import jax
 import numpy as np
 import pytest
-from sympy import Add, Symbol, cosh, diff, exp, log, symbols, tanh
+from sympy import Add, Symbol, cosh, diff, exp, log, symbols
 
 from theorykit import curve
 from theorykit.codegen import interpret
-from theorykit.saddle import Action, Between, Positive, Real, StationaryPoints, follow, minimise, near, stationary
+from theorykit.saddle import Action, Between, Positive, Real, StationaryPoints, follow, minimise, stationary
 from theorykit.symbolic import log_normal_cdf
 
 from ..bpkr.cases import assert_close
@@ -65,16 +65,6 @@ def test_every_point_of_a_branch_solves_the_equation_and_the_index_changes_at_th
     assert np.all(index[changes[0] + 1 : changes[1] + 1] == 1)
 
 
-def test_solutions_that_coexist_are_all_found_from_the_branch(hysteresis):
-    values = {beta: 1.5, h: 0.01}
-    first, middle, last = near(hysteresis, 0.01)
-    upper, lower = (minimise(CURIE_WEISS, values, initial=at) for at in (first, last))
-    between = stationary(CURIE_WEISS, values, index=1, initial=middle)
-    assert lower[m] < between[m] < 0.1 < upper[m]
-    assert all(each.converged for each in (upper, between, lower))
-    assert upper.action < lower.action < between.action
-
-
 def test_another_branch_of_the_same_action_compiles_nothing(hysteresis, caplog):
     values = {beta: 1.4, h: 0.4}
     solution = minimise(CURIE_WEISS, values, initial={m: 1.0})
@@ -114,17 +104,6 @@ def test_curvatures_that_vanish_together_are_one_branch_point():
         assert_close(jax.value_and_grad(inverse)(scale), [3 / scale, -3 / scale**2], 1e-9)
 
 
-def test_the_ising_model_on_the_bethe_lattice_orders_at_its_known_temperature():
-    """With three neighbours per spin, (c - 1) tanh(1 / T) = 1 at T = 2 / log 3 = 1.8205."""
-    coupling = tanh(1 / s)
-    sites = log((1 + coupling * m) ** 3 + (1 - coupling * m) ** 3)
-    bethe = Action(3 * log(1 + coupling * m**2) / 2 - sites, {m: Real()}, [s])
-    start = minimise(bethe, {s: 2.2}, initial={m: 0.3})
-    branch = follow(bethe, {s: 2.2}, start, s, (1.5, 2.3), direction=-1)
-    assert events(branch)["event"].values.tolist() == ["branch point"]
-    assert_close(events(branch)["s"], [2 / np.log(3)], 1e-10)
-
-
 @pytest.mark.quick("0.001")
 @pytest.mark.parametrize("largest_step", [None, 0.001])
 def test_a_broken_symmetry_turns_back_at_a_pitchfork_and_does_not_jump(largest_step):
@@ -148,9 +127,6 @@ def test_what_cannot_be_followed_is_refused():
         follow(CURIE_WEISS, values, solution, "g", (0, 1))
     with pytest.warns(Warning), pytest.raises(ValueError, match="not one stationary point"):
         follow(CURIE_WEISS, values, stationary(CURIE_WEISS, values, index=1, initial={m: 3.0}), h, (-1, 1))
-
-
-def test_names_of_results_are_refused():
     index = symbols("index", real=True)
     action = Action((index - h) ** 2 / 2, {index: Real()}, [h])
     with pytest.raises(ValueError, match="index is a name in results"):

@@ -26,6 +26,8 @@ _NEAR = 1e-9
 # Newton steps at branch points are of least norm: where several curvatures vanish, w is not
 # unique. Smaller singular values, relative to the largest, are rounding.
 _LEAST_NORM = lx.SVD(rcond=1e-12)
+# Compile equations of numbers with few optimisations.
+compiled = partial(jit, of_numbers=lambda system, *_: system.of_numbers)
 
 
 class System(eqx.Module):
@@ -94,15 +96,13 @@ class Place(NamedTuple):
         return np.concatenate([np.ravel(np.nan_to_num(test)) for test in self.tests.values()] or [[]])
 
 
-@partial(jit, of_numbers=lambda system, *others: system.of_numbers)
-def corrected(system: System, guess: Unknowns, across: Unknowns | None = None) -> Place:
-    """Solve by Newton's method, with corrections orthogonal to `across`, or of least length."""
+@compiled
+def corrected(system: System, guess: Unknowns, across: Unknowns) -> Place:
+    """Solve by Newton's method, with corrections orthogonal to `across`."""
     units = system.units(guess)
 
     def slope(u):
         return jax.jacfwd(system.residual)(u) * units
-
-    across = jnp.linalg.svd(slope(guess))[2][-1] if across is None else across
 
     def correct(state):
         u, _, led, count = state
@@ -133,12 +133,12 @@ def _tangent_of(slope: Float[Array, "equations unknowns"], across: Unknowns) -> 
     return jnp.where(jnp.isfinite(tangent).all(), tangent / jnp.linalg.norm(tangent), across)
 
 
-@jit
+@compiled
 def slope_at(system: System, u: Unknowns) -> Float[Array, "equations unknowns"]:
     return jax.jacfwd(system.residual)(u)
 
 
-@jit
+@compiled
 def seen_at(system: System, u: Unknowns) -> Mapping[str, Array]:
     return system.seen(u)
 
@@ -179,7 +179,7 @@ def refine(system: System, event: xr.Dataset) -> dict[str, Array]:
     return dict(system.seen(refined(system, event["event"].item(), np.asarray(event["unknowns"]))))
 
 
-@partial(jit, of_numbers=lambda system, *others: system.of_numbers)
+@compiled
 def refined(system: System, kind: str, start: Unknowns) -> Unknowns:
     """Solve the equations of an event of a kind by Newton's method.
 

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import itertools
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -33,10 +33,9 @@ import xarray as xr
 from jaxtyping import Array, Float
 from sympy import Expr
 
-from .._jit import jit
 from ..checks import by_name, checked_whole_number, refuse_traced
 from ..curve import trace
-from ..curve.system import BRANCH_POINT, FOLD, Place, corrected, seen_at
+from ..curve.system import BRANCH_POINT, FOLD, Place, compiled, corrected, seen_at, slope_at
 from ..curve.tracing import checked_bounds, labelled
 from ..runs import bar
 from .action import Action
@@ -108,18 +107,18 @@ class Boundary(SystemOfAction):
     def points(self, u: Array) -> Float[Array, "points coordinates"]:
         return u[: self.free.size].reshape(self.free.shape)
 
-    def at(self, values: Array, which: int = 0) -> BoundAction:
+    def at(self, values: Array, free: Coordinates) -> BoundAction:
         parameters = {**self.bound.parameters, **dict(zip(self.parameters, values, strict=True))}
-        return replace(self.bound, parameters=parameters, free=self.free[which])
+        return replace(self.bound, parameters=parameters, free=free)
 
-    def slope(self, x: Coordinates, values: Array, which: int = 0) -> Coordinates:
-        return held_slope(self.at(values, which), x)
-
-    def hessian(self, x: Coordinates, values: Array, which: int = 0) -> Array:
-        return jax.jacfwd(self.slope)(x, values, which)
+    def each(self, function: Callable, u: Array) -> Any:
+        """Map a function over the points. It is compiled once."""
+        values = self.values(u)
+        mapped = self.bound.over(lambda at: function(self.at(values, at[0]), at[1]))
+        return mapped((self.free, self.points(u)))
 
     def hessians(self, u: Array) -> Float[Array, "points coordinates coordinates"]:
-        return jnp.stack([self.hessian(x, self.values(u), i) for i, x in enumerate(self.points(u))])
+        return self.each(jax.jacfwd(held_slope, argnums=1), u)
 
     def curvatures(self, u: Array) -> Float[Array, "points curvatures"]:
         hessians = self.hessians(u)
@@ -138,14 +137,15 @@ class Boundary(SystemOfAction):
         return kind if kind in (*_ENDS, FOLD, BRANCH_POINT) else ""
 
     def seen(self, u):
-        values, pairs = self.values(u), []
-        for x in self.points(u):
+        def seen(bound, x):
             # Points before the curve reached an edge are off it.
-            bound = replace(self.at(values), free=jnp.where(jnp.abs(x) < _FIXED, 1.0, 0.0))
-            pairs.append({**bound.values_on_edges(x), "action": bound.action(x)})
+            bound = replace(bound, free=jnp.where(jnp.abs(x) < _FIXED, 1.0, 0.0))
+            return {**bound.values_on_edges(x), "action": bound.action(x)}
+
+        times = 2 if len(self.free) == 1 else 1
         return {
-            **dict(zip(self.parameters, values, strict=True)),
-            **jax.tree.map(lambda *both: jnp.stack(both), *pairs * (2 if len(pairs) == 1 else 1)),
+            **dict(zip(self.parameters, self.values(u), strict=True)),
+            **jax.tree.map(lambda of: jnp.repeat(of, times, axis=0), self.each(seen, u)),
             "error": self.error(u),
             "negative": jnp.sum(self.curvatures(u) < 0, axis=1),
         }
@@ -156,10 +156,10 @@ class Boundary(SystemOfAction):
         return self if np.array_equal(free, self.free) else replace(self, free=jnp.asarray(free))
 
     def error(self, u: Array) -> Array:
-        """Bound the shift of the parameters, in units of half a range."""
-        points, bound, residual = self.points(u), self.at(self.values(u)), self.residual(u)
-        sizes = jnp.ravel(jnp.stack([bound.slopes(x, jnp.zeros_like(x))[1] for x in points]) * self.free)
-        others = jnp.stack([bound.terms(x) for x in points]) if self.kind == COEXISTENCE else self.hessians(u)
+        """Bound the shift of the parameters by rounding and quadrature, in units of half a range."""
+        residual = self.residual(u)
+        sizes = jnp.ravel(self.each(lambda bound, x: bound.slopes(x, jnp.zeros_like(x))[1], u) * self.free)
+        others = self.each(BoundAction.terms, u) if self.kind == COEXISTENCE else self.hessians(u)
         sizes = jnp.append(sizes, jnp.full(len(residual) - len(sizes), jnp.sum(jnp.abs(others))))
         wrong = 4 * jnp.finfo(u.dtype).eps * sizes + jnp.abs(residual)
         if self.bound.of.nodes:
@@ -173,13 +173,17 @@ class Boundary(SystemOfAction):
 class SingularPoints(Boundary):
     """A point x at which H is singular, with its left null vector w and the slack e."""
 
+    def slope(self, x: Coordinates, values: Array) -> Coordinates:
+        return held_slope(self.at(values, self.free[0]), x)
+
     def residual(self, u):
         (x,), values, (left, slack) = self.points(u), self.values(u), self.others(u)
+        hessian = jax.jacfwd(self.slope)
         last = slack
         if self.kind == CONTINUOUS:
-            turns = jax.jacfwd(lambda p: left @ self.hessian(x, p) @ left)(values)
+            turns = jax.jacfwd(lambda p: left @ hessian(x, p) @ left)(values)
             last = self.sides(u) @ (turns * self.values(self.lengths))
-        slope, change = self.slope(x, values), left @ self.hessian(x, values)
+        slope, change = self.slope(x, values), left @ hessian(x, values)
         return jnp.hstack([slope + slack * left, change, left @ left - 1, last])
 
     def others(self, u: Array) -> tuple[Array, Array]:
@@ -199,7 +203,7 @@ class SingularPoints(Boundary):
         stability.
         """
         (x,), values, (left, _) = self.points(u), self.values(u), self.others(u)
-        matrix = jnp.block([[self.hessian(x, values), left[:, None]], [left, jnp.zeros(1)]])
+        matrix = jnp.block([[self.hessians(u)[0], left[:, None]], [left, jnp.zeros(1)]])
         right = jnp.linalg.solve(matrix, jnp.zeros(len(matrix)).at[-1].set(1.0))[:-1]
 
         def derivative(function, order):
@@ -229,9 +233,7 @@ class Coexistence(Boundary):
     """Two points of equal action. In one parameter, their actions may differ."""
 
     def residual(self, u):
-        points, values = self.points(u), self.values(u)
-        slopes = jnp.hstack([self.slope(x, values, i) for i, x in enumerate(points)])
-        actions = jnp.stack([self.at(values).action(x) for x in points])
+        slopes, actions = self.each(held_slope, u).ravel(), self.each(BoundAction.action, u)
         return slopes if self.kind == _PAIR else jnp.append(slopes, actions[1:] - actions[0])
 
     def tests(self, u, tangent):
@@ -263,28 +265,25 @@ def boundary_at(
     at = np.nan_to_num(coordinates[: len(points)], posinf=BEYOND, neginf=-BEYOND)
     low, high = np.array(list(ranges.values())).T
     start = np.array([float(bound.parameters[name]) for name in ranges])
-    others = np.zeros(0) if kind in (COEXISTENCE, _PAIR) else np.append(units, 0.0)
-    lengths = np.concatenate([*[units] * len(points), np.ones(len(others)), (high - low) / 2])
+    others = np.zeros(0 if kind in (COEXISTENCE, _PAIR) else len(units) + 1)
+    lengths = np.concatenate([*[units] * len(points), np.ones_like(others), (high - low) / 2])
     of = SingularPoints if len(others) else Coexistence
     fields = (lengths, np.ones(at.shape), (low + high) / 2, np.zeros(0))
     system = of(bound, *map(jnp.asarray, fields), kind, tuple(ranges)).framed(at)
-    if len(others):
-        others[:-1] = _left(system, at[0], start)
-    unknowns = np.concatenate([at.ravel(), others, start])
-    return replace(system, side=_sides(system, unknowns)), unknowns
+    unknowns, side = _started(system, np.concatenate([at.ravel(), others, start]))
+    return replace(system, side=side), np.asarray(unknowns)
 
 
-@jit
-def _sides(system: Boundary, u: Array) -> Array:
-    return system.sides(u)
+@compiled
+def _started(system: Boundary, u: Array) -> tuple[Array, Array]:
+    """Return the unknowns with the left null vector, and the side."""
+    if isinstance(system, SingularPoints):
+        left = jnp.linalg.svd(system.hessians(u)[0])[0][:, -1]
+        u = u.at[len(left) : 2 * len(left)].set(left)
+    return u, system.sides(u)
 
 
-@jit
-def _left(system: SingularPoints, x: Coordinates, values: Array) -> Coordinates:
-    return jnp.linalg.svd(system.hessian(x, values))[0][:, -1]
-
-
-@jit
+@compiled
 def _solved(system: Boundary, start: Array) -> Array:
     solver = optx.Newton(1e-13, 1e-13)
     return optx.root_find(lambda u, at: at.residual(u), solver, start, system, throw=False, max_steps=20).value
@@ -499,7 +498,8 @@ class _Diagram:
 
     def add(self, system: Boundary, start: np.ndarray) -> None:
         """Follow the boundary near `start`, unless it is known or of solutions with another index."""
-        place, (low, high) = jax.device_get(corrected(system, start)), self.limits.T
+        across = jnp.linalg.svd(slope_at(system, start) * system.lengths)[2][-1]
+        place, (low, high) = jax.device_get(corrected(system, start, across)), self.limits.T
         if not place.is_near() or np.any((place.u[-2:] < low) | (place.u[-2:] > high)):
             return
         # Newton's method may end with one solution, which coexists with itself.
