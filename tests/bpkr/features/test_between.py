@@ -15,7 +15,7 @@ from sympy import ZeroMatrix, tanh
 
 from theorykit import bpkr
 from theorykit.bpkr.evaluation.formulas import compiled
-from theorykit.bpkr.network.network import network_of_whitened, readout_weights
+from theorykit.bpkr.network.network import network_of_whitened
 from theorykit.bpkr.order_parameters import finite_width_law
 from theorykit.bpkr.sampling.posteriors import OrderParameterPosterior, split_weights
 from theorykit.bpkr.sampling.sample import sampler_of
@@ -48,10 +48,10 @@ def problem_of(name, phi, width, temperature=0.1):
 def random_problem(architecture, examples=6, tokens=3, readout="last", seed=0):
     rng = np.random.default_rng(seed)
     inputs = rng.normal(size=(examples, tokens, 2))
-    maps = [rng.dirichlet(np.ones(tokens), (examples, h, tokens)).swapaxes(2, 3) for h in architecture.heads if h]
-    features = bpkr.path_features(inputs, maps, architecture, readout)
+    heads = bpkr.Heads(key_query=[rng.normal(size=(count, 2, 2)) for count in architecture.heads if count])
+    features = bpkr.path_features(inputs, heads(inputs), architecture, readout)
     labels = rng.normal(size=(examples - 2, architecture.outputs)).squeeze()
-    return bpkr.Problem(architecture, bpkr.Data(features[:-2], labels, features[-2:])), inputs, maps
+    return bpkr.Problem(architecture, bpkr.Data(features[:-2], labels, features[-2:])), inputs, heads
 
 
 DEEP = bpkr.Architecture(
@@ -73,8 +73,8 @@ def test_kernels_at_infinite_width(phi):
 
 def test_the_kernel_of_layers_in_any_order():
     """At infinite width, by a recursion over all pairs of tokens (Cho and Saul 2009, Williams 1998)."""
-    problem, inputs, maps = random_problem(DEEP, readout="mean")
-    variances, (low, high) = DEEP.prior_variances, maps
+    problem, inputs, heads = random_problem(DEEP, readout="mean")
+    variances, (low, high) = DEEP.prior_variances, heads(inputs)
     covariance = np.einsum("psi,qti->psqt", inputs, inputs) * variances[0] / inputs.shape[2] * variances[1]
 
     def through(covariance, heads, variance):
@@ -162,19 +162,13 @@ def test_kernels_are_those_of_the_action(activation):
 
 
 def test_sampled_weights_are_those_of_the_network():
-    problem, inputs, maps = random_problem(DEEP, readout="mean")
+    problem, inputs, heads = random_problem(DEEP, readout="mean")
     posterior = sampler_of("nuts", problem, 10).posterior
     coordinates = posterior.start(jax.random.key(0))
     white = split_weights(coordinates, posterior.shapes)
-    network = network_of_whitened(DEEP, white, _heads(inputs), readout="mean")
-    expected = network.unchecked(jnp.asarray(inputs), maps, readout_weights("mean", 3))
+    expected = network_of_whitened(DEEP, white, heads, readout="mean")(inputs)
     np.testing.assert_allclose(posterior.outputs(white, problem.data.test_features), expected[-2:], atol=1e-12)
     assert set(posterior.record(coordinates)) == {"u", "sampled_output"}  # above the last nonlinear layer
-
-
-def _heads(inputs):
-    size = inputs.shape[2]
-    return bpkr.Heads(key_query=[np.zeros((2, size, size))] * 2)
 
 
 def test_the_exact_posterior_is_prior_times_likelihood():
@@ -196,8 +190,9 @@ def test_the_exact_posterior_is_prior_times_likelihood():
 @pytest.mark.slow
 def test_derivatives_through_attention():
     architecture = block("relu")
-    problem, inputs, maps = random_problem(architecture)
-    labels, direction = problem.data.labels, np.random.default_rng(2).normal(size=maps[0].shape)
+    problem, inputs, heads = random_problem(architecture)
+    labels, maps = problem.data.labels, heads(inputs)
+    direction = np.random.default_rng(2).normal(size=maps[0].shape)
 
     def evidence(step):
         features = bpkr.path_features(inputs, (maps[0] + step * direction, maps[1]), architecture, layout="keys-first")
