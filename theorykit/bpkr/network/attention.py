@@ -19,6 +19,7 @@ from ..features.implicit import ImplicitFeatures, PathFeatures, rules_for
 from ..specification.architecture import Architecture, checked_architecture
 from ..specification.layers import layer_reading
 
+Kind = Literal["softmax", "linear"]
 Layout = Literal["keys-first", "torch"]
 Mask = Literal["causal"] | ArrayLike
 Attention = Float[Array, "examples heads keys queries"]
@@ -55,6 +56,7 @@ class Heads(eqx.Module):
         key_query: K^T Q (heads, features, features) per layer with heads.
         query, key: (heads, G, features) per layer with heads.
         query_bias, key_bias: (heads, G), added to queries and keys.
+        kind: "linear" for attention equal to the scores, without the softmax.
     """
 
     key_query: Any = _layers("key_query")
@@ -62,9 +64,11 @@ class Heads(eqx.Module):
     key: Any = _layers("key")
     query_bias: Any = _layers("query_bias")
     key_bias: Any = _layers("key_bias")
+    kind: Kind = eqx.field(default="softmax", static=True)
 
     def __check_init__(self):
-        given = {name: layers for name, layers in vars(self).items() if layers is not None}
+        checks.checked_choice("kind", self.kind, get_args(Kind))
+        given = {name: layers for name, layers in self.parameters().items() if layers is not None}
         is_product = set(given) == {"key_query"}
         if not is_product and ("key_query" in given or not {"query", "key"} <= set(given)):
             raise ValueError("give either key_query, or both query and key")
@@ -78,6 +82,10 @@ class Heads(eqx.Module):
             if found != wanted:
                 form = "(heads, features, features)" if is_product else f"{wanted}"
                 raise ValueError(f"{name} must have the shapes {form}, got {found}")
+
+    def parameters(self) -> dict[str, Any]:
+        """Return the arrays of all layers by name; None if not given."""
+        return {name: layers for name, layers in vars(self).items() if name != "kind"}
 
     @property
     def counts(self) -> tuple[int, ...]:
@@ -95,7 +103,7 @@ class Heads(eqx.Module):
             wanted = self.input_features
             raise ValueError(f"inputs must have the {wanted} features of heads, got shape {inputs.shape}")
         real = checked_real_tokens(real_tokens, *inputs.shape[:2])
-        return _attention(self, inputs, _added_scores(mask, real, inputs.shape, self.counts, layout))
+        return _attention(self, inputs, added_scores(mask, real, inputs.shape, self.counts, layout))
 
     def unchecked(self, inputs: Array, added: Array | None = None) -> tuple[Attention, ...]:
         """Compute attention, with masks `added` to scores."""
@@ -111,6 +119,8 @@ class Heads(eqx.Module):
                 scores.append(products / np.sqrt(query.shape[1]))
         if added is not None:
             scores = [layer + added for layer in scores]
+        if self.kind == "linear":
+            return tuple(jnp.where(jnp.isneginf(layer), 0.0, layer) for layer in scores)
         return tuple(jax.nn.softmax(layer, axis=2) for layer in scores)  # Eq. (3)
 
 
@@ -123,6 +133,7 @@ def attention(
     mask: Mask | None = None,
     real_tokens: ArrayLike | None = None,
     layout: Layout | None = None,
+    kind: Kind = "softmax",
     **parameters: Sequence[ArrayLike],
 ) -> tuple[Attention, ...]:
     """Compute the attention of every layer, Eq. (3).
@@ -140,7 +151,8 @@ def attention(
             padding without another key to itself.
         layout: "torch" if masks end with the axes (queries, keys). Only "keys-first"
             accepts a mask that looks causal in the other order.
-        parameters: as in `bpkr.Heads`.
+        kind, parameters: as in `bpkr.Heads`. A mask that forbids linear attention sets
+            it to zero.
 
     Returns:
         One array (examples, heads, keys, queries) per layer with heads.
@@ -148,7 +160,7 @@ def attention(
     Raises:
         ValueError: an array does not fit, or a query has no key.
     """
-    return Heads(**parameters)(inputs, mask, real_tokens=real_tokens, layout=layout)
+    return Heads(**parameters, kind=kind)(inputs, mask, real_tokens=real_tokens, layout=layout)
 
 
 @usual_settings()
@@ -181,15 +193,7 @@ def path_features(
     checked_architecture(architecture)
     examples, tokens, width = inputs.shape
     real = checked_real_tokens(real_tokens, examples, tokens)
-    if readout is None or isinstance(readout, str):
-        read = readout_weights(chosen_readout(architecture, readout, tokens), tokens, real)
-    else:
-        positions = checks.finite_array("readout", readout, "examples")
-        is_read = positions[:, None] == np.arange(tokens)
-        is_valid = np.any(is_read if real is None else is_read & real, axis=1)
-        if len(is_read) != examples or not np.all(is_valid):
-            raise ValueError(f"readout must be a real token of each of {examples} examples")
-        read = jnp.asarray(is_read, dtype=float)[..., None]
+    read = checked_reading(architecture, readout, examples, tokens, real)
     layers = _checked_attention(attention, inputs.shape, architecture, layout, real)
     # Numbers are arrays, so that one compilation serves all values.
     found = unchecked_path_features(inputs, layers, architecture.with_arrays(), read)
@@ -242,6 +246,18 @@ def readout_weights(readout: Readout, tokens: int, real=None) -> Float[Array, ".
     return jax.nn.one_hot(place, tokens)[..., None]
 
 
+def checked_reading(architecture: Architecture, readout: Any, examples: int, tokens: int, real=None) -> Array:
+    """Return the weights of tokens for a name, or for positions (examples,)."""
+    if readout is None or isinstance(readout, str):
+        return readout_weights(chosen_readout(architecture, readout, tokens), tokens, real)
+    positions = checks.finite_array("readout", readout, "examples")
+    is_read = positions[:, None] == np.arange(tokens)
+    is_valid = np.any(is_read if real is None else is_read & real, axis=1)
+    if len(is_read) != examples or not np.all(is_valid):
+        raise ValueError(f"readout must be a real token of each of {examples} examples")
+    return jnp.asarray(is_read, dtype=float)[..., None]
+
+
 def chosen_readout(architecture: Architecture, readout: Any, tokens: int) -> Readout:
     """Return `readout` or its default, which must fit the architecture."""
     if readout is None:
@@ -276,7 +292,7 @@ def checked_real_tokens(value, examples: int, tokens: int) -> Bool[Array, "_ _"]
     return jnp.arange(tokens) < array[:, None] if array.ndim == 1 else array != 0
 
 
-def _added_scores(mask, real, shape, counts, layout) -> Array | None:
+def added_scores(mask, real, shape, counts, layout) -> Array | None:
     """Return the terms that masks add to scores, with length 1 along constant axes."""
     examples, tokens, _ = shape
     axes = _axes(layout)

@@ -166,11 +166,11 @@ class Network(eqx.Module):
             weights[i] = np.sqrt(left / count) * weights[i][:, np.repeat(keep, weights[i].shape[1] // count)]
         parameters = {
             name: arrays and tuple(array[keep] for array, keep in zip(arrays, kept, strict=True))
-            for name, arrays in vars(self.heads).items()
+            for name, arrays in self.heads.parameters().items()
         }
         smaller = dataclasses.replace(architecture, layers=layers)
         weights = (self.embedding, *weights, self.readout_weights)
-        return Network.of_weights(smaller, weights, Heads(**parameters), readout=self.readout)
+        return Network.of_weights(smaller, weights, Heads(**parameters, kind=self.heads.kind), readout=self.readout)
 
 
 def sample_network(
