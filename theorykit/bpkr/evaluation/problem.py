@@ -21,7 +21,8 @@ from .. import order_parameters as manifold
 from ..data.canonical import Examples, canonical
 from ..data.classes import warn_of_class_numbers
 from ..data.data import Data, check_data, check_same_width, checked_features, data_line
-from ..features.implicit import Features
+from ..features.implicit import Features, PathFeatures
+from ..features.kernels import kernel_of
 from ..order_parameters import OrderParameters, PointLike, checked_order_parameters
 from ..specification.architecture import Architecture, ansatz_of, architecture_line
 from .formulas import EPS, MARGIN, BoundAction, Energy, EnergyPoint, bind, entropy_rounding, has_sweeps
@@ -105,6 +106,14 @@ class Problem(DisplayMixin, AbstractSaddleProblem):
         # `eqx.tree_at` would take a tenth of a small solve.
         problem = object.__new__(Problem)
         vars(problem).update(vars(self), data=None)
+        return problem
+
+    def at_features(self, features: PathFeatures) -> Problem:
+        """Return the problem with other training features, for compiled functions."""
+        labels, zero = self.data.labels.reshape(-1, 1), jnp.zeros(())
+        kernel = kernel_of(features, self.architecture.outputs)
+        problem = object.__new__(Problem)
+        vars(problem).update(vars(self), data=None, examples=Examples(kernel, labels, zero, zero, zero))
         return problem
 
     @property
