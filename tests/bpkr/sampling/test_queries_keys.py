@@ -225,7 +225,7 @@ def test_chains_start_from_weak_and_from_strong_attention():
 )
 def test_maxima_are_those_of_another_program(evidence, best, values, zero_modes):
     architecture, options = bpkr.Architecture((2,), 10, temperature=0.2), {"key": jax.random.key(0), "starts": 8}
-    with pytest.warns(UserWarning, match="32 entries, but there are 12 labels"):
+    with pytest.warns(UserWarning, match="32 entries of queries and keys for 12 labels"):
         modes = sampling.maximise_evidence(architecture, INPUTS, LABELS, QueryKeyPrior(2), evidence=evidence, **options)
     mode = modes[0]
     np.testing.assert_allclose(-mode.log_posterior, best, atol=1e-6)
@@ -243,11 +243,11 @@ REFUSED = {
     "no rank": (lambda: QueryKeyPrior(0), "rank", "0"),
     "no variance": (lambda: QueryKeyPrior(2, key_variance=0.0), "key_variance", "0.0"),
     "unknown attention": (lambda: QueryKeyPrior(2, kind="hard"), "kind", "'hard'"),
-    "no heads": (lambda: drawn(layers=[bpkr.Dense()]), "heads", "(0,)"),
-    "a richness": (lambda: drawn(richness=0.5), "richness", "0.5"),
+    "no heads": (lambda: drawn(layers=[bpkr.Dense()]), "heads", "1 layer"),
+    "a richness": (lambda: drawn(richness=0.5), "richness", "richness 0.5"),
     "infinite widths": (lambda: drawn(widths=math.inf, richness=0.5), "richness"),
-    "nonlinear units": (lambda: drawn(embedding="erf"), "nonlinear", "erf"),
-    "no noise": (lambda: drawn(temperature=0.0), "temperature", "0.0"),
+    "nonlinear units": (lambda: drawn(embedding="erf"), "linear hidden units"),
+    "no noise": (lambda: drawn(temperature=0.0), "temperature > 0", "temperature 0"),
     "wide test inputs": (lambda: drawn(test_inputs=INPUTS[:, :3]), "test_inputs", "(12, 3, 4)"),
     "a cue too far": (lambda: drawn(cues=np.full(12, 4)), "cues", "12"),
     "a query without a key": (lambda: drawn(mask=np.zeros((4, 4), dtype=bool)), "mask"),

@@ -42,7 +42,7 @@ from ..network.network import weight_shapes
 from ..order_parameters import FiniteWidthLaw, OrderParameters, finite_width_law, gp_limit, order_parameter_rows
 from ..saddle.gaussian_fluctuations import corrected_evidence
 from ..saddle.solve import solve
-from ..specification.architecture import Architecture, check_fits, checked_architecture
+from ..specification.architecture import Architecture, architecture_line, check_fits, checked_architecture
 from .chains import DEFAULT_SCHEDULES, Schedule, run_chains
 from .posteriors import Coordinates, NoUTurn, Number, OrderParameterPosterior, WeightPosterior, recorded, split_weights
 from .sample import MixingWarning, label_draws
@@ -59,12 +59,13 @@ _CLOSE, _STEPS, _GRADIENT = 1e-10, 2000, 1e-5
 _SAME = 1e-4
 # Step of central differences, and largest eigenvalue of a zero mode relative to others.
 _STEP, _ZERO = 1e-4, 1e-6
-# Axes of what is recorded per layer with heads. Heads are ranked by singular values.
+# Axes of what is recorded per layer. Heads are ranked by singular values.
 _AXES = {
     "attention": ("example", "token"),
     "singular_values": ("ranked_head_{}", "singular_value"),
     "query": ("head_{}", "row", "feature"),
     "key": ("head_{}", "row", "feature"),
+    **dict.fromkeys(("trace", "cue", "best_cue"), ()),
 }
 
 Evidence = Literal["leading", "next order", "infinite width"]
@@ -98,7 +99,7 @@ class _Exact(OrderParameterPosterior):
 
 
 class _Integrated(eqx.Module):
-    """The theory, which integrates all other weights out, as a posterior without coordinates."""
+    """The theory, as a posterior without coordinates: other weights are integrated out."""
 
     problem: Problem
     test_features: Array
@@ -142,8 +143,8 @@ class _Sequences(eqx.Module):
 class QueryKeyPosterior(eqx.Module):
     """The posterior of queries and keys, with order parameters, all weights or neither.
 
-    Coordinates are whitened queries and keys of all layers, which have the shapes in
-    `heads`, and others. `problem` has the labels.
+    Coordinates are whitened queries and keys, of the shapes in `heads`, and others.
+    `problem` has the labels.
     """
 
     problem: Problem
@@ -164,11 +165,13 @@ class QueryKeyPosterior(eqx.Module):
     def split(self, coordinates: Coordinates) -> tuple[Heads, Coordinates]:
         """Return heads, and other coordinates."""
         white, others = jnp.split(coordinates, [self.dimension])
-        count, given = len(self.heads.query), (*self.heads.query, *self.heads.key)
-        layers = split_weights(white, [layer.shape for layer in given])
-        query = tuple(jnp.sqrt(self.prior.query_variance) * layer for layer in layers[:count])
-        key = tuple(jnp.sqrt(self.prior.key_variance) * layer for layer in layers[count:])
-        return eqx.tree_at(lambda heads: (heads.query, heads.key), self.heads, (query, key)), others
+        # Queries of all layers, then keys.
+        leaves, structure = jax.tree.flatten(self.heads)
+        layers = split_weights(white, [leaf.shape for leaf in leaves])
+        count, prior = len(leaves) // 2, self.prior
+        variances = count * [prior.query_variance] + count * [prior.key_variance]
+        scaled = [jnp.sqrt(each) * layer for each, layer in zip(variances, layers, strict=True)]
+        return jax.tree.unflatten(structure, scaled), others
 
     def given(self, heads: Heads) -> _Exact | _Integrated | WeightPosterior:
         """Return the posterior of other coordinates, given heads."""
@@ -190,10 +193,16 @@ class QueryKeyPosterior(eqx.Module):
         """
         draw_key, others_key = jax.random.split(key)
         draw = jax.random.normal(draw_key, (self.dimension,))
-        wide, solver = replace(self, evidence="infinite width"), optx.LBFGS(rtol=1e-3, atol=1e-3)
-        strong = optx.minimise(_minus_log_density, solver, draw, wide, max_steps=_ASCENT, throw=False).value
+        wide = replace(self, evidence="infinite width")
+        strong = wide.maximised(optx.LBFGS(rtol=1e-3, atol=1e-3), draw, _ASCENT)
         draw = jnp.where(chain % 2 == 0, _WEAK * draw, strong)
         return jnp.concatenate([draw, self.given(self.heads).start(others_key)])
+
+    def maximised(self, solver, start: Coordinates, steps: int) -> Coordinates:
+        def loss(at, posterior):
+            return -posterior.log_density(at)
+
+        return optx.minimise(loss, solver, start, self, max_steps=steps, throw=False).value
 
     def log_density(self, coordinates: Coordinates) -> Float[Array, ""]:
         """Return the log density of the coordinates, without constants of Gaussian priors."""
@@ -205,25 +214,23 @@ class QueryKeyPosterior(eqx.Module):
         """Return invariants of the symmetries, with queries and keys, by name."""
         heads, others = self.split(coordinates)
         found = dict(self.given(heads).record(others))
-        overlaps = {name: found.pop(name) for name in list(found) if name.startswith("U_")}
-        found |= {name.replace("U", "trace"): jnp.trace(each) / len(each) for name, each in overlaps.items()}
+        for name in [name for name in found if name.startswith("U_")]:
+            matrix = found.pop(name)
+            found[name.replace("U", "trace")] = jnp.trace(matrix) / len(matrix)
         weights = jnp.sum(self.examples.read, axis=2)
         weights = weights / jnp.sum(weights, axis=1, keepdims=True)
         attention = heads.unchecked(self.examples.inputs, self.examples.added)
         numbers = np.flatnonzero(self.problem.architecture.heads) + 1
-        for layer, mixing, query, key in zip(numbers, attention, heads.query, heads.key, strict=True):
+        layers = zip(numbers, attention, heads.query, heads.key, strict=True)
+        for layer, mixing, query, key in layers:
             by_head = jnp.einsum("phst,pt->phs", mixing, weights)
-            values = {"query": query, "key": key, "singular_values": singular_values(query, key)}
-            values["attention"] = jnp.mean(by_head, axis=1)
+            values = {"query": query, "key": key, "attention": jnp.mean(by_head, axis=1)}
+            values["singular_values"] = singular_values(query, key)
             if self.cues is not None:
                 at_cue = jnp.mean(by_head[np.arange(len(by_head)), :, self.cues], axis=0)
                 values |= {"cue": jnp.mean(at_cue), "best_cue": jnp.max(at_cue)}
             found |= {f"{name}_{layer}": value for name, value in values.items()}
         return found
-
-
-def _minus_log_density(coordinates: Coordinates, posterior: QueryKeyPosterior) -> Float[Array, ""]:
-    return -posterior.log_density(coordinates)
 
 
 def singular_values(query: Array, key: Array) -> Float[Array, "heads values"]:
@@ -238,60 +245,56 @@ def singular_values(query: Array, key: Array) -> Float[Array, "heads values"]:
 def make_posterior(
     architecture, inputs, labels, prior, evidence, *, readout=None, mask=None, real_tokens=None, tests=None, cues=None
 ) -> QueryKeyPosterior:
-    """Check the arguments of public functions."""
+    """Check the arguments of the public functions."""
     checked_architecture(architecture)
     checks.checked_instance("prior", prior, QueryKeyPrior)
-    temperature, heads = float(architecture.temperature), tuple(filter(None, architecture.heads))
-    refused = {
-        "heads": not heads and "there is nothing to learn",
-        "richness": architecture.richness is not None and "their posterior is for the standard parameterisation",
-        "activations": not architecture.is_linear and "nonlinear hidden units have no exact law",
-        "temperature": temperature == 0 and "their posterior has no density",
+    heads = tuple(filter(None, architecture.heads))
+    needs = {
+        "heads": heads,
+        "richness=None": architecture.richness is None,
+        "linear hidden units": architecture.is_linear,
+        "temperature > 0": architecture.temperature > 0,
     }
-    for name, reason in refused.items():
-        if reason:
-            raise ValueError(f"queries and keys: {name}={getattr(architecture, name)}, but {reason}")
+    for what, is_met in needs.items():
+        if not is_met:
+            raise ValueError(f"queries and keys need {what}, got {architecture_line(architecture)}")
     inputs = checks.finite_array("inputs", inputs, "examples tokens features")
-    count, tokens, width = inputs.shape
+    (count, tokens, width), every = inputs.shape, inputs
     what = f"attention among {tokens} tokens of {count} examples"
     check_fits(architecture, what, _COPIES * sum(heads) * count * tokens**2)
-    sequences = inputs
     if tests is not None:
         tests = checks.finite_array("test_inputs", tests, "examples tokens features")
         if tests.shape[1:] != (tokens, width):
-            raise ValueError(f"test_inputs must have {tokens} tokens of {width} features, got shape {tests.shape}")
-        sequences = jnp.concatenate([inputs, tests])
-    total = len(sequences)
+            raise ValueError(f"test_inputs must have shape (_, {tokens}, {width}), got {tests.shape}")
+        every = jnp.concatenate([inputs, tests])
+    total = len(every)
     real = of_attention.checked_real_tokens(real_tokens, total, tokens)
     read = of_attention.checked_reading(architecture, readout, total, tokens, real)
     read = jnp.broadcast_to(read, (total, *read.shape[-2:]))
-    added = of_attention.added_scores(mask, real, sequences.shape, heads, None)
-    added = added if added is None else jnp.broadcast_to(added, (total, *added.shape[1:]))
-    every = _Sequences(sequences, added, read)
+    added = of_attention.added_scores(mask, real, every.shape, heads, None)
+    if added is not None:
+        added = jnp.broadcast_to(added, (total, *added.shape[1:]))
+    every = _Sequences(every, added, read)
     examples = jax.tree.map(lambda each: each[:count], every)
+    tests = None if tests is None else jax.tree.map(lambda each: each[count:], every)
     if cues is not None:
         cues = checks.finite_array("cues", cues, "examples")
         if cues.shape != (count,) or not np.all(np.isin(cues, np.arange(tokens))):
-            raise ValueError(f"cues must be the position of a token for each of {count} examples")
+            raise ValueError(f"cues must be a position in each of {count} examples")
         cues = jnp.asarray(cues, dtype=int)
-    rng = np.random.default_rng(0)
-    query, key = ([rng.normal(size=(each, prior.rank, width)) for each in heads] for _ in range(2))
-    template, architecture = Heads(query=query, key=key, kind=prior.kind), architecture.with_arrays()
+    architecture = architecture.with_arrays()
+    rng, shapes = np.random.default_rng(0), [(each, prior.rank, width) for each in heads]
+    query, key = ([rng.normal(size=shape) for shape in shapes] for _ in range(2))
+    template = Heads(query=query, key=key, kind=prior.kind)
     problem = Problem(architecture, Data(examples.features(template, architecture), labels))
-    law = finite_width_law(architecture) if evidence in ("exact", "next order") else None
+    law, of_weights = None, ()
+    if evidence in ("exact", "next order"):
+        law = finite_width_law(architecture)
     if evidence == "next order" and not law.is_regular:
         raise ValueError(f"widths={architecture.widths}: a layer has fewer units than partial paths")
-    return QueryKeyPosterior(
-        problem,
-        prior,
-        template,
-        examples,
-        tests if tests is None else jax.tree.map(lambda each: each[count:], every),
-        cues,
-        law if evidence == "exact" else None,
-        weight_shapes(architecture, width) if evidence == "weights" else (),
-        evidence,
-    )
+    if evidence == "weights":
+        of_weights = weight_shapes(architecture, width)
+    return QueryKeyPosterior(problem, prior, template, examples, tests, cues, law, of_weights, evidence)
 
 
 def sample_queries_keys(
@@ -350,25 +353,30 @@ def sample_queries_keys(
     Warns:
         MixingWarning: the chains did not mix, for example if there are two modes.
     """
-    checks.refuse_traced("sample_queries_keys", architecture, inputs, labels, prior, test_inputs, key)
+    checks.refuse_traced("sample_queries_keys", architecture, inputs, labels, prior, key)
     needed("arviz_stats", "sampling")
     checks.checked_choice("evidence", evidence, get_args(Posterior))
     checks.checked_number("target_accept", target_accept, above=0.0, below=1.0)
-    schedule = DEFAULT_SCHEDULES["nuts" if evidence == "weights" else "exact"] if schedule is None else schedule
+    if schedule is None:
+        schedule = DEFAULT_SCHEDULES["nuts" if evidence == "weights" else "exact"]
     checks.checked_instance("schedule", schedule, Schedule)
-    given = {"readout": readout, "mask": mask, "real_tokens": real_tokens, "tests": test_inputs, "cues": cues}
-    posterior = make_posterior(architecture, inputs, labels, prior, evidence, **given)
-    numbers = {"chains": schedule.chains, "warmup": schedule.warmup, "target_accept": target_accept}
-    kept = Folder.of(folder, "queries and keys", _VERSION, key=key, posterior=posterior, **numbers)
+    masks = {"readout": readout, "mask": mask, "real_tokens": real_tokens}
+    arrays = architecture, inputs, labels
+    posterior = make_posterior(*arrays, prior, evidence, **masks, tests=test_inputs, cues=cues)
+    # The number of draws may grow.
+    numbers = {"chains": schedule.chains, "warmup": schedule.warmup}
+    numbers |= {"posterior": posterior, "target_accept": target_accept}
+    kept = Folder.of(folder, "queries and keys", _VERSION, key=key, **numbers)
     make = partial(NoUTurn, posterior, target_accept, schedule.warmup)
     drawn = run_chains(make, schedule, key=key, folder=kept, n_jobs=n_jobs, progress=progress)
-    axes = {}
-    for name in drawn:
+    axes, weights = {}, {}
+    for name in list(drawn):
         kind, _, layer = name.rpartition("_")
-        if kind in (*_AXES, "trace", "cue", "best_cue"):
-            axes[name] = tuple(axis.format(layer) for axis in _AXES.get(kind, ()))
-    apart = {name: drawn.pop(name) for name in axes if name.startswith(("query", "key"))}
-    weights = {name: (("chain", "draw", *axes.pop(name)), values) for name, values in apart.items()}
+        own = tuple(axis.format(layer) for axis in _AXES.get(kind, ()))
+        if kind in ("query", "key"):
+            weights[name] = ("chain", "draw", *own), drawn.pop(name)
+        elif kind in _AXES:
+            axes[name] = own
     tree = label_draws(posterior.problem.architecture, drawn, axes)
     tree["weights"] = xr.DataTree(xr.Dataset(weights, tree["posterior"].coords))
     name = f"NUTS on queries and keys, evidence: {evidence}"
@@ -411,10 +419,11 @@ class QueryKeyMode(DisplayMixin, eqx.Module):
 
     def _view(self):
         yield Text(
-            "A maximum is no summary of the posterior: the prior acts as a nuclear norm of K^T Q, "
-            "which can switch heads off. `sampling.sample_queries_keys` samples the posterior."
+            "A maximum is no summary of the posterior: the prior acts as a nuclear norm of "
+            "K^T Q, which can switch heads off. Use `sampling.sample_queries_keys`."
         )
-        names = ("log_posterior", "log_evidence", "gradient_norm", "zero_modes", "rotations", "reached")
+        names = "log_posterior", "log_evidence", "gradient_norm"
+        names += "zero_modes", "rotations", "reached"
         rows = [(name.replace("_", " "), brief(getattr(self, name))) for name in names]
         rows += [("singular values", brief(values)) for values in self.singular_values]
         yield Table((*rows, *order_parameter_rows(self.order_parameters)))
@@ -422,8 +431,7 @@ class QueryKeyMode(DisplayMixin, eqx.Module):
 
 @jit
 def _maximised(posterior: QueryKeyPosterior, start: Coordinates) -> tuple[Coordinates, QueryKeyMode]:
-    solver = optx.BFGS(rtol=_CLOSE, atol=_CLOSE)
-    at = optx.minimise(_minus_log_density, solver, start, posterior, max_steps=_STEPS, throw=False).value
+    at = posterior.maximised(optx.BFGS(rtol=_CLOSE, atol=_CLOSE), start, _STEPS)
     log_posterior, slope = jax.value_and_grad(posterior.log_density)(at)
     heads, _ = posterior.split(at)
     log_evidence, point = posterior.given(heads).solved()
@@ -475,10 +483,11 @@ def maximise_evidence(
     checks.refuse_traced("maximise_evidence", architecture, inputs, labels, prior, key)
     checks.checked_choice("evidence", evidence, get_args(Evidence))
     checks.checked_whole_number("starts", starts, least=1)
-    given = {"readout": readout, "mask": mask, "real_tokens": real_tokens}
-    posterior = make_posterior(architecture, inputs, labels, prior, evidence, **given)
-    if posterior.dimension > (count := np.size(labels)):
-        message = f"maxima overfit: queries and keys have {posterior.dimension} entries, but there are {count} labels"
+    masks = {"readout": readout, "mask": mask, "real_tokens": real_tokens}
+    posterior = make_posterior(architecture, inputs, labels, prior, evidence, **masks)
+    entries, count = posterior.dimension, np.size(labels)
+    if entries > count:
+        message = f"maxima overfit: {entries} entries of queries and keys for {count} labels"
         warnings.warn(message, stacklevel=2)
     modes, points = [], []
     for start in jax.random.normal(key, (starts, posterior.dimension)):
