@@ -191,7 +191,6 @@ class Problem(DisplayMixin, AbstractSaddleProblem):
     def expansion(self, point):
         energy, factors = point.details.energy, point.details.factors
         no_step = jnp.zeros(len(point.coordinates))
-        slope = jax.lax.stop_gradient(energy.slope)
 
         def after(step):
             there = manifold.factors_at(self.architecture, point.coordinates, step)
@@ -200,7 +199,7 @@ class Problem(DisplayMixin, AbstractSaddleProblem):
         def gradient(step):
             order_parameters, pull_back, there = jax.vjp(after, step, has_aux=True)
             slopes = jax.grad(self.bound.entropy)(order_parameters)
-            return *pull_back(_add_to_u1(slopes, slope)), there
+            return *pull_back(_add_to_u1(slopes, energy.slope)), there
 
         (of_action, _), push = jax.linearize(gradient, no_step)
         bend, changes = jax.vmap(push)(jnp.eye(len(no_step)))
