@@ -16,6 +16,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import xarray as xr
 
 from theorykit import bpkr
 from theorykit.bpkr import sampling
@@ -27,6 +28,7 @@ from theorykit.bpkr.sampling.queries_keys import make_posterior
 REFERENCE = dict(np.load(Path(__file__).parents[2] / "data" / "queries_keys" / "reference.npz"))
 INPUTS, LABELS = REFERENCE["inputs"], REFERENCE["labels"]
 CUES = np.argmax(INPUTS[:, :, 0], axis=1)
+QUERY_KEY = "query_1", "key_1"
 LAYERS = {"one": (2,), "two": (2, 2)}
 GRADIENT = eqx.filter_jit(eqx.filter_value_and_grad(lambda coordinates, of: of.log_density(coordinates)))
 RECORD = eqx.filter_jit(lambda of, coordinates: of.record(coordinates))
@@ -158,45 +160,41 @@ def test_invariants_are_recorded(readout):
 SHORT = Schedule(2, 150, 400)
 
 
-def sampled(temperature, evidence="exact", schedule=SHORT, variances=(1.0, 1.0), **options):
-    architecture = bpkr.Architecture((2,), 10, temperature=temperature)
-    options = {"key": jax.random.key(0), "cues": CUES, "schedule": schedule, "progress": False, **options}
+def drawn(layers=(2,), variances=(1.0, 1.0), inputs=INPUTS, labels=LABELS, **options):
+    names = ("widths", "richness", "embedding", "temperature")
+    numbers = {"widths": 10, "temperature": 0.2} | {name: options.pop(name) for name in names if name in options}
+    options = {"key": jax.random.key(0), "cues": CUES[: len(labels)], "progress": False, **options}
+    architecture, prior = bpkr.Architecture(layers, **numbers), QueryKeyPrior(2, *variances)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", sampling.MixingWarning)
-        prior = QueryKeyPrior(2, *variances)
-        return sampling.sample_queries_keys(architecture, INPUTS, LABELS, prior, evidence=evidence, **options)
-
-
-def deviations(series, expected):
-    """Deviations of means over draws (chain, draw, ...) from expected values, in standard errors."""
-    error = arviz_stats.mcse(series, method="mean")
-    return (series.mean(("chain", "draw")) - expected) / error
+        return sampling.sample_queries_keys(architecture, inputs, labels, prior, **options)
 
 
 @pytest.mark.slow
 def test_labels_without_weight_leave_the_prior(tmp_path):
-    tree = sampled(1e8, variances=(0.5, 2.0), folder=tmp_path)
-    for name, variance in (("query_1", 0.5), ("key_1", 2.0)):
-        squares = (tree["weights"][name] ** 2).mean(("head_1", "row", "feature")).to_dataset(name="x")
-        assert abs(float(deviations(squares, variance)["x"])) < 5
-    rng = np.random.default_rng(0)
-    query, key = (math.sqrt(v) * rng.normal(size=(20_000, 2, 4)) for v in (0.5, 2.0))
+    options = {"temperature": 1e8, "schedule": SHORT, "folder": tmp_path}
+    tree = drawn(variances=(0.5, 2.0), **options)
+    query, key = np.random.default_rng(0).normal(size=(2, 20_000, 2, 4)) * np.sqrt([0.5, 2.0])[:, None, None, None]
     scores = np.einsum("psi,ngi,ngj,pj->nps", INPUTS, key, query, INPUTS[:, -1], optimize=True) / math.sqrt(2)
     weights = np.exp(scores - scores.max(axis=2, keepdims=True))
-    expected = np.mean(weights / weights.sum(axis=2, keepdims=True), axis=(0, 1))
-    attention = tree["posterior"]["attention_1"].mean("example").to_dataset(name="x")
-    assert np.all(np.abs(deviations(attention, expected)["x"]) < 5)
+    found = xr.Dataset({name: (tree["weights"][name] ** 2).mean(("head_1", "row", "feature")) for name in QUERY_KEY})
+    found["attention_1"] = tree["posterior"]["attention_1"].mean("example")
+    expected = {"query_1": 0.5, "key_1": 2.0}
+    expected["attention_1"] = np.mean(weights / weights.sum(axis=2, keepdims=True), axis=(0, 1))
+    error = arviz_stats.mcse(found, method="mean")
+    for name, value in expected.items():
+        assert np.all(np.abs(found[name].mean(("chain", "draw")) - value) < 5 * error[name]), name
     # A run resumes from its folder, and draws more.
-    longer = sampled(1e8, variances=(0.5, 2.0), folder=tmp_path, schedule=Schedule(2, 150, 450))
+    longer = drawn(variances=(0.5, 2.0), **{**options, "schedule": Schedule(2, 150, 450)})
     np.testing.assert_array_equal(longer["posterior"]["cue_1"][:, :400], tree["posterior"]["cue_1"])
     with pytest.raises(FileExistsError, match="posterior"):
-        sampled(1e8, variances=(0.5, 1.0), folder=tmp_path)
+        drawn(variances=(0.5, 1.0), **options)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("evidence", ["exact", "weights"])
 def test_attention_is_that_of_another_sampler_of_all_weights(evidence):
-    tree = sampled(0.2, evidence, Schedule(4, 500, 1500))
+    tree = drawn(evidence=evidence, schedule=Schedule(4, 500, 1500))
     posterior = tree["posterior"].to_dataset()
     maps = posterior["attention_1"].mean("example")
     series = posterior[["cue_1", "best_cue_1", "trace_1"]].assign({f"map_{i}": maps[..., i] for i in range(4)})
@@ -257,13 +255,6 @@ REFUSED = {
     "an unknown evidence": (lambda: drawn(evidence="saddle"), "evidence", "'saddle'"),
     "narrow layers": (lambda: drawn(widths=1, evidence="next order"), "widths", "fewer units"),
 }
-
-
-def drawn(inputs=INPUTS, labels=LABELS, layers=(2,), **options):
-    names = ("widths", "richness", "embedding", "temperature")
-    numbers = {"widths": 10, "temperature": 0.2} | {name: options.pop(name) for name in names if name in options}
-    architecture, key = bpkr.Architecture(layers, **numbers), jax.random.key(0)
-    return sampling.sample_queries_keys(architecture, inputs, labels, QueryKeyPrior(2), key=key, **options)
 
 
 @pytest.mark.parametrize("name", REFUSED)

@@ -320,32 +320,31 @@ def sample_queries_keys(
 
     Args:
         architecture: with heads and linear hidden units.
-        inputs: (examples, tokens, features).
+        inputs, test_inputs: (examples, tokens, features).
         labels: (examples,), or (examples, outputs) for several outputs.
         prior: of queries and keys.
-        key: JAX random key.
-        test_inputs: the same for test examples.
         evidence: how all other weights are integrated out, one of
 
             - `exact`: by NUTS on the order parameters, at any width.
-            - `next order`, `leading`: by the theory, up to O(1/N^2) or O(1/N) for a fixed
-              number of examples. Outputs are those at the saddle point.
-            - `infinite width`: by U = I.
-            - `weights`: by NUTS on these weights, a slow check.
-        cues: position of the token per training example whose attention is recorded.
-        readout, mask, real_tokens: as in `bpkr.path_features` and `bpkr.attention`.
-            Entries for test examples follow those for training examples.
-        schedule, target_accept, folder, n_jobs, progress: as in `sample`. Chains start
-            from weak and from strong attention in turn.
+            - `next order`, `leading`: by the theory, up to O(1/N^2) or O(1/N) for a
+              fixed number of examples. Outputs are those at the saddle point.
+            - `infinite width`: by the prior means of order parameters.
+            - `weights`: by NUTS on these weights, as a check.
+        cues: a position per training example, whose attention is recorded.
+        readout, mask, real_tokens: as in `bpkr.path_features` and `bpkr.attention`;
+            entries for test examples follow those for training examples.
+        key, schedule, target_accept, folder, n_jobs, progress: as in `sample`. Chains
+            start from weak and from strong attention in turn.
 
     Returns:
-        A tree as from `sample`. The group `weights` has `query_l` and `key_l`, which are
-        known up to rotations and the order of heads. `posterior` has invariants:
+        A tree as from `sample`. Its `posterior` has invariants of the symmetries:
 
         - `attention_l` (example, token) of the token that is read, mean over heads.
         - `singular_values_l` of K^T Q; heads are ranked by the largest.
         - `cue_l`, the mean attention to cues, and `best_cue_l` of the best head.
         - `u`, `trace_l` = tr U_l / n_l; outputs as from `sample`.
+
+        `weights` has `query_l` and `key_l`, up to rotations and the order of heads.
 
     Raises:
         ValueError: arguments do not fit, or the posterior has no density.
@@ -395,7 +394,7 @@ class QueryKeyMode(DisplayMixin, eqx.Module):
     - `gradient_norm`: of the log posterior in Q / s_Q and K / s_K.
     - `singular_values`: of K^T Q (heads, values) per layer with heads.
     - `order_parameters`: at which log_evidence was computed.
-    - `zero_modes`: number of zero eigenvalues of the Hessian. It must be equal to
+    - `zero_modes`: number of zero eigenvalues of the Hessian. It should be equal to
       `rotations`, the number of rotations of queries and keys.
     - `reached`: number of starts that ended here.
     """
