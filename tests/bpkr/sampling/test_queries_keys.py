@@ -120,7 +120,7 @@ def test_the_gradient_at_fixed_order_parameters_is_its_formula(kind):
 def test_with_all_weights_the_network_is_that_of_its_layers():
     of = posterior("weights", widths=3, variances=(0.5, 2.0))
     coordinates = np.random.default_rng(0).normal(size=of.dimension + sum(map(math.prod, of.weight_shapes)))
-    white, others = np.split(coordinates, [of.dimension])
+    white, others = jnp.split(coordinates, [of.dimension])
     query, key = white.reshape(2, 2, 2, 4) * np.sqrt([0.5, 2.0])[:, None, None, None]
     heads = bpkr.Heads(query=[query], key=[key])
     architecture = bpkr.Architecture((2,), 3, temperature=0.2)

@@ -120,7 +120,7 @@ class WeightPosterior(eqx.Module):
         return recorded
 
 
-def split_weights(coordinates: Coordinates, shapes) -> White:
+def split_weights(coordinates: Coordinates, shapes) -> tuple[Array, ...]:
     pieces = jnp.split(coordinates, np.cumsum([math.prod(shape) for shape in shapes])[:-1])
     return tuple(piece.reshape(shape) for piece, shape in zip(pieces, shapes, strict=True))
 

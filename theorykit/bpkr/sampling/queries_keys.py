@@ -162,7 +162,7 @@ class QueryKeyPosterior(eqx.Module):
         """Number of entries of queries and keys."""
         return sum(layer.size for layer in jax.tree.leaves(self.heads))
 
-    def split(self, coordinates: Coordinates) -> tuple[Heads, Coordinates]:
+    def split(self, coordinates: Coordinates) -> tuple[Heads, Float[Array, " others"]]:
         """Return heads, and other coordinates."""
         white, others = jnp.split(coordinates, [self.dimension])
         # Queries of all layers, then keys.
