@@ -260,14 +260,14 @@ def make_posterior(
             raise ValueError(f"queries and keys need {what}, got {architecture_line(architecture)}")
     inputs = checks.finite_array("inputs", inputs, "examples tokens features")
     (count, tokens, width), every = inputs.shape, inputs
-    what = f"attention among {tokens} tokens of {count} examples"
-    check_fits(architecture, what, _COPIES * sum(heads) * count * tokens**2)
     if tests is not None:
         tests = checks.finite_array("test_inputs", tests, "examples tokens features")
         if tests.shape[1:] != (tokens, width):
             raise ValueError(f"test_inputs must have shape (_, {tokens}, {width}), got {tests.shape}")
         every = jnp.concatenate([inputs, tests])
     total = len(every)
+    what = f"attention among {tokens} tokens of {total} examples"
+    check_fits(architecture, what, _COPIES * sum(heads) * total * tokens**2)
     real = of_attention.checked_real_tokens(real_tokens, total, tokens)
     read = of_attention.checked_reading(architecture, readout, total, tokens, real)
     read = jnp.broadcast_to(read, (total, *read.shape[-2:]))
@@ -474,7 +474,7 @@ def maximise_evidence(
         starts: number of draws from the prior.
 
     Returns:
-        The distinct maxima, highest density first.
+        The distinct maxima that were reached, highest density first.
 
     Warns:
         UserWarning: queries and keys have more entries than there are labels.
