@@ -73,6 +73,19 @@ def test_every_form_of_a_mask_is_the_softmax_over_the_keys_that_it_allows(name):
             assert_close(ours, theirs, 1e-12)
 
 
+@pytest.mark.parametrize("name", FORMS)
+def test_linear_attention_is_the_scores_that_a_mask_allows(name):
+    rng = np.random.default_rng(0)
+    inputs, parameters = random_inputs(rng), random_projections(TWO_LAYERS.heads, rng)
+    query, key, query_bias, key_bias = (layers[0] for layers in parameters.values())
+    queries = np.einsum("hgi,pti->phgt", query, inputs) + query_bias[..., None]
+    keys = np.einsum("hgi,psi->phgs", key, inputs) + key_bias[..., None]
+    scores = np.einsum("phgs,phgt->phst", keys, queries) / np.sqrt(query.shape[1])
+    for masks in FORMS[name]:
+        found = bpkr.attention(inputs, **parameters, **masks, kind="linear")
+        assert_close(found[0], np.where(ALLOWED[name][:, None], scores, 0.0), 1e-12)
+
+
 def test_a_mask_may_differ_from_head_to_head_and_be_added():
     rng = np.random.default_rng(0)
     inputs, key_query = random_inputs(rng), random_key_queries((2,), rng)

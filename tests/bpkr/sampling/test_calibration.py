@@ -48,7 +48,7 @@ def test_ranks_are_uniform(kind, replications, thinning, width):
         schedule = Schedule(chains=1, warmup=WARMUP, draws=thinning * (RANKS - 1))
         problem = bpkr.Problem(architecture, bpkr.Data(features, labels))
         sampler = sampler_of(kind, problem, WARMUP)
-        drawn = run_chains(lambda sampler=sampler: sampler, schedule, key=chain_key, settings={}, progress=False)
+        drawn = run_chains(lambda sampler=sampler: sampler, schedule, key=chain_key, progress=False)
         kept = {name: values[0, ::thinning] for name, values in drawn.items() if np.ndim(values) > 1}
         ranks.append(
             [

@@ -74,7 +74,7 @@ class LogGamma(eqx.Module):
 
     shapes: jax.Array
 
-    def start(self, key):
+    def start(self, key, chain):
         return jax.random.normal(key, self.shapes.shape)
 
     def log_density(self, coordinates):

@@ -157,6 +157,18 @@ class Energy(eqx.Module):
         slope = self.examples.kernel.gradient(u1, in_kernel)
         return EnergyPoint(u1, value, slope, resolvent, representer)
 
+    def log_likelihood(self, u1: PathMatrix) -> Number:
+        """Return log p(y), with first derivatives in U_1 and the features.
+
+        It is linear in changes of K, in half the time of automatic differentiation.
+        """
+        fixed, here = jax.lax.stop_gradient((self, u1))
+        point = fixed.at(here)
+        in_kernel = point.resolvent - point.representer @ point.representer.T
+        kernel = self.examples.kernel.matrix(u1)
+        change = kernel - jax.lax.stop_gradient(kernel)
+        return self.label_constant - (point.value + jnp.sum(in_kernel * change)) / 2
+
     def _solved(self, u1: PathMatrix) -> dict[str, Array]:
         bound, examples = self.bound, self.examples
         form = bound.action.of_kernels

@@ -22,7 +22,8 @@ from .. import order_parameters as manifold
 from ..data.canonical import Examples, canonical
 from ..data.classes import warn_of_class_numbers
 from ..data.data import Data, check_data, check_same_width, checked_features, data_line
-from ..features.implicit import Features
+from ..features.implicit import Features, PathFeatures
+from ..features.kernels import kernel_of
 from ..order_parameters import OrderParameters, PointLike, checked_order_parameters
 from ..specification.architecture import Architecture, ansatz_of, architecture_line
 from .formulas import EPS, MARGIN, BoundAction, Energy, EnergyPoint, bind, entropy_rounding, has_sweeps
@@ -110,6 +111,14 @@ class Problem(DisplayMixin, AbstractSaddleProblem):
         vars(problem).update(vars(self), data=None)
         return problem
 
+    def at_features(self, features: PathFeatures) -> Problem:
+        """Return the problem with other training features, for compiled functions."""
+        labels, zero = self.data.labels.reshape(-1, 1), jnp.zeros(())
+        kernel = kernel_of(features, self.architecture.outputs)
+        problem = object.__new__(Problem)
+        vars(problem).update(vars(self), data=None, examples=Examples(kernel, labels, zero, zero, zero))
+        return problem
+
     @property
     def rows(self) -> int:
         """Number of rows of the kernel that each evaluation factorises."""
@@ -186,7 +195,6 @@ class Problem(DisplayMixin, AbstractSaddleProblem):
     def expansion(self, point):
         energy, factors = point.details.energy, point.details.factors
         no_step = jnp.zeros(len(point.coordinates))
-        slope = jax.lax.stop_gradient(energy.slope)
 
         def after(step):
             there = manifold.factors_at(self.architecture, point.coordinates, step)
@@ -195,7 +203,7 @@ class Problem(DisplayMixin, AbstractSaddleProblem):
         def gradient(step):
             order_parameters, pull_back, there = jax.vjp(after, step, has_aux=True)
             slopes = jax.grad(self.bound.entropy)(order_parameters)
-            return *pull_back(manifold.add_of_kernel(self.architecture, slopes, slope)), there
+            return *pull_back(manifold.add_of_kernel(self.architecture, slopes, energy.slope)), there
 
         (of_action, _), push = jax.linearize(gradient, no_step)
         bend, changes = jax.vmap(push)(jnp.eye(len(no_step)))

@@ -27,6 +27,7 @@ from ..specification.activations import apply_to
 from ..specification.architecture import Architecture, checked_architecture, nonlinear_layers, require_finite_widths
 from ..specification.layers import Attention, Skip
 
+Kind = Literal["softmax", "linear"]
 Layout = Literal["keys-first", "torch"]
 Mask = Literal["causal"] | ArrayLike
 Maps = Float[Array, "examples heads keys queries"]
@@ -63,6 +64,7 @@ class Heads(eqx.Module):
         key_query: K^T Q (heads, features, features) per layer with heads.
         query, key: (heads, G, features) per layer with heads.
         query_bias, key_bias: (heads, G), added to queries and keys.
+        kind: "linear" for attention equal to the scores, without the softmax.
     """
 
     key_query: Any = _layers("key_query")
@@ -70,9 +72,11 @@ class Heads(eqx.Module):
     key: Any = _layers("key")
     query_bias: Any = _layers("query_bias")
     key_bias: Any = _layers("key_bias")
+    kind: Kind = eqx.field(default="softmax", static=True)
 
     def __check_init__(self):
-        given = {name: layers for name, layers in vars(self).items() if layers is not None}
+        checks.checked_choice("kind", self.kind, get_args(Kind))
+        given = {name: layers for name, layers in self.parameters().items() if layers is not None}
         is_product = set(given) == {"key_query"}
         if not is_product and ("key_query" in given or not {"query", "key"} <= set(given)):
             raise ValueError("give either key_query, or both query and key")
@@ -86,6 +90,10 @@ class Heads(eqx.Module):
             if found != wanted:
                 form = "(heads, features, features)" if is_product else f"{wanted}"
                 raise ValueError(f"{name} must have the shapes {form}, got {found}")
+
+    def parameters(self) -> dict[str, Any]:
+        """Return the arrays of all layers by name; None if not given."""
+        return {name: layers for name, layers in vars(self).items() if name != "kind"}
 
     @property
     def counts(self) -> tuple[int, ...]:
@@ -103,12 +111,12 @@ class Heads(eqx.Module):
             wanted = f"the {self.input_features} features of heads"
             raise ValueError(f"inputs must have {wanted}, got shape {inputs.shape}")
         real = checked_real_tokens(real_tokens, *inputs.shape[:2])
-        added = _added_scores(mask, real, inputs.shape, self.counts, layout)
-        return _attention(self, inputs, added)
+        added = added_scores(mask, real, inputs.shape, self.counts, layout)
+        return unchecked_attention(self, inputs, added)
 
 
 @jit_and_keep
-def _attention(heads: Heads, inputs: Array, added: Array | None) -> tuple[Maps, ...]:
+def unchecked_attention(heads: Heads, inputs: Array, added: Array | None) -> tuple[Maps, ...]:
     if heads.key_query is not None:
         scores = [jnp.einsum("psi,hij,ptj->phst", inputs, each, inputs) for each in heads.key_query]
     else:
@@ -121,6 +129,8 @@ def _attention(heads: Heads, inputs: Array, added: Array | None) -> tuple[Maps, 
             scores.append(products / np.sqrt(query.shape[1]))
     if added is not None:
         scores = [layer + added for layer in scores]
+    if heads.kind == "linear":
+        return tuple(jnp.where(jnp.isneginf(layer), 0.0, layer) for layer in scores)
     return tuple(jax.nn.softmax(layer, axis=2) for layer in scores)  # Eq. (3)
 
 
@@ -130,6 +140,7 @@ def attention(
     mask: Mask | None = None,
     real_tokens: ArrayLike | None = None,
     layout: Layout | None = None,
+    kind: Kind = "softmax",
     **parameters: Sequence[ArrayLike],
 ) -> tuple[Maps, ...]:
     """Compute the attention of every layer, Eq. (3).
@@ -144,7 +155,8 @@ def attention(
             without another key to itself.
         layout: "torch" if masks end with the axes (queries, keys). Only "keys-first"
             accepts a mask that looks causal in the other order.
-        parameters: as in `bpkr.Heads`.
+        kind, parameters: as in `bpkr.Heads`. A mask that forbids linear attention sets
+            it to zero.
 
     Returns:
         One array (examples, heads, keys, queries) per layer with heads.
@@ -152,7 +164,7 @@ def attention(
     Raises:
         ValueError: an array does not fit, or a query has no key.
     """
-    return Heads(**parameters)(inputs, mask, real_tokens=real_tokens, layout=layout)
+    return Heads(**parameters, kind=kind)(inputs, mask, real_tokens=real_tokens, layout=layout)
 
 
 @usual_settings()
@@ -185,15 +197,7 @@ def path_features(
     checked_architecture(architecture)
     examples, tokens, width = inputs.shape
     real = checked_real_tokens(real_tokens, examples, tokens)
-    if readout is None or isinstance(readout, str):
-        read = readout_weights(chosen_readout(architecture, readout, tokens), tokens, real)
-    else:
-        positions = finite_array("readout", readout, "examples")
-        is_read = positions[:, None] == np.arange(tokens)
-        is_valid = np.any(is_read if real is None else is_read & real, axis=1)
-        if len(is_read) != examples or not np.all(is_valid):
-            raise ValueError(f"readout must be a real token of each of {examples} examples")
-        read = is_read[..., None].astype(float)
+    read = checked_reading(architecture, readout, examples, tokens, real)
     layers = _checked_attention(attention, inputs.shape, architecture, layout, real)
     # Numbers are arrays, so that one compilation serves all values.
     given = inputs, layers, architecture.with_arrays(), read
@@ -263,6 +267,18 @@ def readout_weights(readout: Readout, tokens: int, real=None) -> Float[Array, ".
     return jax.nn.one_hot(place, tokens)[..., ::step, None]
 
 
+def checked_reading(architecture: Architecture, readout: Any, examples: int, tokens: int, real=None) -> Array:
+    """Return the weights of tokens for a name, or for positions (examples,)."""
+    if readout is None or isinstance(readout, str):
+        return readout_weights(chosen_readout(architecture, readout, tokens), tokens, real)
+    positions = finite_array("readout", readout, "examples")
+    is_read = positions[:, None] == np.arange(tokens)
+    is_valid = np.any(is_read if real is None else is_read & real, axis=1)
+    if len(is_read) != examples or not np.all(is_valid):
+        raise ValueError(f"readout must be a real token of each of {examples} examples")
+    return is_read[..., None].astype(float)
+
+
 def chosen_readout(architecture: Architecture, readout: Any, tokens: int) -> Readout:
     if readout is None:
         readout = "all" if architecture.read_tokens > 1 else "last"
@@ -292,7 +308,7 @@ def checked_real_tokens(value, examples: int, tokens: int) -> Bool[Array, "_ _"]
     return jnp.asarray(require(real, [wrong]))
 
 
-def _added_scores(mask, real, shape, counts, layout) -> Array | None:
+def added_scores(mask, real, shape, counts, layout) -> Array | None:
     examples, tokens, _ = shape
     _check_layout(layout)
     if mask is None and real is None:
@@ -490,11 +506,11 @@ class Network(eqx.Module):
             raise ValueError(f"removed has {sorted(unknown)}, not among the {architecture.heads} heads")
         parameters = {
             name: arrays and tuple(array[keep] for array, keep in zip(arrays, kept, strict=True))
-            for name, arrays in vars(self.heads).items()
+            for name, arrays in self.heads.parameters().items()
         }
         smaller = dataclasses.replace(architecture, layers=layers)
         weights = (self.embedding, *weights, self.readout_weights)
-        return Network.of_weights(smaller, weights, Heads(**parameters), readout=self.readout)
+        return Network.of_weights(smaller, weights, Heads(**parameters, kind=self.heads.kind), readout=self.readout)
 
 
 def sample_network(

@@ -1,7 +1,7 @@
 """Run Markov chains in compiled blocks of steps, with checkpoints.
 
-A sampler has three methods: `start(key)` returns the state of a chain, `step(state)` the
-next state, and `draw(state)` the arrays to keep, by name.
+A sampler has three methods: `start(key, chain)` returns the state of a numbered chain,
+`step(state)` the next state, and `draw(state)` the arrays to keep, by name.
 """
 
 import time
@@ -65,13 +65,14 @@ def run_chains(
     # Plain numbers, unlike typed keys, can be written to disk.
     keys = np.asarray(jax.random.key_data(jax.random.split(key, schedule.chains)))
     # On a CPU each chain is compiled alone: its draws do not depend on the others.
-    batches = {f"chain-{i}": keys[i : i + 1] for i in range(len(keys))}
+    numbers = np.arange(schedule.chains)
+    batches = [(f"chain-{i}", keys[i : i + 1], numbers[i : i + 1]) for i in numbers]
     if n_jobs == 1 and jax.default_backend() != "cpu":
-        batches = {"chains": keys}
+        batches = [("chains", keys, numbers)]
     run = partial(_run_batch, make, schedule, folder, progress and n_jobs == 1)
     runs = {}
     with bar("sampling", len(batches), "chain", shown=progress) as report:
-        for task, found in in_parallel(run, list(batches.items()), n_jobs):
+        for task, found in in_parallel(run, batches, n_jobs):
             runs[task] = found
             report.update()
     runs = [runs[task] for task in range(len(batches))]
@@ -82,9 +83,9 @@ def run_chains(
     return found
 
 
-def _run_batch(make, schedule, folder, shown, name, keys) -> dict[str, Any]:
+def _run_batch(make, schedule, folder, shown, name, keys, numbers) -> dict[str, Any]:
     sampler, total = make(), schedule.warmup + schedule.draws
-    states, drawn = _start(sampler, jnp.asarray(keys)), {}
+    states, drawn = _start(sampler, jnp.asarray(keys), jnp.asarray(numbers)), {}
     run = {"steps": 0, "warmup_seconds": 0.0, "seconds": 0.0}
     if (kept := folder.read(name)) is not None:
         leaves, structure = jax.tree.flatten(states)
@@ -124,8 +125,8 @@ def _run_batch(make, schedule, folder, shown, name, keys) -> dict[str, Any]:
 
 
 @jit
-def _start(sampler, keys):
-    return jax.vmap(sampler.start)(keys)
+def _start(sampler, keys, numbers):
+    return jax.vmap(sampler.start)(keys, numbers)
 
 
 @jit

@@ -23,12 +23,21 @@ from ..specification.architecture import Architecture, nonlinear_layers
 from ..specification.layers import activation_of, all_path_weights, evaluate_form
 
 Coordinates = Float[Array, " coordinates"]
+Number = Array | int
 White = tuple[Weights, ...]
 
 
 def _named(point: OrderParameters, first: int = 1) -> dict[str, Array]:
     matrices = {f"U_{layer}": matrix for layer, matrix in enumerate(point.matrices, first)}
     return {**matrices, "u": point.readout}
+
+
+def recorded(problem: Problem, point: OrderParameters, test_features: Features) -> dict[str, Array]:
+    """Return order parameters, and predictions for any test examples, by name."""
+    if not len(test_features):
+        return _named(point)
+    prediction = prediction_at(problem, point, test_features)
+    return {**_named(point), "mean": prediction.mean, "variance": prediction.variance}
 
 
 class OrderParameterPosterior(eqx.Module):
@@ -38,7 +47,7 @@ class OrderParameterPosterior(eqx.Module):
     problem: Problem
     test_features: Features
 
-    def start(self, key: PRNGKeyArray) -> Coordinates:
+    def start(self, key: PRNGKeyArray, chain: Number = 0) -> Coordinates:
         return self.law.sample(key)
 
     def log_density(self, coordinates: Coordinates) -> Float[Array, ""]:
@@ -52,11 +61,7 @@ class OrderParameterPosterior(eqx.Module):
         return self.law.log_prior(coordinates) + energy.label_constant - value / 2
 
     def record(self, coordinates: Coordinates) -> Mapping[str, Array]:
-        point = self.law.order_parameters(coordinates)
-        if not len(self.test_features):
-            return _named(point)
-        prediction = prediction_at(self.problem, point, self.test_features)
-        return {**_named(point), "mean": prediction.mean, "variance": prediction.variance}
+        return recorded(self.problem, self.law.order_parameters(coordinates), self.test_features)
 
 
 class WeightPosterior(eqx.Module):
@@ -72,7 +77,7 @@ class WeightPosterior(eqx.Module):
     test_features: Features
     shapes: tuple[tuple[int, int], ...] = eqx.field(static=True)
 
-    def start(self, key: PRNGKeyArray) -> Coordinates:
+    def start(self, key: PRNGKeyArray, chain: Number = 0) -> Coordinates:
         return jax.random.normal(key, (sum(map(math.prod, self.shapes)),))
 
     def path_weights(self, white: White) -> tuple[Weights, ...]:
@@ -135,7 +140,7 @@ class WeightPosterior(eqx.Module):
         return recorded
 
 
-def split_weights(coordinates: Coordinates, shapes) -> White:
+def split_weights(coordinates: Coordinates, shapes) -> tuple[Array, ...]:
     pieces = jnp.split(coordinates, np.cumsum([math.prod(shape) for shape in shapes])[:-1])
     return tuple(piece.reshape(shape) for piece, shape in zip(pieces, shapes, strict=True))
 
@@ -147,9 +152,9 @@ class NoUTurn(eqx.Module):
     target_accept: float = eqx.field(static=True)
     warmup: int = eqx.field(static=True)
 
-    def start(self, key):
+    def start(self, key, chain):
         start_key, chain_key = jax.random.split(key)
-        return self._kernel_and_state(chain_key, {"x": self.posterior.start(start_key)})[1]
+        return self._kernel_and_state(chain_key, {"x": self.posterior.start(start_key, chain)})[1]
 
     def step(self, state):
         # `init` gives the kernel its settings; the state that it returns is not used.
@@ -184,7 +189,7 @@ class Gibbs(eqx.Module):
 
     posterior: WeightPosterior
 
-    def start(self, key):
+    def start(self, key, chain):
         key, prior_key = jax.random.split(key)
         return split_weights(self.posterior.start(prior_key), self.posterior.shapes), key
 

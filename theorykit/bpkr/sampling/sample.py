@@ -146,14 +146,20 @@ def sampler_of(sampler: str, problem: bpkr.Problem, warmup: int, target_accept: 
     return Gibbs(posterior) if sampler == "gibbs" else NoUTurn(posterior, target_accept, warmup)
 
 
-def label_draws(architecture: bpkr.Architecture, drawn: Mapping[str, np.ndarray]) -> xr.DataTree:
+def label_draws(
+    architecture: bpkr.Architecture,
+    drawn: Mapping[str, np.ndarray],
+    others: Mapping[str, tuple[str, ...]] = MappingProxyType({}),
+) -> xr.DataTree:
+    """Label draws and judge them; `others` has the axes of further variables."""
     arviz_stats = needed("arviz_stats", "sampling")
     layers = range(1, architecture.depth + 1)
-    known = {"u", "mean", "variance", "sampled_output", *(f"U_{layer}" for layer in layers)}
+    known = {"u", "mean", "variance", "sampled_output", *(f"U_{layer}" for layer in layers), *others}
     seconds = {name: float(drawn[name]) for name in ("seconds", "warmup_seconds")}
     chains, draws = drawn["u"].shape[:2]
     axes = {"chain": ("chain", np.arange(chains)), "draw": ("draw", np.arange(draws))}
     posterior = {name: values for name, values in drawn.items() if name in known}
+    posterior |= {name: ((*axes, *others[name]), drawn[name]) for name in others}
     stats = {name: (tuple(axes), drawn[name]) for name in drawn if name not in {*known, *seconds}}
     posterior = label(architecture, None, along=tuple(axes), **axes, **posterior)
     with np.errstate(invalid="ignore", divide="ignore"):  # R-hat of a constant is NaN.
