@@ -10,7 +10,6 @@ is exact at every width. The question is from L. Tiberi et al., arXiv 2405.15926
 
 from __future__ import annotations
 
-import math
 import warnings
 from dataclasses import replace
 from functools import partial
@@ -39,7 +38,6 @@ from ..evaluation.problem import Problem
 from ..network import network as of_network
 from ..network.network import Heads, Kind, Mask, Readout, weight_shapes
 from ..order_parameters import FiniteWidthLaw, OrderParameters, finite_width_law, gp_limit, order_parameter_rows
-from ..saddle.gaussian_fluctuations import corrected_evidence
 from ..saddle.solve import solve
 from ..specification.architecture import Architecture, architecture_line, check_fits, checked_architecture
 from .chains import DEFAULT_SCHEDULES, Schedule, run_chains
@@ -67,7 +65,7 @@ _AXES = {
     **dict.fromkeys(("trace", "cue", "best_cue"), ()),
 }
 
-Evidence = Literal["leading", "next order", "infinite width"]
+Evidence = Literal["leading", "infinite width"]
 Posterior = Literal[Evidence, "exact", "weights"]
 
 
@@ -91,12 +89,6 @@ class QueryKeyPrior(eqx.Module):
         checks.checked_choice("kind", self.kind, get_args(Kind))
 
 
-class _Exact(OrderParameterPosterior):
-    def log_density(self, coordinates: Coordinates) -> Float[Array, ""]:
-        first = self.law.order_parameters(coordinates).first
-        return self.law.log_prior(coordinates) + self.problem.energy.log_likelihood(first)
-
-
 class _Integrated(eqx.Module):
     """The theory, as a posterior without coordinates: other weights are integrated out."""
 
@@ -112,9 +104,6 @@ class _Integrated(eqx.Module):
         problem, limit = self.problem, gp_limit(self.problem.architecture)
         if self.evidence == "infinite width":
             return problem.energy.log_likelihood(limit.first), limit
-        if self.evidence == "next order":
-            point = solve(problem).order_parameters
-            return corrected_evidence(problem, point), point
         # The derivative of a stationary action is that at fixed order parameters.
         point = jax.lax.stop_gradient(solve(jax.lax.stop_gradient(problem)).order_parameters)
         of_prior = problem.bound.entropy(limit) - problem.bound.entropy(point)
@@ -175,7 +164,7 @@ class QueryKeyPosterior(eqx.Module):
         scaled = [jnp.sqrt(each) * layer for each, layer in zip(variances, layers, strict=True)]
         return jax.tree.unflatten(structure, scaled), others
 
-    def given(self, heads: Heads) -> _Exact | _Integrated | WeightPosterior:
+    def given(self, heads: Heads) -> OrderParameterPosterior | _Integrated | WeightPosterior:
         """Return the posterior of other coordinates, given heads."""
         architecture = self.problem.architecture
         features = self.examples.features(heads, architecture)
@@ -185,7 +174,7 @@ class QueryKeyPosterior(eqx.Module):
             return WeightPosterior(architecture, features, labels, tests, self.weight_shapes)
         problem = self.problem.at_features(features)
         if self.evidence == "exact":
-            return _Exact(self.law, problem, tests)
+            return OrderParameterPosterior(self.law, problem, tests)
         return _Integrated(problem, tests, self.evidence)
 
     def start(self, key: PRNGKeyArray, chain: Number = 0) -> Coordinates:
@@ -289,13 +278,8 @@ def make_posterior(
     query, key = ([rng.normal(size=shape) for shape in shapes] for _ in range(2))
     template = Heads(query=query, key=key, kind=prior.kind)
     problem = Problem(architecture, Data(examples.features(template, architecture), labels))
-    law, of_weights = None, ()
-    if evidence in ("exact", "next order"):
-        law = finite_width_law(architecture)
-    if evidence == "next order" and not law.is_regular:
-        raise ValueError(f"widths={architecture.widths}: a layer has fewer units than partial paths")
-    if evidence == "weights":
-        of_weights = weight_shapes(architecture, width)
+    law = finite_width_law(architecture) if evidence == "exact" else None
+    of_weights = weight_shapes(architecture, width) if evidence == "weights" else ()
     return QueryKeyPosterior(problem, prior, template, examples, tests, cues, law, of_weights, evidence)
 
 
@@ -328,8 +312,8 @@ def sample_queries_keys(
         evidence: how all other weights are integrated out, one of
 
             - `exact`: by NUTS on the order parameters, at any width.
-            - `next order`, `leading`: by the theory, up to O(1/N^2) or O(1/N) for a
-              fixed number of examples. Outputs are those at the saddle point.
+            - `leading`: by the theory, up to O(1/N) for a fixed number of examples.
+              Outputs are those at the saddle point.
             - `infinite width`: by the prior means of order parameters.
             - `weights`: by NUTS on these weights, as a check.
         cues: a position per training example, whose attention is recorded.
@@ -396,8 +380,8 @@ class QueryKeyMode(DisplayMixin, eqx.Module):
     - `gradient_norm`: of the log posterior in Q / s_Q and K / s_K.
     - `singular_values`: of K^T Q (heads, values) per layer with heads.
     - `order_parameters`: at which log_evidence was computed.
-    - `zero_modes`: number of zero eigenvalues of the Hessian. It should be equal to
-      `rotations`, the number of rotations of queries and keys.
+    - `zero_modes`: number of zero eigenvalues of the Hessian, which are rotations:
+      G(G-1)/2 - (G-r)(G-r-1)/2 for a head of rank r.
     - `reached`: number of starts that ended here.
     """
 
@@ -410,21 +394,12 @@ class QueryKeyMode(DisplayMixin, eqx.Module):
     zero_modes: int = 0
     reached: int = 1
 
-    @property
-    def rotations(self) -> int:
-        count, rank = 0, self.heads.query[0].shape[1]
-        for values in self.singular_values:
-            for off in rank - np.sum(values > _SAME, axis=1):
-                count += math.comb(rank, 2) - math.comb(int(off), 2)
-        return count
-
     def _view(self):
         yield Text(
             "A maximum is no summary of the posterior: the prior acts as a nuclear norm of "
             "K^T Q, which can switch heads off. Use `sampling.sample_queries_keys`."
         )
-        names = "log_posterior", "log_evidence", "gradient_norm"
-        names += "zero_modes", "rotations", "reached"
+        names = ("log_posterior", "log_evidence", "gradient_norm", "zero_modes", "reached")
         rows = [(name.replace("_", " "), brief(getattr(self, name))) for name in names]
         rows += [("singular values", brief(values)) for values in self.singular_values]
         yield Table((*rows, *order_parameter_rows(self.order_parameters)))
@@ -472,7 +447,7 @@ def maximise_evidence(
     Args:
         architecture, inputs, labels, prior, key, readout, mask, real_tokens: as in
             `sample_queries_keys`.
-        evidence: "leading", "next order" or "infinite width".
+        evidence: "leading" or "infinite width".
         starts: number of draws from the prior.
 
     Returns:
