@@ -23,6 +23,8 @@ LONG = (
     "self_attention_fluctuations",
     "skip_and_dense",
     "special_cases",
+    "transformer_block",
+    "where_to_look",
 )
 
 
