@@ -176,13 +176,6 @@ def mmse(alpha: float, rho: float, tokens: int = 2, *, output: Output = "softmax
 
     Raises:
         RuntimeError: the solution cannot be certified, with its diagnosis.
-
-    Example:
-        >>> import theorykit
-        >>> from theorykit.theories import learned_attention
-        >>> theorykit.enable_float64()
-        >>> round(learned_attention.mmse(alpha=0.1, rho=0.5), 6)
-        0.392196
     """
     refuse_traced("mmse", alpha, rho)
     if output == "softmax" and alpha >= recovery_threshold(rho, tokens):
