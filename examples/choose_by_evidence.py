@@ -20,7 +20,7 @@ import optimistix as optx
 import theorykit
 from papers.tasks import HiddenMarkovTask
 from theorykit import bpkr
-from theorykit.plots.style import save, use_style
+from theorykit.plots.style import letter_panels, save, use_style
 
 theorykit.enable_float64()
 
@@ -121,16 +121,19 @@ for width in map(float, WIDTHS):
 
 # %%
 with use_style():
-    figure, (left, right) = plt.subplots(1, 2, figsize=(8.5, 3.3))
+    figure, (left, right) = plt.subplots(1, 2, figsize=(7, 3.3))
     for width, (evidences, accuracies, temperature, evidence, at_optimum) in results.items():
         (line,) = left.semilogx(GRID, evidences, "o-", markersize=3, label=f"$N={width:.0f}$")
         left.plot(temperature, evidence, "*", color=line.get_color(), markersize=11)
-        right.semilogx(GRID, accuracies, "o-", markersize=3, color=line.get_color())
+        # All widths share the test sequences.
+        errors = jnp.sqrt(accuracies * (1 - accuracies) / len(test.labels))
+        right.errorbar(GRID, accuracies, errors, fmt="o-", markersize=3, elinewidth=0.8, color=line.get_color())
         right.plot(temperature, at_optimum, "*", color=line.get_color(), markersize=11)
-    left.set(xlabel="temperature $T$", ylabel="log evidence", title="Training data")
-    right.set(xlabel="temperature $T$", ylabel="accuracy", title="Test data")
+    left.set(xlabel="temperature $T$", ylabel="log evidence", title="training data")
+    right.set(xlabel="temperature $T$", ylabel="test accuracy", title="test data", xscale="log")
     left.plot([], [], "k*", markersize=9, label="$T$ and variance of\nlargest evidence")
-    left.legend()
+    left.legend(title="bars in b: standard errors", alignment="left")
+    letter_panels(left, right)
     save(figure, Path(__file__).with_suffix(".png"))
 
 figure
@@ -138,7 +141,7 @@ figure
 # %% [markdown]
 # ## Conclusion
 #
-# The evidence chooses nearly as well as held-out data. The grid point with the largest evidence has test accuracy
-# 0.914, 0.767 and 0.748 at widths 10, 100 and 1000; the point with the best test accuracy has 0.914, 0.795 and 0.760.
-# With temperature and variance optimised together, the narrow network reaches 0.920. Use the evidence when you cannot
-# spare labels for validation.
+# At width 10 the evidence chooses as well as test data; at widths 100 and 1000 it loses 2.8 and 1.2 points. The grid
+# point with the largest evidence has test accuracy 0.914, 0.767 and 0.748 at widths 10, 100 and 1000; the point with
+# the best test accuracy has 0.914, 0.795 and 0.760. With temperature and variance optimised together, the narrow
+# network reaches 0.920. Use the evidence when you cannot spare labels for validation.

@@ -135,7 +135,7 @@ with use_style():
         ax.errorbar(theory, mean, 2 * error, fmt="o", markersize=4, color=color, label=f"$N = {width}$")
     ax.axline((0, 0), slope=1, color="k", linestyle=":", linewidth=1, label="equal")
     ax.set(xlabel="saddle point", ylabel="posterior mean, sampled")
-    ax.legend(title="entries of $U_1$")
+    ax.legend(title="entries of $U_1$,\nbars: two standard errors", alignment="left")
     save(figure, Path(__file__).with_suffix(".png"))
 
 figure

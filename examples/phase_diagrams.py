@@ -14,7 +14,7 @@ from sympy import Rational, log, symbols
 
 import theorykit
 from theorykit.plots import draw_phase_diagram
-from theorykit.plots.style import save, use_style
+from theorykit.plots.style import letter_panels, save, use_style
 from theorykit.saddle import Action, Between, phase_diagram
 
 theorykit.enable_float64()
@@ -35,12 +35,15 @@ for name, diagram in diagrams.items():
 
 # %%
 with use_style():
-    figure, panels = plt.subplots(1, 2, figsize=(7.5, 3))
-    for letter, axes, (name, diagram) in zip("ab", panels, diagrams.items(), strict=True):
+    figure, panels = plt.subplots(1, 2, figsize=(7, 3))
+    for axes, (name, diagram) in zip(panels, diagrams.items(), strict=True):
         draw_phase_diagram(diagram, axes)
-        axes.set(xlabel="field $h$", ylabel="temperature $T$")
+        # One legend below serves both panels.
+        axes.get_legend().remove()
+        axes.set(xlabel="field $h$", ylabel="temperature $T$", title=name)
         axes.locator_params(axis="x", nbins=5)
-        axes.text(0.03, 0.95, f"{letter}  {name}", transform=axes.transAxes, va="top")
+    figure.legend(*panels[0].get_legend_handles_labels(), loc="outside lower center", ncols=3)
+    letter_panels(*panels)
     save(figure, Path(__file__).with_suffix(".png"))
 
 figure

@@ -68,7 +68,7 @@ print(f"the cycle has a {onset['event'].item()} bifurcation at beta = {onset['pa
 # %% [markdown]
 # ## Two attractors on one curve
 #
-# At $\beta = 1.27$ the final state depends on the start. Of many nearly equal starts, about a fifth end on a different
+# At $\beta = 1.27$ the final state depends on the start. Of many nearly equal starts, a few end on a different
 # attractor from the others. Both attractors are cycles, one of seven and one of fourteen periods.
 
 # %%
@@ -145,5 +145,5 @@ figure
 # ## Conclusion
 #
 # Continuation locates bifurcations to all printed digits: the branch point at $\beta = 1/c = 1.666666666667$ and the
-# birth of the torus at $\beta = 1.243444548$. Two attractors coexist near $\beta = 1.27$, reached from about 0.8 and
-# 0.2 of the starts. Both branches end at the same period doubling, $\beta = 1.269384750250$.
+# birth of the torus at $\beta = 1.243444548$. At $\beta = 1.27$, shares of 0.88 ± 0.06 and 0.12 ± 0.06 of the
+# starts reach different attractors. Both branches end at the same period doubling, $\beta = 1.269384750250$.

@@ -17,7 +17,7 @@ import numpy as np
 import theorykit
 from theorykit import bpkr
 from theorykit.bpkr import sampling
-from theorykit.plots.style import LIMITS, THEORY, save, use_style
+from theorykit.plots.style import LIMITS, THEORY, letter_panels, save, use_style
 
 theorykit.enable_float64()
 
@@ -88,7 +88,7 @@ for features in FEATURES:
 
 # %%
 with use_style():
-    figure, axes = plt.subplots(1, 2, figsize=(7.4, 3.4))
+    figure, axes = plt.subplots(1, 2, figsize=(7, 3.4))
     for features, ax in zip(FEATURES, axes, strict=True):
         mean, deviation = sampled[features]
         for name, color in (("infinite width", LIMITS[0]), ("ansatz", THEORY)):
@@ -98,7 +98,15 @@ with use_style():
         ax.axline((0, 0), slope=1, color="k", linestyle=":", linewidth=1, label="equal")
         ax.set(xlabel="mean output, sampled", title=f"{features} input features")
     axes[0].set(ylabel="mean output, predicted")
-    axes[0].legend(title="bars: standard deviations", title_fontsize=8)
+    axes[0].legend(title="bars: standard deviations", alignment="left")
+    letter_panels(*axes)
     save(figure, Path(__file__).with_suffix(".png"))
 
 figure
+
+# %% [markdown]
+# ## Conclusion
+#
+# With 24 features the ansatz is close to the samples: the means are 0.09 apart, and the variance is 1.02 times the
+# sampled one, against 0.34 and 0.25 times at infinite width. With four features it helps less: 0.11 and 0.78 times,
+# against 0.17 and 0.54 times.

@@ -124,6 +124,12 @@ def test_scores_have_their_standard_errors_and_failures_are_crossed_out(sweep):
         plots.draw_scores_over_width(sweep, score="test_r_squared")
 
 
+def test_infinite_width_has_the_colour_of_the_only_line_in_the_legend(sweep):
+    axes = plots.draw_scores_over_width(sweep.sel(temperature=[0.1]))
+    limit = axes.get_legend().legend_handles[0]
+    assert limit.get_color() == axes.lines[0].get_color()
+
+
 def test_a_spectrum_has_eigenvalues_and_squared_cosines():
     data = random_data(0)
     kernel = bpkr.kernel(bpkr.Problem(ARCHITECTURE, bpkr.Data(data.features)), bpkr.gp_limit(ARCHITECTURE))

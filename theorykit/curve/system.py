@@ -164,10 +164,8 @@ def refine(system: System, event: xr.Dataset) -> dict[str, Array]:
         >>> enable_float64()
         >>> class Landau(curve.System):
         ...     a: jax.Array
-        ...
-        ...     def residual(self, u):
-        ...         m, h = u
-        ...         return jnp.array([m**3 - self.a * m - h])
+        ...     def residual(self, u):  # of m and h
+        ...         return u[:1] ** 3 - self.a * u[:1] - u[1:]
         >>> line = curve.trace(Landau(jnp.array(1.0)), [1.2, 0.528], (-0.5, 0.6), direction=-1)
         >>> first = line.isel(point=line["event"] == "fold").isel(point=0)
         >>> fold = lambda a: curve.refine(Landau(a), first)["parameter"]  # -2 (a / 3)**1.5

@@ -41,7 +41,7 @@ def draw_comparison(result: xr.Dataset, axes: Axes | None = None) -> Axes:
         axes.errorbar(places + beside, values, bars, fmt="o", markersize=3, color=color, label=label)
     axes.axhline(0, color="0.8", linewidth=0.6, zorder=0)
     axes.set_xticks(places[::step], pairs[::step])
-    axes.set(xlabel="pair of paths", ylabel="entry of $U_1$, with two standard errors")
+    axes.set(xlabel="pair of paths", ylabel="entry of $U_1$,\nbars: two standard errors")
     axes.legend(**ABOVE)
     return axes
 
@@ -71,7 +71,7 @@ def draw_differences(result: xr.Dataset, axes: Axes | None = None) -> Axes:
     top = max(float(axes.dataLim.ymax), 2 * _CHANCE)
     axes.set_yticks([0, 1, 2, 3, _CHANCE, 10, 30, 100, 1000], [0, 1, 2, 3, _CHANCE, 10, 30, 100, 1000])
     axes.set_xticks(range(len(others)), [_LOOKS[each][0].replace(" ", "\n") for each in others])
-    axes.set(ylim=(-0.2, 1.1 * top), ylabel="difference from exact / standard error")
+    axes.set(ylim=(-0.2, 1.1 * top), ylabel="difference in standard errors\n(logarithmic above 4)")
     axes.legend(**ABOVE)
     return axes
 

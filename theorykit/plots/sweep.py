@@ -119,7 +119,7 @@ def _draw(result: xr.Dataset, axes: Axes | None, score: str | None, over: str) -
         for number, error in zip(numbers[is_limit], errors[is_limit], strict=True):
             axes.axhline(number, color=color, zorder=0, **_LIMIT)
             axes.axhspan(number - error, number + error, color=color, alpha=0.1, linewidth=0, zorder=0)
-            others["infinite width"] = {"color": "0.4", **_LIMIT}
+            others["infinite width"] = {"color": color if len(lines) == 1 else "0.4", **_LIMIT}
         if failed.any():
             axes.plot(places[failed], numbers[finite][failed], **_FAILED)
             others["not a solution"] = _FAILED

@@ -150,8 +150,7 @@ def follow(
         >>> from theorykit import enable_float64, saddle
         >>> enable_float64()
         >>> m, a = symbols("m a", real=True)
-        >>> S = m**4 / 4 - 2 * m**3 / 3 + a * m**2 / 2
-        >>> landau = saddle.Action(S, {m: saddle.Real()}, [a])
+        >>> landau = saddle.Action(m**4 / 4 - 2 * m**3 / 3 + a * m**2 / 2, {m: saddle.Real()}, [a])
         >>> solution = saddle.minimise(landau, {a: 0.5}, initial={m: 1.5})
         >>> branch = saddle.follow(landau, {a: 0.5}, solution, a, (0.2, 1.2))
         >>> branch["a"].values[branch["event"] == "fold"].round(6)

@@ -314,8 +314,7 @@ def transition(solution: Solution, other: Solution, parameter: Expr | str, bound
         >>> from theorykit import enable_float64, saddle
         >>> enable_float64()
         >>> m, a = symbols("m a", real=True)
-        >>> S = m**4 / 4 - 2 * m**3 / 3 + a * m**2 / 2
-        >>> landau = saddle.Action(S, {m: saddle.Real()}, [a])
+        >>> landau = saddle.Action(m**4 / 4 - 2 * m**3 / 3 + a * m**2 / 2, {m: saddle.Real()}, [a])
         >>> found = saddle.transition(*saddle.search(landau, {a: 0.8}), a, (0, 1))
         >>> found["kind"].item(), round(found["a"].item(), 6)
         ('first-order', 0.888889)

@@ -136,6 +136,11 @@ def recovery_threshold(rho: float, tokens: int = 2) -> float:
     Args:
         rho: rank per dimension, R / D.
         tokens: number of tokens per sequence, at least two.
+
+    Example:
+        >>> from theorykit.theories import learned_attention
+        >>> learned_attention.recovery_threshold(0.5)
+        0.1875
     """
     refuse_traced("recovery_threshold", rho, reason="returns a number of Python", anywhere=False)
     rho = checked_number("rho", rho, above=0.0)
@@ -175,14 +180,7 @@ def mmse(alpha: float, rho: float, tokens: int = 2, *, output: Output = "softmax
     """Return the smallest mean square error per D of an estimate of S; see `solve`.
 
     Raises:
-        RuntimeError: the solution cannot be certified, with its diagnosis.
-
-    Example:
-        >>> import theorykit
-        >>> from theorykit.theories import learned_attention
-        >>> theorykit.enable_float64()
-        >>> round(learned_attention.mmse(alpha=0.1, rho=0.5), 6)
-        0.392196
+        RuntimeError: no certified solution, with the diagnosis.
     """
     refuse_traced("mmse", alpha, rho)
     if output == "softmax" and alpha >= recovery_threshold(rho, tokens):
