@@ -133,9 +133,9 @@ with use_style():
     right.plot(ratios, scores, color=THEORY)
     right.axvline(1, color="k", lw=1, ls=":")
     right.set(xlabel=r"$\eta / \eta_c$", ylabel="score of the cue $|w|$")
-    letter_panels(left, middle, right)
     for ax, name in ((left, "posterior"), (middle, "softmax attention"), (right, "linear attention")):
         ax.set_title(name)
+    letter_panels(left, middle, right)
     save(figure, Path(__file__).with_suffix(".png"))
 
 figure
