@@ -93,9 +93,10 @@ def _derive(form: NetworkForm) -> Action:
     j = MatrixSymbol("j", symbols.test_features.shape[0], 1)
     route.section = "Gaussian equivalence"
     for layer, activation in enumerate(form.activations):
-        _replace_nonlinear_units(route, layer, activation)
+        _replace_nonlinear_units(route, layer, activation, symbols.first)
     for layer, activation in form.between:
-        _split_nonlinear_units(route, layer, activation)
+        u = symbols.overlaps[layer]
+        _replace_nonlinear_units(route, layer, activation, u, splits=True)
 
     route.section = "Labels"
     residual = MatrixSymbol("f", *y.shape) - y
@@ -247,51 +248,34 @@ class _Route(Recorder):
         return inner
 
 
-def _replace_nonlinear_units(route: _Route, layer: int, activation: Activation) -> None:
+def _replace_nonlinear_units(
+    route: _Route, layer: int, activation: Activation, u: MatrixSymbol, *, splits: bool = False
+) -> None:
     """Replace a nonlinear layer (0 is the embedding) by linear units, an ansatz.
 
-    Source: Pacelli et al., arXiv 2209.04882.
+    If it `splits` them, their linear part goes on, and independent noise ends here.
+    Source: Pacelli et al., arXiv 2209.04882; `splits` is ours.
     """
     # tr(M R^T R)/N of the tokens that are read, R = phi(V X) G.
-    symbols = route.symbols
-    width = route.symbols.widths[layer]
-    tokens = size("D")
-    weights = MatrixSymbol(f"V_{layer}", width, symbols.input_features)
-    inputs = MatrixSymbol(f"x_{layer}", symbols.input_features, tokens)
-    units = entrywise(lambda unit: activation.function.xreplace({UNIT: unit}), weights * inputs)
-    kernel = positive_definite(f"kappa_{layer}", tokens)
-    value = kernel_of_covariance(activation, inputs.T * inputs)
-    # SymPy prints this name with a tilde.
-    linear = MatrixSymbol(f"Vtilde_{layer}", width, tokens)
-    inner = positive_definite("M", symbols.first.shape[0])
-    reading = MatrixSymbol("G", tokens, symbols.first.shape[0])
-    reads = units * reading, linear * SquareRoot(kernel) * reading
-    before, after = (Trace(inner * read.T * read) / width for read in reads)
-    claim = SameMoments(weights, linear, kernel, value)
-    defined = ((kernel, value),)
-    text = _EQUIVALENCE.format(width=latex(width))
-    route.say("Gaussian equivalence", before, after, claim, definitions=defined, assumptions=(text,))
-
-
-def _split_nonlinear_units(route: _Route, layer: int, activation: Activation) -> None:
-    """Replace a nonlinear layer above attention by linear units and noise, an ansatz of ours."""
-    symbols, tokens = route.symbols, size("D")
-    width, u = symbols.widths[layer], symbols.overlaps[layer]
-    weights = MatrixSymbol(f"V_{layer}", width, symbols.input_features)
-    inputs = MatrixSymbol(f"x_{layer}", symbols.input_features, tokens)
+    width, tokens = route.symbols.widths[layer], size("D")
+    weights = MatrixSymbol(f"V_{layer}", width, route.symbols.input_features)
+    inputs = MatrixSymbol(f"x_{layer}", weights.shape[1], tokens)
     covariance = inputs.T * inputs
     units = entrywise(lambda unit: activation.function.xreplace({UNIT: unit}), weights * inputs)
-    slopes = entrywise(lambda own: activation.slope.xreplace({OWN: own}), Diagonal(covariance))
-    noise = positive_definite(f"chi_{layer}", tokens)
-    value = kernel_of_covariance(activation, covariance, noise=True)
+    kernel = positive_definite(f"{'chi' if splits else 'kappa'}_{layer}", tokens)
+    value = kernel_of_covariance(activation, covariance, noise=splits)
+    root, text = SquareRoot(kernel), _EQUIVALENCE
+    if splits:
+        slopes = entrywise(lambda own: activation.slope.xreplace({OWN: own}), Diagonal(covariance))
+        root, text = below(inputs * DiagMatrix(slopes), root), _BRANCH
     # SymPy prints this name with a tilde.
-    both = MatrixSymbol(f"Vtilde_{layer}", width, symbols.input_features + tokens)
-    inner, reading = positive_definite("M", u.shape[0]), MatrixSymbol("G", tokens, u.shape[0])
-    reads = units * reading, both * below(inputs * DiagMatrix(slopes), SquareRoot(noise)) * reading
+    linear = MatrixSymbol(f"Vtilde_{layer}", width, root.shape[0])
+    inner = positive_definite("M", u.shape[0])
+    reading = MatrixSymbol("G", tokens, u.shape[0])
+    reads = units * reading, linear * root * reading
     before, after = (Trace(inner * read.T * read) / width for read in reads)
-    claim, text = SameMoments(weights, both, noise, value), _BRANCH.format(width=latex(width))
-    defined = ((noise, value),)
-    route.say("Gaussian equivalence", before, after, claim, definitions=defined, assumptions=(text,))
+    record = {"definitions": ((kernel, value),), "assumptions": (text.format(width=latex(width)),)}
+    route.say("Gaussian equivalence", before, after, SameMoments(weights, linear, kernel, value), **record)
 
 
 def _integrate_readout(route: _Route, t: MatrixSymbol) -> MatrixSymbol:
