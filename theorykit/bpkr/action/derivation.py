@@ -55,12 +55,10 @@ from .symbols import ActionSymbols, size
 
 _LARGE = "width ${width}$ large, the number of partial paths finite, examples proportional to the width"
 _EQUIVALENCE = (
-    "an ansatz, not an identity: given the weights above, readings of the ${width}$ nonlinear hidden units are "
-    "Gaussian, for examples proportional to the width"
+    "an ansatz, not an identity: given the weights above, readings of the ${width}$ "
+    "nonlinear hidden units are Gaussian, for examples proportional to the width"
 )
-_BRANCH = (
-    f"{_EQUIVALENCE}; the units are a linear part and independent noise, whose covariance is that at infinite width"
-)
+_BRANCH = f"{_EQUIVALENCE}; the units are a linear part and independent noise of the covariance at infinite width"
 _COLD = "the likelihood $\\exp(-{power} |f - y|^2 / (2 T))$, a cold posterior"
 
 
@@ -85,9 +83,7 @@ def _derive(form: NetworkForm) -> Action:
         return _with_richness(_derive(standard), form)
     symbols = ActionSymbols(form)
     route = _Route(symbols)
-    y = symbols.labels
-    temperature = symbols.temperature
-    say = route.say
+    y, temperature, say = symbols.labels, symbols.temperature, route.say
     # t is the auxiliary field of the labels, and j the source of test outputs.
     t = MatrixSymbol("t", *y.shape)
     j = MatrixSymbol("j", symbols.test_features.shape[0], 1)
@@ -110,8 +106,7 @@ def _derive(form: NetworkForm) -> Action:
 
     # Features contain the variance of the embedding's weights and 1/N_0.
     route.section = "Embedding"
-    inputs = symbols.input_features
-    paths = symbols.first.shape[0]
+    inputs, paths = symbols.input_features, symbols.first.shape[0]
     weights = MatrixSymbol("V_0", symbols.widths[0], inputs)
     blocks = MatrixSymbol("Z_0", inputs, paths)
     of_u, of_blocks, _ = _integrate_weights(route, 1, weights, blocks, Identity(inputs), inner, "70")
@@ -133,8 +128,7 @@ def _derive(form: NetworkForm) -> Action:
     after = energy + of_source - expand(y.shape[0] * log(temperature))
     say("Gaussian integral", before, after, Average(t, noise), equations="77")
     kept = (symbols.first, *(symbols.overlaps[layer] for layer in symbols.noises), j)
-    constant = EqualUpToConstant(kept)
-    say("constants dropped", after, energy + of_source, constant, equations="12")
+    say("constants dropped", after, energy + of_source, EqualUpToConstant(kept), equations="12")
     route.section = "Predictor"
     claim = Derivative(j, 1, -I / 2, at_zero=True)
     say("source differentiated", of_source, mean, claim, equations="9")
@@ -151,13 +145,13 @@ def _derive(form: NetworkForm) -> Action:
         entropies.append(say("constants dropped", entropy, kept, EqualUpToConstant(variables)))
     last, readout = symbols.overlaps[-1], symbols.readout
     if readout != last:
-        for i, entropy in enumerate(entropies):
-            after = as_number(entropy, last, readout)
-            value = readout * Identity(1)
-            entropies[i] = route.define("1 x 1 matrix as a number", entropy, after, last, value)
-        before, value = energy, readout * Identity(1)
+        rule, value = "1 x 1 matrix as a number", readout * Identity(1)
+        numbers = [as_number(entropy, last, readout) for entropy in entropies]
+        for before, after in zip(entropies, numbers, strict=True):
+            route.define(rule, before, after, last, value)
+        before, entropies = energy, numbers
         energy, mean, covariance = _of_data(symbols)
-        route.define("1 x 1 matrix as a number", before, energy, last, value)
+        route.define(rule, before, energy, last, value)
     nested = {symbols.written[u]: route.nested[u] for u in symbols.nested}
     return Action(
         symbols=symbols,
@@ -229,9 +223,9 @@ class _Route(Recorder):
         return self.say(rule, before, after, Equal(defined), definitions=defined, **record)
 
     def eliminate(self, before, after, symbol: MatrixSymbol, solution: MatrixExpr, **record) -> Expr:
+        record["definitions"] = ((symbol, solution),)
         claim = Stationary(symbol, solution)
-        defined = ((symbol, solution),)
-        return self.say("eliminated at its saddle point", before, after, claim, definitions=defined, **record)
+        return self.say("eliminated at its saddle point", before, after, claim, **record)
 
     def readings(self, layer: int) -> MatrixSymbol:
         """Return R_l (N_{l+1} x n_{l+1})."""
@@ -281,13 +275,10 @@ def _replace_nonlinear_units(
 def _integrate_readout(route: _Route, t: MatrixSymbol) -> MatrixSymbol:
     """Integrate out the readout weights, and return Lambda_L."""
     route.section = "Readout"
-    say = route.say
-    symbols = route.symbols
-    tokens = symbols.read_tokens
-    depth = len(symbols.matrices)
-    width = symbols.widths[-1]
+    say, symbols = route.say, route.symbols
+    tokens, depth = symbols.read_tokens, len(symbols.matrices)
+    width, variance = symbols.widths[-1], symbols.variances[-1]
     units = expand(tokens * width)
-    variance = symbols.variances[-1]
     readings = route.readings(depth)
     weights = MatrixSymbol("A", symbols.outputs, units)
     # The tokens that are read, side by side.
@@ -295,8 +286,7 @@ def _integrate_readout(route: _Route, t: MatrixSymbol) -> MatrixSymbol:
     output = Stacked(weights * hidden, symbols.examples) / sqrt(units)  # Eq. (4)
     fields = Stacked(t.T, symbols.examples)
     read = readings if tokens == 1 else MatrixSymbol(f"R_{depth}a", units, symbols.outputs)
-    v = MatrixSymbol("v", units, 1)
-    r = MatrixSymbol("r", units, 1)
+    v, r = (MatrixSymbol(name, units, 1) for name in "vr")
 
     before = 2 * I * Trace(t.T * output)
     after = 2 * I * Trace(weights * hidden * fields) / sqrt(units)
@@ -317,15 +307,13 @@ def _integrate_readout(route: _Route, t: MatrixSymbol) -> MatrixSymbol:
 
 def _integrate_layer(route: _Route, form: LayerForm, inner: MatrixSymbol) -> MatrixSymbol:
     """Integrate out the weights of layer l, introduce U_{l+1}, and return Lambda_{l-1}."""
-    layer = form.symbols.index
-    width = form.symbols.width
+    layer, width, hidden = form.symbols.index, form.symbols.width, form.symbols.hidden
     say = route.say
     route.section = f"Layer {layer}"
     is_last = layer == len(route.symbols.matrices)
     _, u, overlap = route.names(layer + 1)
     rows = u.shape[0]
     q = MatrixSymbol(f"q_{layer}", TOKENS, rows)
-    hidden = form.symbols.hidden
     # Eq. (7)
     along_paths = form.weights * Stacked(hidden * form.block_reading(q), form.blocks) / sqrt(width)
     if form.has_skip:
@@ -347,9 +335,8 @@ def _integrate_layer(route: _Route, form: LayerForm, inner: MatrixSymbol) -> Mat
     blocks = MatrixSymbol(f"Z_{layer}", weights.shape[1], rows)
     skip = MatrixSymbol(f"R_{layer - 1}s", width, rows)
     number = "46" if is_last else "57"
-    of_u, of_blocks, of_skip = _integrate_weights(
-        route, layer + 1, weights, blocks, covariance, inner, number, form.gain, skip
-    )
+    block = weights, blocks, covariance
+    of_u, of_blocks, of_skip = _integrate_weights(route, layer + 1, *block, inner, number, form.gain, skip)
     of_paths = kronecker(form.covariance, u)
     of_noise = route.noises[layer][1] if layer in route.noises else S.Zero
     stacked = of_blocks.xreplace({blocks: read})
@@ -377,9 +364,7 @@ def _integrate_weights(
     say, (width, u, overlap) = route.say, route.names(number)
     v = MatrixSymbol("v", weights.shape[1], 1)
     r = MatrixSymbol("r", expand(inner.shape[0]), 1)
-    rows = ((v, weights),)
-    whole = weights * blocks
-    row = blocks.T * v
+    rows, whole, row = ((v, weights),), weights * blocks, blocks.T * v
     # The determinant lemma replaces C^-1 + Z M Z^T / N by M^-1 + Z^T C Z / N.
     precision = sum_of([inverse(covariance), blocks * inner * blocks.T / width])
     product = expand_products(blocks.T * covariance * blocks / width)
@@ -419,8 +404,8 @@ def _state_entropies(route: _Route, number: int, terms: Expr, inner: MatrixSymbo
 
     With a skip connection, Q_{l+1} occurs linearly: U_{l+1} is a block of U_l.
     """
-    large = _LARGE.format(width=latex(route.symbols.widths[number - 1]))
-    entropy = _eliminate_overlap(route, number, terms, inner, assumptions=(large,))
+    large = (_LARGE.format(width=latex(route.symbols.widths[number - 1])),)
+    entropy = _eliminate_overlap(route, number, terms, inner, assumptions=large)
     while route.waiting:
         above, waiting, inner, form = route.waiting.pop()
         (width, u, _), (_, outer, multiplier) = route.names(number), route.names(above)
@@ -431,11 +416,9 @@ def _state_entropies(route: _Route, number: int, terms: Expr, inner: MatrixSymbo
         covariance = kronecker(form.covariance, outer)
         own = log_det(covariance) + log_det(outer) - log_det(u) + Trace(inverse(covariance) * of_rest)
         own = simplify_traces(width * (own + rows * log(form.gain**2) - rest))
-        before = normal(entropy + waiting)
         after = own + _entropy(width, outer, inner)
-        claim = Stationary(outer, block, multiplier)
-        defined = ((outer, block),)
-        route.say("Lagrange multiplier", before, after, claim, definitions=defined)
+        record = {"claim": Stationary(outer, block, multiplier), "definitions": ((outer, block),)}
+        route.say("Lagrange multiplier", normal(entropy + waiting), after, **record)
         route.nested[outer] = block
         route.entropies[number] = own
         number = above
@@ -459,8 +442,7 @@ def _entropy(width: Expr, u: MatrixSymbol, mean: MatrixExpr) -> Expr:
 def _state_meaning(route: _Route, inner: MatrixExpr, weights: MatrixSymbol, blocks: MatrixSymbol) -> None:
     """Result 2: a source J on path weights w shows that U_1 is their mean overlap."""
     route.section, say, (width, u, overlap) = "Meaning of U", route.say, route.names(1)
-    r = MatrixSymbol("r", u.shape[0], 1)
-    w = MatrixSymbol("w", u.shape[0], 1)
+    r, w = (MatrixSymbol(name, u.shape[0], 1) for name in "rw")
     source = positive_definite("J", u.shape[0])
     form = normal(Trace(r.T * inner * r) / width)
     coupling = 2 * I * Trace(w.T * r) / sqrt(width)
