@@ -275,9 +275,7 @@ def read_layer(kind: AbstractLayer, symbols: LayerSymbols) -> LayerForm:
 
 
 def _read(kind: AbstractLayer, symbols: LayerSymbols) -> LayerForm:
-    forward = kind.forward(symbols)
-    covariance = kind.prior(symbols)
-    hidden = symbols.hidden
+    forward, covariance, hidden = kind.forward(symbols), kind.prior(symbols), symbols.hidden
     if not getattr(covariance, "is_Matrix", False) or covariance.shape[0] != covariance.shape[1]:
         raise ValueError(f"its prior {covariance} is not a square matrix")
     size = (symbols.next_width, TOKENS)
@@ -291,10 +289,8 @@ def _read(kind: AbstractLayer, symbols: LayerSymbols) -> LayerForm:
     weights = symbols.weights(blocks)
     # Compare sizes at the layer's heads, because one head needs no KroneckerProduct.
     heads = {symbols.heads: kind.heads} if kind.heads else {}
-    gain = S.Zero
-    skip_tokens = Identity(TOKENS)
-    mixings = []
-    block_heads = None
+    gain, skip_tokens = S.Zero, Identity(TOKENS)
+    mixings, block_heads = [], None
     for coefficient, factors in matrix_terms(forward):
         _check_is_linear(factors, weights, hidden)
         for before, after in pairwise((Identity(symbols.next_width), *factors, Identity(TOKENS))):
@@ -331,24 +327,21 @@ def _read(kind: AbstractLayer, symbols: LayerSymbols) -> LayerForm:
     if attends != (checked_whole_number("heads", kind.heads, least=0) > 0):
         which = "attention" if attends else "no attention"
         raise ValueError(f"it has heads={kind.heads}, but {which} in its forward map")
-    block_tokens = expand_products(sum(mixings[1:], start=mixings[0]))
-    of_prior = (blocks, covariance)
-    of_tokens = (skip_tokens, block_tokens, block_heads)
-    return LayerForm(symbols, forward, weights, *of_prior, gain, *of_tokens)
+    tokens = skip_tokens, expand_products(sum(mixings[1:], start=mixings[0]))
+    return LayerForm(symbols, forward, weights, blocks, covariance, gain, *tokens, block_heads)
 
 
 def _check_is_linear(factors: Sequence[MatrixExpr], weights, hidden) -> None:
-    kinds = MatrixSymbol, Transpose, KroneckerProduct
     for factor in factors:
-        if factor.has(weights, hidden) and factor.func not in kinds:
+        is_linear = isinstance(factor, (MatrixSymbol, Transpose, KroneckerProduct))
+        if factor.has(weights, hidden) and not is_linear:
             raise ValueError(f"it is nonlinear: {weights} or {hidden} is inside a function")
     of_hidden = sum(factor.count(hidden) for factor in factors)
-    of_weights = sum(factor.count(weights) for factor in factors)
     if of_hidden == 0:
         raise ValueError(f"a term does not contain {hidden}: biases are not covered")
     if of_hidden > 1:
         raise ValueError(f"it is not linear in {hidden}, as with attention on hidden activations")
-    if of_weights > 1:
+    if sum(factor.count(weights) for factor in factors) > 1:
         raise ValueError(f"{weights} occurs more than once in a product")
 
 
@@ -403,9 +396,9 @@ def prior_means(forms: Sequence[LayerForm], numbers: Numbers, outer: Any) -> lis
         if is_traced(values, outer):
             outer = evaluate_form(mean, values, {symbol: jnp.asarray(outer)})
         else:  # A compilation takes longer than the evaluation.
-            values |= {symbol.name: outer}
             values = {name: x if isinstance(x, int) else np.asarray(x) for name, x in values.items()}
-            outer = np.asarray(interpret(mean, values | {_OUTER.name: len(outer)}))
+            values |= {symbol.name: np.asarray(outer), _OUTER.name: len(outer)}
+            outer = np.asarray(interpret(mean, values))
         means.insert(0, outer)
     return means
 
