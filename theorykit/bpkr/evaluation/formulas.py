@@ -158,11 +158,10 @@ class Energy(eqx.Module):
         return EnergyPoint(u1, value, slope, resolvent, representer)
 
     def _solved(self, u1: PathMatrix) -> dict[str, Array]:
-        bound, examples = self.bound, self.examples
-        form = bound.action.of_kernels
-        names = ("energy", "resolvent", "representer")
+        bound, examples, form = self.bound, self.examples, self.bound.action.of_kernels
         given = {form.kernel: examples.kernel.matrix(u1), bound.symbols.labels: examples.labels}
-        found = bound(given, **{name: getattr(form, name) for name in names})
+        solved = {"resolvent": form.resolvent, "representer": form.representer}
+        found = bound(given, energy=form.energy, **solved)
         # At T = 0 no rows are omitted or added.
         temperature = jnp.asarray(bound.architecture.temperature)
         positive = jnp.where(temperature > 0, temperature, 1.0)
@@ -174,11 +173,8 @@ class Energy(eqx.Module):
 
     def bounded(self, point: EnergyPoint, share: Array | float = 1.0) -> BoundedEnergy:
         """Bound a `share` of the misfit from above, and linearise the rest of E."""
-        u1 = point.u1
-        minus_misfit = self.examples.kernel.gradient_of_square(u1, point.representer)
-        slope = point.slope + share * minus_misfit
-        weight = share * u1 @ minus_misfit @ u1
-        return BoundedEnergy(self.bound, slope, weight)
+        part = share * self.examples.kernel.gradient_of_square(point.u1, point.representer)
+        return BoundedEnergy(self.bound, point.slope + part, point.u1 @ part @ point.u1)
 
     def curvature(self, point: EnergyPoint) -> Float[Array, "pairs pairs"]:
         """Compute the second derivative of E in the upper triangle of U_1."""
@@ -193,18 +189,15 @@ class Energy(eqx.Module):
         the error of log det A is about eps |D A^-1 D|, D = diag(A)^(1/2), and that of
         b^T A^-1 b about eps sum_i (A^-1 b)_i^2 A_ii.
         """
-        resolvent = point.resolvent
-        representer = point.representer[:, 0]
-        u1 = point.u1
+        u1, resolvent, representer = point.u1, point.resolvent, point.representer[:, 0]
         architecture = self.bound.architecture
-        squares = self.examples.kernel.squares
-        labels = self.examples.labels[:, 0]
         temperature = architecture.temperature
-        norms = jnp.kron(jnp.sqrt(squares), jnp.eye(architecture.outputs))
+        norms = jnp.sqrt(self.examples.kernel.squares)
+        norms = jnp.kron(norms, jnp.eye(architecture.outputs))
         # The size of the terms that are added up in the diagonal of the kernel.
         scale = jnp.einsum("ap,ab,bp->p", norms, jnp.abs(u1), norms) + temperature
         square = representer @ representer
-        misfit = architecture.root_power * representer @ labels
+        misfit = architecture.root_power * representer @ self.examples.labels[:, 0]
         # The norms |W^(1/2) Phi^T R| and |W^(1/2) Phi^T v|, with K = Phi W Phi^T.
         of_resolvent = _root(jnp.trace(resolvent) - temperature * jnp.sum(resolvent**2))
         of_representer = _root(misfit - temperature * square)
@@ -227,7 +220,7 @@ class BoundedEnergy(eqx.Module):
     def value(self, u1: PathMatrix) -> Number:
         return self._evaluated({self.bound.symbols.first: u1}, self.bound.action.majoriser.bound)
 
-    def minimise(self, start: OrderParameters, most: int = _PASSES) -> OrderParameters:
+    def minimise(self, start: OrderParameters) -> OrderParameters:
         """Minimise entropy plus bound in each order parameter in turn."""
         minima = self.bound.action.majoriser.minima
         order = self.bound.symbols.order_parameters
@@ -237,7 +230,7 @@ class BoundedEnergy(eqx.Module):
 
         def goes_on(state):
             passes, first, change, _ = state
-            return (passes < most) & ((passes < 2) | (change > _SETTLED * first))
+            return (passes < _PASSES) & ((passes < 2) | (change > _SETTLED * first))
 
         def once_more(state):
             passes, first, _, here = state

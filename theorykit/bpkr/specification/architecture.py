@@ -316,6 +316,8 @@ def ansatz_of(architecture: Architecture) -> str:
     """Describe the ansatz for nonlinear units, or the parameterisation with a richness."""
     if architecture.richness is not None:
         per_width = "; action and log evidence are per N_1" * architecture.is_infinite
+        if not is_traced(architecture.richness) and architecture.richness == 0:
+            return f"Richness 0: the Gaussian process{per_width}"
         return f"Mean-field parameterisation: noise of variance T / (N_1 gamma_0^2){per_width}"
     if architecture.is_linear:
         return ""
