@@ -103,7 +103,6 @@ def of_kernel(architecture: Architecture, point: OrderParameters) -> Float[Array
 
 
 def add_of_kernel(architecture: Architecture, slopes: OrderParameters, slope: Matrix) -> OrderParameters:
-    """Add a gradient in `of_kernel` to one in all order parameters."""
     overlaps, start = to_overlaps(slopes), 0
     for level in architecture.kernel_levels:
         end = start + len(overlaps[level])
@@ -127,7 +126,6 @@ def to_overlaps(order_parameters: OrderParameters) -> list[Float[Array, "_ _"]]:
 
 
 def from_overlaps(overlaps: Iterable[Float[Array | np.ndarray, "_ _"]]) -> OrderParameters:
-    """Return the order parameters of [U_1, ..., U_{L+1}]."""
     *matrices, readout = overlaps
     return OrderParameters(tuple(matrices), readout[0, 0] if len(readout) == 1 else readout)
 
@@ -219,7 +217,6 @@ def levels_of(architecture: Architecture, widths: tuple[float, ...] | None = Non
 
 
 def dimension(architecture: Architecture) -> int:
-    """Return the number of coordinates."""
     return sum(level.coordinates for level in levels_of(architecture))
 
 

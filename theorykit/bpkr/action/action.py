@@ -145,7 +145,6 @@ class Action(DisplayMixin):
         return saddle.Action(self.total, domains, parameters, symbols.widths[-1], self.derivation)
 
     def substitute_nested(self, expression: Expr) -> Expr:
-        """Replace every nested order parameter by the block that it is."""
         while any(expression.has(symbol) for symbol in self.nested):
             expression = expression.xreplace(self.nested)
         return expression

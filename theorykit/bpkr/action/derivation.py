@@ -273,7 +273,6 @@ def _replace_nonlinear_units(
 
 
 def _integrate_readout(route: _Route, t: MatrixSymbol) -> MatrixSymbol:
-    """Integrate out the readout weights, and return Lambda_L."""
     route.section = "Readout"
     say, symbols = route.say, route.symbols
     tokens, depth = symbols.read_tokens, len(symbols.matrices)
@@ -475,7 +474,6 @@ def _with_richness(action: Action, form: NetworkForm) -> Action:
     symbols = ActionSymbols(form)
     power = symbols.power
     variables = (*symbols.free, symbols.features, symbols.labels)
-    # Quantities of the network in terms of U' and of the given numbers.
     scaled = {each: each / power for each in (*symbols.free, symbols.variances[-1], symbols.temperature)}
     route = Recorder(list(action.derivation.steps), "Mean-field parameterisation")
     misfit = Add(*(term for term in Add.make_args(action.energy) if term.has(symbols.labels)))

@@ -71,7 +71,6 @@ class ActionSymbols:
 
     @property
     def arguments(self) -> tuple[Expr, ...]:
-        """All arguments of the action."""
         return self.completed((*self.free, *self.numbers, *self.data))
 
     def kernel(self, one: int = 0, other: int = 0, *, written: bool = True) -> MatrixExpr:

@@ -61,7 +61,6 @@ class BoundAction(eqx.Module):
         return dict(zip(self.symbols.order_parameters, (*matrices, readout), strict=True))
 
     def data(self, features: Array, labels: Array) -> dict[Expr, Array]:
-        """Return the values of the symbols of features and labels."""
         flat = flat_features(self.architecture, features)
         return {self.symbols.features: flat, self.symbols.labels: labels.reshape(-1, 1)}
 
@@ -92,7 +91,6 @@ def compiled_terms(action: Action) -> CompiledFunction:
 
 
 def entropies_by_name(action: Action) -> dict[str, Expr]:
-    """Return the entropy of every order parameter given the next."""
     names = [f"entropy_{layer}" for layer in range(1, len(action.entropies))]
     entropies = map(action.substitute_nested, action.entropies)
     return dict(zip([*names, "entropy_a"], entropies, strict=True))
@@ -126,8 +124,6 @@ class EnergyPoint(eqx.Module):
 
 
 class Energy(eqx.Module):
-    """The energy of fixed examples as a function of U_1."""
-
     bound: BoundAction
     examples: Examples
 
@@ -145,7 +141,6 @@ class Energy(eqx.Module):
         return count * jnp.log(self.bound.architecture.root_power**2 / (2 * jnp.pi)) / 2
 
     def value(self, u1: PathMatrix) -> Number:
-        """Compute E at U_1, differentiable in all inputs."""
         return self._solved(u1)["energy"]
 
     def at(self, u1: PathMatrix) -> EnergyPoint:
@@ -177,7 +172,6 @@ class Energy(eqx.Module):
         return BoundedEnergy(self.bound, point.slope + part, point.u1 @ part @ point.u1)
 
     def curvature(self, point: EnergyPoint) -> Float[Array, "pairs pairs"]:
-        """Compute the second derivative of E in the upper triangle of U_1."""
         kernel = self.examples.kernel
         return kernel.curvature(point.resolvent, point.representer, not self.is_per_width)
 
@@ -274,7 +268,6 @@ def entropy_rounding(architecture: Architecture, factors: Sequence[Float[Array, 
 
 
 def _log_det_error(inverse: Float[Array, "n n"], diagonal: Float[Array, " n"]) -> Number:
-    """Return |D A^-1 D| with D = diag(A)^(1/2)."""
     root = jnp.sqrt(diagonal)
     return jnp.sqrt(jnp.sum((root[:, None] * inverse * root) ** 2))
 

@@ -40,8 +40,6 @@ _COOLING = 10.0
 
 
 class Evaluated(eqx.Module):
-    """Details of a `Point`: order parameters, and the two parts of the action."""
-
     factors: list[Float[Array, "_ _"]]  # [C_1, ..., C_{L+1}] with U_l = C_l C_l^T
     order_parameters: OrderParameters
     entropy: Float[Array, ""]
@@ -112,7 +110,6 @@ class Problem(DisplayMixin, AbstractSaddleProblem):
 
     @property
     def rows(self) -> int:
-        """Number of rows of the kernel that each evaluation factorises."""
         return len(self.examples.labels)
 
     @property
@@ -124,7 +121,6 @@ class Problem(DisplayMixin, AbstractSaddleProblem):
         yield Table((("ansatz", self.ansatz or "none"),))
 
     def point(self, point: PointLike, name: str = "order_parameters", *, singular: bool = False):
-        """Return checked order parameters, or those of a solution; they may be `singular`."""
         return checked_order_parameters(self.architecture, point, name, singular=singular)
 
     def test_features(self, features: Any, name: str = "test_features") -> Features:
@@ -138,7 +134,6 @@ class Problem(DisplayMixin, AbstractSaddleProblem):
         return checked
 
     def finite(self, results: Any) -> Any:
-        """Return computed values after checking that all are finite."""
         module = array_module(results)
         finite = [module.all(module.isfinite(leaf)) for leaf in jax.tree.leaves(results)]
         message = "the kernel K(U) + T I is not positive definite to double precision"
@@ -165,7 +160,6 @@ class Problem(DisplayMixin, AbstractSaddleProblem):
         return manifold.moved(self.architecture, coordinates, step)
 
     def parts(self, coordinates: Coordinates) -> tuple[Array, Array]:
-        """Return entropy and energy, undivided."""
         order_parameters = self.order_parameters(coordinates)
         in_kernel = manifold.of_kernel(self.architecture, order_parameters)
         return self.bound.entropy(order_parameters), self.energy.value(in_kernel)
@@ -252,7 +246,6 @@ def as_problem(problem: Any, data: Data | None = None, *, needs_labels: bool = T
 
 
 def architecture_and_data(problem: Problem | Architecture, data: Data | None):
-    """Return the architecture and the data of a problem, or those that were given."""
     if isinstance(problem, Problem):
         if data is not None:
             raise TypeError("data must be None with a Problem, which contains its data")

@@ -98,11 +98,7 @@ class TokenFeatures(ImplicitFeatures):
     readings: Float[Array, "examples tokens paths"]
     variances: Float[Array, " above"]
     activations: tuple[Activation, ...] = eqx.field(static=True)
-    rules: Rules = eqx.field(static=True, default=())
-
-    def __post_init__(self):
-        if not self.rules:
-            self.rules = tuple(rule_over(activation, None)[0] for activation in self.activations)
+    rules: Rules = eqx.field(static=True)
 
     @property
     def of_examples(self):
@@ -117,8 +113,7 @@ class TokenFeatures(ImplicitFeatures):
 
     def by_example(self, other, reduce):
         examples, count, width = self.tokens.shape
-        rules = tuple(map(joint, self.rules, other.rules))
-        functions = self.activations, rules, self.variances
+        functions = self.activations, tuple(map(joint, self.rules, other.rules)), self.variances
         flat = (each.tokens.reshape(-1, width) for each in (self, other))
         here, there = ((tokens, token_units(*functions, tokens)) for tokens in flat)
         batch = max(1, min(examples, HELD // (len(other) * count**2)))
@@ -153,13 +148,12 @@ Tokens = tuple[Float[Array, "tokens features"], tuple[Units, ...]]
 
 
 def rules_for(activations: Sequence[Activation], variances: Array, tokens: Array) -> Rules:
-    rules: Rules = ()
-    own = jnp.sum(jnp.asarray(tokens) ** 2, axis=-1).ravel()
+    rules, own = [], jnp.sum(jnp.asarray(tokens) ** 2, axis=-1).ravel()
     for layer, activation in enumerate(activations):
         if layer:
             own = variances[layer - 1] * _mean_square(activations[layer - 1], rules[-1], own)
-        rules = (*rules, chosen_rule(activation, own))
-    return rules
+        rules.append(chosen_rule(activation, own))
+    return tuple(rules)
 
 
 def chosen_rule(activation: Activation, variances: Array) -> Rule | None:
@@ -218,19 +212,20 @@ def token_kernel(activations, rules: Rules, variances, one: Tokens, other: Token
 
 def kernel_after(activation: Activation, rule: Rule | None, one: Units, other: Units, between: Array) -> Array:
     """Return the kernel after the function, given the covariance `between` units."""
-    own, others = one.variance[:, None], other.variance[None, :]
     if activation.is_linear:
         return between
+    own, others = one.variance[:, None], other.variance[None, :]
     correlation = between / (jnp.sqrt(own) * jnp.sqrt(others))
     ends = jnp.abs(correlation) > 1 - _ROUNDING
     signs = jax.lax.stop_gradient(jnp.sign(correlation))
-    correlation = jnp.where(ends, signs, jnp.where(ends, 0.0, correlation))
+    between = jnp.where(ends, 0.0, correlation)
     if rule is not None:
+        correlation = jnp.where(ends, signs, between)
         return pair_averages.mehler_sum(one.coefficients, other.coefficients, correlation)
-    # The formula has no derivative there.
+    # The formula has no derivative at the ends.
     inner, parallel, opposite = _closed(activation)
-    at_ends = jnp.where(correlation > 0, parallel(own, others), opposite(own, others))
-    return jnp.where(ends, at_ends, inner(own, jnp.where(ends, 0.0, correlation), others))
+    at_ends = jnp.where(signs > 0, parallel(own, others), opposite(own, others))
+    return jnp.where(ends, at_ends, inner(own, between, others))
 
 
 def token_means(activation: Activation, rule: Rule | None, tokens: Array) -> Array:

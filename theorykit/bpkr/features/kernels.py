@@ -59,11 +59,11 @@ class Kernel(eqx.Module):
             return self._by_blocks(u1)
         # The pairs below the diagonal give the transpose of those above. XLA is slow
         # at products of arrays with more than two axes.
-        count, paths = len(self.pairs), self.features.shape[1]
+        count, outputs, paths = len(self.pairs), self.outputs, self.features.shape[1]
         rows, columns = np.triu_indices(paths)
         weights = _by_output(u1, paths)[rows, :, columns].reshape(count, -1)
         half = weights.T @ self.pairs.reshape(count, -1)
-        half = half.reshape(self.outputs, self.outputs, *self.pairs.shape[1:])
+        half = half.reshape(outputs, outputs, *self.pairs.shape[1:])
         half = half.transpose(2, 0, 3, 1).reshape(self.rows, self.rows)
         return half + half.T
 
@@ -111,7 +111,7 @@ class Kernel(eqx.Module):
         if has_log_determinant:
             right = changes @ resolvent
             transposed = right.swapaxes(1, 2).reshape(len(right), -1)
-            curvature = curvature - right.reshape(len(right), -1) @ transposed.T
+            curvature -= right.reshape(len(right), -1) @ transposed.T
         return curvature
 
     def _by_features(self, resolvent, representer, has_log_determinant):
@@ -198,7 +198,6 @@ def kernel_between(u1: PathMatrix, one: Features, other: Features) -> Float[Arra
 
 
 def kernel_diagonal(u1: PathMatrix, features: Features) -> Float[Array, " rows"]:
-    """Compute the diagonal of K for some examples."""
     by_output = jnp.einsum("acbc->abc", _by_output(u1, features.shape[1]))
     if isinstance(features, ImplicitFeatures):
         return jnp.einsum("eab,abc->ec", features.own_kernels(), by_output).ravel()

@@ -169,7 +169,6 @@ def solve(
 
 
 def _solved(problem: Problem, start: Coordinates, solver, tolerance, max_steps) -> Saddle:
-    """Solve, and retry the default solver from other starting points."""
     most = max_steps if solver is not None else min(max_steps, _MOST_STEPS)
     first = _attempt(problem, start, solver, tolerance, most)
     if solver is not None or first.converged:

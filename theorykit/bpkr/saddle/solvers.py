@@ -52,7 +52,6 @@ class _Sweeps(eqx.Module):
     If a combination raises the action, a plain sweep replaces it, the memory is
     cleared, and the share is doubled.
 
-    - `share`: fraction of the convex part of the data term that a sweep bounds.
     - `steps`, `turns`: differences of points and of g(x) - x, newest first.
     - `plain`: whether the last sweep was plain, and can fail by rounding alone.
     """

@@ -274,12 +274,10 @@ class Architecture(DisplayMixin, eqx.Module):
         yield Table(tuple((name, ", ".join(map(number, values))) for name, values in rows))
 
     def head_counts(self) -> Mapping[str, int]:
-        """Return the values of H_l by name, for every layer that has heads."""
         layers = zip(self.forms, self.heads, strict=True)
         return {form.symbols.heads.name: heads for form, heads in layers if heads}
 
     def layer_numbers(self) -> Mapping[str, Any]:
-        """Return the values of all numbers, sizes and parameters of layers, by name."""
         names = (width.name for width in self.form.widths)
         numbers = dict(zip(names, self.relative_widths, strict=True)) | self.head_counts()
         numbers |= {"C": self.outputs, TOKENS.name: self.read_tokens, "T": self.temperature}
@@ -422,7 +420,6 @@ def _checked_layer(kind: AbstractLayer, form: LayerForm, variance: Any) -> Abstr
 
 
 def _is_positive(name: str, matrix: Any) -> Iterator[Requirement]:
-    """Yield the requirements for a positive number, or a positive definite matrix."""
     module = array_module(matrix)
     if matrix.ndim == 0:
         is_positive = module.isfinite(matrix) & (matrix > 0)

@@ -140,7 +140,6 @@ class Dense(AbstractLayer):
 
 
 def as_layer(name: str, layer: AbstractLayer | int) -> AbstractLayer:
-    """Return a layer; a whole number becomes a layer of that many attention heads."""
     return layer if isinstance(layer, AbstractLayer) else Attention(checked_whole_number(name, layer, least=1))
 
 
@@ -214,7 +213,6 @@ class LayerForm:
 
     @property
     def parameters(self) -> frozenset[Expr]:
-        """The symbols that `LayerSymbols.number` and `LayerSymbols.covariance` made."""
         of = self.symbols
         known = {of.width, of.next_width, of.heads, TOKENS}
         known |= {of.variance, of.hidden, of.attention, self.weights}
@@ -266,7 +264,6 @@ def width_symbol(name: str) -> Symbol:
 
 
 def read_layer(kind: AbstractLayer, symbols: LayerSymbols) -> LayerForm:
-    """Read the forward map of a layer, which the theory must cover."""
     try:
         return _read(kind, symbols)
     except ValueError as error:
@@ -352,7 +349,6 @@ def size_of(size: Expr, head_counts: Mapping[str, int]) -> int:
 
 
 def branch_heads(form: LayerForm, heads: int) -> np.ndarray:
-    """Return which heads each branch passes, as booleans (branches, heads)."""
     counts = {form.symbols.heads.name: heads}
     if form.block_heads is None:
         passed = np.zeros((size_of(form.blocks, counts), heads))
@@ -404,7 +400,6 @@ def prior_means(forms: Sequence[LayerForm], numbers: Numbers, outer: Any) -> lis
 
 
 def covariance_root(form: LayerForm, numbers: Numbers) -> Float[Array, "blocks blocks"]:
-    """Return the Cholesky factor of the prior covariance of weight blocks."""
     variance, matrix = split_coefficient(form.covariance)
     if isinstance(matrix, Identity):
         return evaluate_form(sqrt(variance) * matrix, numbers)
