@@ -166,8 +166,8 @@ def _derive(form: NetworkForm) -> Action:
 
 def _of_data(symbols: ActionSymbols, *, written: bool = True) -> tuple[Expr, MatrixExpr, MatrixExpr]:
     """Return the energy, and the mean and covariance of outputs on test examples."""
-    kernel, between, of_test = (symbols.kernel(*pair, written=written) for pair in ((0, 0), (1, 0), (1, 1)))
-    y = symbols.labels
+    pairs, y = ((0, 0), (1, 0), (1, 1)), symbols.labels
+    kernel, between, of_test = (symbols.kernel(*pair, written=written) for pair in pairs)
     resolvent = inverse(sum_of([symbols.temperature * Identity(y.shape[0]), kernel]))
     energy = log_det(inverse(resolvent)) + Trace(y.T * resolvent * y)  # Eq. (12)
     mean = between * resolvent * y  # Eqs. (9), (29)
@@ -222,7 +222,7 @@ class _Route(Recorder):
         defined = ((symbol, value),)
         return self.say(rule, before, after, Equal(defined), definitions=defined, **record)
 
-    def eliminate(self, before, after, symbol: MatrixSymbol, solution: MatrixExpr, **record) -> Expr:
+    def eliminate(self, before, after, symbol, solution: MatrixExpr, **record) -> Expr:
         record["definitions"] = ((symbol, solution),)
         claim = Stationary(symbol, solution)
         return self.say("eliminated at its saddle point", before, after, claim, **record)
@@ -232,7 +232,7 @@ class _Route(Recorder):
         columns = self.symbols.overlaps[layer].shape[0]
         return MatrixSymbol(f"R_{layer}", self.symbols.widths[layer], columns)
 
-    def state_induction(self, layer: int, readings: MatrixSymbol, value: MatrixExpr) -> MatrixSymbol:
+    def state_induction(self, layer: int, readings, value: MatrixExpr) -> MatrixSymbol:
         """State the form with which layer l begins, and return Lambda_l."""
         width = self.symbols.widths[layer]
         inner = positive_definite(f"Lambda_{layer}", readings.shape[1])
@@ -269,7 +269,8 @@ def _replace_nonlinear_units(
     reads = units * reading, linear * root * reading
     before, after = (Trace(inner * read.T * read) / width for read in reads)
     record = {"definitions": ((kernel, value),), "assumptions": (text.format(width=latex(width)),)}
-    route.say("Gaussian equivalence", before, after, SameMoments(weights, linear, kernel, value), **record)
+    claim = SameMoments(weights, linear, kernel, value)
+    route.say("Gaussian equivalence", before, after, claim, **record)
 
 
 def _integrate_readout(route: _Route, t: MatrixSymbol) -> MatrixSymbol:
@@ -300,7 +301,8 @@ def _integrate_readout(route: _Route, t: MatrixSymbol) -> MatrixSymbol:
     average_rows(route, named, (one_row, averaged, total), rows, law, ("43", "44", "45"))
     if tokens != 1:
         stacked = total.xreplace({read: sqrt(tokens) * Stacked(readings, tokens)})
-        say("blocks become path indices", stacked, variance * Trace(readings.T * readings) / width, Equal())
+        of_paths = variance * Trace(readings.T * readings) / width
+        say("blocks become path indices", stacked, of_paths, Equal())
     return route.state_induction(depth, readings, variance * Identity(readings.shape[1]))
 
 
@@ -340,7 +342,8 @@ def _integrate_layer(route: _Route, form: LayerForm, inner: MatrixSymbol) -> Mat
     of_noise = route.noises[layer][1] if layer in route.noises else S.Zero
     stacked = of_blocks.xreplace({blocks: read})
     of_blocks = normal(Trace(of_paths * through.T * through) / width)
-    say("blocks become path indices", stacked, of_blocks + of_noise, Equal(), equations="56" if is_last else "67")
+    number = "56" if is_last else "67"
+    say("blocks become path indices", stacked, of_blocks + of_noise, Equal(), equations=number)
     if not form.has_skip:
         _state_entropies(route, layer + 1, of_u, inner)
         return route.state_induction(layer - 1, through, of_paths)
@@ -375,14 +378,16 @@ def _integrate_weights(
         whole = whole + gain * readings
         row = row + gain * r
         shift = blocks * inner * r / width
-        of_row = gain**2 * (Trace(r.T * inner * r) / width - Trace(shift.T * inverse(precision) * shift))
+        of_row = Trace(r.T * inner * r) / width - Trace(shift.T * inverse(precision) * shift)
+        of_row = gain**2 * of_row
         of_small = gain**2 * Trace(r.T * inverse(small) * r) / width
         of_readings, of_renewed = (
             gain**2 * Trace(inverse(m) * readings.T * readings) / width for m in (small, renewed)
         )
     before = Trace(inner * whole.T * whole) / width
     after = normal(Trace(row.T * inner * row) / width)
-    one_row = say("one row at a time", before, after, SumOverRows(rows, width, "after"), equations=equation)
+    claim = SumOverRows(rows, width, "after")
+    one_row = say("one row at a time", before, after, claim, equations=equation)
     after = normal(log_det(covariance) + log_det(precision) + of_row)
     averaged = say("Gaussian integral", one_row, after, Average(v, covariance))
     determinants = normal(log_det(inner) + log_det(small))
@@ -425,7 +430,7 @@ def _state_entropies(route: _Route, number: int, terms: Expr, inner: MatrixSymbo
     route.entropies[number] = entropy
 
 
-def _eliminate_overlap(route: _Route, number: int, terms: Expr, inner: MatrixSymbol, **record) -> Expr:
+def _eliminate_overlap(route: _Route, number: int, terms: Expr, inner, **record) -> Expr:
     (width, u, overlap), value = route.names(number), route.values[inner]
     entropy = _entropy(width, u, inner)
     solution = sum_of([inverse(u), -inverse(inner)])
@@ -438,14 +443,14 @@ def _entropy(width: Expr, u: MatrixSymbol, mean: MatrixExpr) -> Expr:
     return normal(width * (log_det(mean) - log_det(u) + Trace(inverse(mean) * u) - u.shape[0]))
 
 
-def _state_meaning(route: _Route, inner: MatrixExpr, weights: MatrixSymbol, blocks: MatrixSymbol) -> None:
+def _state_meaning(route: _Route, inner, weights, blocks) -> None:
     """Result 2: a source J on path weights w shows that U_1 is their mean overlap."""
     route.section, say, (width, u, overlap) = "Meaning of U", route.say, route.names(1)
     r, w = (MatrixSymbol(name, u.shape[0], 1) for name in "rw")
     source = positive_definite("J", u.shape[0])
     form = normal(Trace(r.T * inner * r) / width)
-    coupling = 2 * I * Trace(w.T * r) / sqrt(width)
-    say("read backwards as weights", form, coupling, Average(w, inner, of="after"), equations="81")
+    coupling, claim = 2 * I * Trace(w.T * r) / sqrt(width), Average(w, inner, of="after")
+    say("read backwards as weights", form, coupling, claim, equations="81")
     precision = sum_of([inverse(inner), source])
     of_unit = log_det(inner) + log_det(precision)
     before = coupling + Trace(w.T * source * w)
@@ -455,7 +460,8 @@ def _state_meaning(route: _Route, inner: MatrixExpr, weights: MatrixSymbol, bloc
     covariance = Identity(weights.shape[1])
     terms, *_ = _integrate_weights(route, 1, weights, blocks, covariance, inverse(precision))
     solution = sum_of([inverse(u), -precision])
-    after = normal(width * log_det(inner)) + _entropy(width, u, inverse(precision)) + width * log_det(precision)
+    after = normal(width * log_det(inner)) + _entropy(width, u, inverse(precision))
+    after += width * log_det(precision)
     of_source = route.eliminate(normal(terms + width * of_unit), normal(after), overlap, solution)
     say("differentiated", of_source, width * u, Derivative(source), equations="13")  # Eq. (13)
 
@@ -474,7 +480,8 @@ def _with_richness(action: Action, form: NetworkForm) -> Action:
     symbols = ActionSymbols(form)
     power = symbols.power
     variables = (*symbols.free, symbols.features, symbols.labels)
-    scaled = {each: each / power for each in (*symbols.free, symbols.variances[-1], symbols.temperature)}
+    quantities = *symbols.free, symbols.variances[-1], symbols.temperature
+    scaled = {each: each / power for each in quantities}
     route = Recorder(list(action.derivation.steps), "Mean-field parameterisation")
     misfit = Add(*(term for term in Add.make_args(action.energy) if term.has(symbols.labels)))
     energy = action.energy - misfit + power * misfit
@@ -497,5 +504,5 @@ def _with_richness(action: Action, form: NetworkForm) -> Action:
         route.say("leading order", wide, leading, LeadingOrder(scale), assumptions=(fixed,))
         energy = power * misfit
     derivation = Derivation(tuple(route.steps), action.derivation.sizes)
-    predictor = Predictor(mean, covariance)
-    return replace(action, symbols=symbols, energy=energy, predictor=predictor, derivation=derivation)
+    changed = {"predictor": Predictor(mean, covariance), "derivation": derivation}
+    return replace(action, symbols=symbols, energy=energy, **changed)

@@ -70,26 +70,26 @@ class Problem(DisplayMixin, AbstractSaddleProblem):
     @usual_settings()
     def __init__(self, architecture: Architecture, data: Data):
         self.data = check_data(architecture, data)
-        if data.classes is None and data.labels is not None:
-            warn_of_class_numbers(self.data.labels, stacklevel=4)
         self.bound = bind(architecture.with_arrays())
         self.ansatz = ansatz_of(architecture)
         self.dimension = manifold.dimension(architecture)
         self.examples, self.forms_curvature = None, False
-        if self.data.labels is not None:
-            with threads_for(len(self.data.features)):
-                self.examples = canonical(architecture, self.data)
-            kernel = self.examples.kernel
-            cost, memory = min(kernel.curvature_costs())
-            cost += _DIAGONALISATION * self.dimension**3
-            evaluation = _OVERHEAD + kernel.operations() + float(self.rows) ** 3
-            is_cheap = cost <= _CURVATURE_EVALUATIONS * evaluation
-            # Solvers without a Hessian know the kernel as a function of U_1 alone.
-            fits = is_cheap and memory <= _CURVATURE_BYTES
-            self.forms_curvature = bool(fits or architecture.between)
+        if self.data.labels is None:
+            return
+        if data.classes is None:
+            warn_of_class_numbers(self.data.labels, stacklevel=4)
+        with threads_for(len(self.data.features)):
+            self.examples = canonical(architecture, self.data)
+        kernel = self.examples.kernel
+        cost, memory = min(kernel.curvature_costs())
+        cost += _DIAGONALISATION * self.dimension**3
+        evaluation = _OVERHEAD + kernel.operations() + float(self.rows) ** 3
+        fits = cost <= _CURVATURE_EVALUATIONS * evaluation and memory <= _CURVATURE_BYTES
+        # Solvers without a Hessian know the kernel as a function of U_1 alone.
+        self.forms_curvature = bool(fits or architecture.between)
 
     def __reduce__(self):
-        # Another process derives the action again, so that it has one object per structure.
+        # Another process derives the action again: one object per structure.
         return Problem, (self.architecture, self.data)
 
     @property
@@ -225,12 +225,11 @@ class Problem(DisplayMixin, AbstractSaddleProblem):
 
     def temperatures(self) -> list[float]:
         """Return decreasing temperatures above that of the problem, for continuation."""
-        architecture = self.architecture
+        architecture, examples = self.architecture, self.examples
         coldest = float(architecture.temperature)
-        labels = architecture.root_power * np.asarray(self.examples.labels)
         narrowest = min(map(float, architecture.relative_widths))
-        squares = np.sum(labels**2) + architecture.root_power**2 * self.examples.unexplained
-        hottest = float(squares) / (_HOT * narrowest)
+        squares = np.sum(np.asarray(examples.labels) ** 2) + examples.unexplained
+        hottest = float(architecture.root_power**2 * squares) / (_HOT * narrowest)
         if not 0 < coldest < hottest:
             return []
         steps = math.ceil(math.log(hottest / coldest, _COOLING))

@@ -27,12 +27,11 @@ from ...symbolic.algebra import expand_products, from_terms, matrix_terms
 from ...symbolic.atoms import PositiveDefiniteSymbol, SideBySide, Stacked, below, beside, split_coefficient
 from .activations import IDENTITY, Activation, as_activation
 
+# Values of symbols by name; see `Architecture.layer_numbers`.
 Numbers = Mapping[str, Any]
-"""Values of the symbols of a network's layers, by name; see `Architecture.layer_numbers`."""
 # Number of partial paths after a layer.
 _OUTER = Symbol("n", integer=True, positive=True)
 TOKENS = Symbol("N_tokens", integer=True, positive=True)
-"""Number of tokens."""
 
 
 @dataclass(frozen=True)
@@ -163,7 +162,7 @@ class Skip(AbstractLayer):
         if isinstance(self.layer, Skip):
             raise ValueError("layer is a Skip already")
         if not activation_of(self.layer).is_linear:
-            raise ValueError("layer must be linear: the theory does not cover a skip around nonlinear units")
+            raise ValueError("layer must be linear, because a skip connection is around it")
 
     @property
     def heads(self):
@@ -312,7 +311,8 @@ def _read(kind: AbstractLayer, symbols: LayerSymbols) -> LayerForm:
         elif isinstance(acted_on, KroneckerProduct) and acted_on.args[1:] == (hidden,):
             spread = acted_on.args[0]
         else:
-            raise ValueError(f"its weights act on {acted_on}, not on KroneckerProduct(matrix, {hidden})")
+            known = f"KroneckerProduct(matrix, {hidden})"
+            raise ValueError(f"its weights act on {acted_on}, not on {known}")
         term = coefficient * sqrt(symbols.width), tuple(rest)
         chain = from_terms([term], (spread.shape[1] * TOKENS, TOKENS))
         mixings.append(expand_products(kronecker(spread, Identity(TOKENS)) * chain))
@@ -384,7 +384,7 @@ def all_path_weights(
 
 
 def prior_means(forms: Sequence[LayerForm], numbers: Numbers, outer: Any) -> list[Any]:
-    """Return the prior mean of (U_1, ..., U_L) given U_{L+1}, in NumPy if all is known."""
+    """Return the prior means of U_1, ..., U_L given U_{L+1}, in NumPy if all is known."""
     means, symbol = [], MatrixSymbol("U", _OUTER, _OUTER)
     for form in reversed(forms):
         mean = form.prior_mean(symbol)
@@ -416,7 +416,6 @@ def evaluate_form(expression: Expr, numbers: Numbers, arrays: Mapping[Expr, Any]
 
 @lru_cache
 def _compile(expression: Expr, arrays: tuple[MatrixSymbol, ...]) -> CompiledFunction:
-    """Compile a function of all symbols, except sizes that `arrays` determine."""
     others = _symbols(expression) - {*arrays, _OUTER, TOKENS}
     arguments = (*arrays, *sorted(others, key=lambda symbol: symbol.name))
     return compile_expressions("layer", {"value": expression}, arguments)
