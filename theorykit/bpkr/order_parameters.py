@@ -377,7 +377,6 @@ class FiniteWidthLaw(eqx.Module):
 
     @property
     def diagonal(self) -> np.ndarray:
-        """Places of the diagonals of all B among the coordinates."""
         places, start = [], 0
         for level in self.levels:
             # In the order of `filled_factor`.

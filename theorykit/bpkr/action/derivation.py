@@ -165,7 +165,6 @@ def _derive(form: NetworkForm) -> Action:
 
 
 def _of_data(symbols: ActionSymbols, *, written: bool = True) -> tuple[Expr, MatrixExpr, MatrixExpr]:
-    """Return the energy, and the mean and covariance of outputs on test examples."""
     pairs, y = ((0, 0), (1, 0), (1, 1)), symbols.labels
     kernel, between, of_test = (symbols.kernel(*pair, written=written) for pair in pairs)
     resolvent = inverse(sum_of([symbols.temperature * Identity(y.shape[0]), kernel]))
@@ -233,7 +232,6 @@ class _Route(Recorder):
         return MatrixSymbol(f"R_{layer}", self.symbols.widths[layer], columns)
 
     def state_induction(self, layer: int, readings, value: MatrixExpr) -> MatrixSymbol:
-        """State the form with which layer l begins, and return Lambda_l."""
         width = self.symbols.widths[layer]
         inner = positive_definite(f"Lambda_{layer}", readings.shape[1])
         before, after = (Trace(m * readings.T * readings) / width for m in (value, inner))

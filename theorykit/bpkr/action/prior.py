@@ -48,7 +48,6 @@ class FiniteWidthPrior:
 
 
 def finite_width_prior(symbols: ActionSymbols, sizes: tuple[Mapping[Expr, int], ...]) -> FiniteWidthPrior:
-    """Derive the prior of (U_1, ..., U_{L+1}), with steps to be tested at each of `sizes`."""
     route, priors = Recorder(), []
     say = route.say
     for form, u, outer in zip(symbols.form.layers, symbols.overlaps, symbols.overlaps[1:], strict=False):

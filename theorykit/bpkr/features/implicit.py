@@ -31,8 +31,8 @@ _ROUNDING = 8 * np.finfo(np.float64).eps
 # Entries of the kernel between tokens in memory at a time.
 HELD = 2**22
 
+# For each function; None for the closed form.
 Rules = tuple[Rule | None, ...]
-"""How to compute the kernel after each function; None for the closed form."""
 
 
 class KernelWarning(UserWarning):
@@ -64,8 +64,8 @@ class ImplicitFeatures(eqx.Module):
         return self.shape[0]
 
     def __getitem__(self, examples: Any) -> "ImplicitFeatures":
-        chosen = jnp.arange(len(self))[examples]
-        return self.with_examples(jax.tree.map(lambda array: array[chosen], self.of_examples))
+        chosen = jax.tree.map(lambda array: array[examples], self.of_examples)
+        return self.with_examples(chosen)
 
     def pair_kernels(self) -> Float[Array, "pairs examples examples"]:
         """Return `Kernel.pairs`."""
@@ -76,11 +76,11 @@ class ImplicitFeatures(eqx.Module):
     def own_kernels(self) -> Float[Array, "examples rows rows"]:
         """Return the kernels for each example with itself."""
 
-        def of_example(example):
-            alone = self[example[None]]
+        def of_example(arrays):
+            alone = self.with_examples(jax.tree.map(lambda array: array[None], arrays))
             return alone.by_example(alone, lambda kernels: kernels[:, :, 0])[0]
 
-        return jax.lax.map(of_example, jnp.arange(len(self)))
+        return jax.lax.map(of_example, self.of_examples)
 
 
 class TokenFeatures(ImplicitFeatures):
@@ -137,8 +137,6 @@ Features = Array | ImplicitFeatures
 
 
 class Units(NamedTuple):
-    """Each token's unit before a function, and its mean square after it."""
-
     variance: Float[Array, " tokens"]
     coefficients: Float[Array, "tokens terms"]
     mean_square: Float[Array, " tokens"]
@@ -174,11 +172,12 @@ def chosen_rule(activation: Activation, variances: Array) -> Rule | None:
 
 def _mean_square(activation: Activation, rule: Rule | None, own: Array) -> Array:
     own = jnp.maximum(own, _LEAST)
-    return _closed(activation)[1](own, own) if rule is None else pair_averages.mean_square(rule, own)
+    if rule is None:
+        return _closed(activation)[1](own, own)
+    return pair_averages.mean_square(rule, own)
 
 
 def token_units(activations, rules: Rules, variances, tokens: Array) -> tuple[Units, ...]:
-    """Return the units of the embedding and of the dense layers above it."""
     own, found = jnp.sum(tokens**2, axis=1), []
     for activation, rule, variance in zip(activations, rules, [1.0, *variances], strict=True):
         found.append(units_of(activation, rule, variance * own))
@@ -186,15 +185,16 @@ def token_units(activations, rules: Rules, variances, tokens: Array) -> tuple[Un
     return tuple(found)
 
 
-def units_of(activation: Activation, rule: Rule | None, variances: Float[Array, " tokens"]) -> Units:
+def units_of(activation: Activation, rule: Rule | None, variances: Array) -> Units:
     own = jnp.maximum(variances, _LEAST)
-    squares, coefficients = _mean_square(activation, rule, own), jnp.zeros((len(own), 1))
+    squares, terms = _mean_square(activation, rule, own), jnp.zeros((len(own), 1))
     if rule is not None:
-        coefficients = pair_averages.with_remainder(pair_averages.coefficients(rule, own), squares)
-    return Units(own, coefficients, squares)
+        terms = pair_averages.coefficients(rule, own)
+        terms = pair_averages.with_remainder(terms, squares)
+    return Units(own, terms, squares)
 
 
-def slopes_of(activation: Activation, rule: Rule | None, units: Units) -> Float[Array, " tokens"]:
+def slopes_of(activation: Activation, rule: Rule | None, units: Units) -> Array:
     """Return E[phi'] for each token."""
     if rule is None:
         return of_arrays(activation.slope, OWN)(units.variance)
@@ -229,7 +229,6 @@ def kernel_after(activation: Activation, rule: Rule | None, one: Units, other: U
 
 
 def token_means(activation: Activation, rule: Rule | None, tokens: Array) -> Array:
-    """Return the mean of each token's units after the embedding's function."""
     own = jnp.maximum(jnp.sum(tokens**2, axis=1), _LEAST)
     if rule is None:
         return of_arrays(activation.mean, OWN)(own)

@@ -20,8 +20,6 @@ from ..._jit import jit
 from .implicit import Features, ImplicitFeatures, PathFeatures
 
 PathMatrix = Float[Array, "paths paths"]
-"""A matrix between paths, such as U_1."""
-
 # Largest table in bytes, the size of a cache.
 _TABLE_BYTES = 2**25
 # Time of an operation on a table, relative to products of matrices.

@@ -162,7 +162,7 @@ class Skip(AbstractLayer):
         if isinstance(self.layer, Skip):
             raise ValueError("layer is a Skip already")
         if not activation_of(self.layer).is_linear:
-            raise ValueError("layer must be linear, because a skip connection is around it")
+            raise ValueError("layer must be linear: a skip around nonlinear units is not covered")
 
     @property
     def heads(self):
