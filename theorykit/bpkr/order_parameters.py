@@ -94,8 +94,8 @@ class OrderParameters(DisplayMixin, eqx.Module):
         return to_overlaps(self)[0]
 
 
-def of_kernel(architecture: Architecture, point: OrderParameters) -> Float[Array, "n n"]:
-    """Return the order parameters in which the kernel is linear, in blocks; see `kernel_levels`."""
+def of_kernel(architecture: Architecture, point: OrderParameters) -> Matrix:
+    """Return the order parameters in which the kernel is linear, in blocks."""
     if not architecture.between:
         return point.first
     overlaps = to_overlaps(point)
@@ -119,13 +119,13 @@ def order_parameter_rows(point: OrderParameters) -> Iterator[tuple[str, str]]:
 PointLike = OrderParameters | AbstractOutcome
 
 
-def to_overlaps(order_parameters: OrderParameters) -> list[Float[Array, "_ _"]]:
+def to_overlaps(order_parameters: OrderParameters) -> list[Matrix]:
     """Return [U_1, ..., U_{L+1}], all as matrices."""
     readout = order_parameters.readout
     return [*order_parameters.matrices, readout.reshape(1, 1) if readout.ndim == 0 else readout]
 
 
-def from_overlaps(overlaps: Iterable[Float[Array | np.ndarray, "_ _"]]) -> OrderParameters:
+def from_overlaps(overlaps: Iterable[Array | np.ndarray]) -> OrderParameters:
     *matrices, readout = overlaps
     return OrderParameters(tuple(matrices), readout[0, 0] if len(readout) == 1 else readout)
 
@@ -144,7 +144,7 @@ def gp_limit(architecture: Architecture) -> OrderParameters:
 def checked_order_parameters(
     architecture: Architecture, point: Any, name: str = "order_parameters", *, singular: bool = False
 ) -> OrderParameters:
-    """Return order parameters that fit and are positive definite, or semidefinite if `singular`.
+    """Require order parameters that fit and are positive (semi)definite.
 
     The result of a solve is trusted. If it failed, there is a warning.
     """
@@ -194,7 +194,8 @@ class Level(NamedTuple):
 
     @property
     def coordinates(self) -> int:
-        return self.triangle + (self.rows - self.columns) * self.columns + self.rows * self.crossing
+        below = (self.rows - self.columns) * self.columns
+        return self.triangle + below + self.rows * self.crossing
 
     @property
     def own(self) -> np.ndarray:
@@ -224,7 +225,7 @@ def gp_coordinates(architecture: Architecture) -> Coordinates:
     return jnp.zeros(dimension(architecture))
 
 
-def _parts(levels: Iterable[Level], coordinates: Coordinates, step: Coordinates | None = None) -> list:
+def _parts(levels: Iterable[Level], coordinates, step=None) -> list:
     """Return pairs (B, R), from the readout, at `coordinates` or after a `step`."""
     if step is not None:
         pairs = zip(_parts(levels, coordinates), _parts(levels, step), strict=True)
@@ -241,7 +242,7 @@ def _parts(levels: Iterable[Level], coordinates: Coordinates, step: Coordinates 
     return parts
 
 
-def _factors_of(architecture: Architecture, parts: Sequence[tuple[Matrix, Matrix]]) -> list[Matrix]:
+def _factors_of(architecture: Architecture, parts: Sequence) -> list[Matrix]:
     numbers, ((readout, _), *layers) = architecture.layer_numbers(), parts
     factors = [jnp.sqrt(architecture.prior_variances[-1]) * readout]
     for form, (blocks, crossing) in zip(reversed(architecture.forms), layers, strict=True):
@@ -335,7 +336,7 @@ def metric(architecture: Architecture, factors: Sequence[Matrix], changes: Seque
 
 
 def displaced(architecture: Architecture, point: OrderParameters, tangent: Tangent) -> OrderParameters:
-    """Return C_l (I + dW_l) C_l^T; `tangent` holds the orthonormal components of all dW_l."""
+    """Return C_l (I + dW_l) C_l^T, given the orthonormal components of all dW_l."""
     found, change = [], jnp.zeros(())
     overlaps = reversed(to_overlaps(point))
     for level, overlap in zip(levels_of(architecture), overlaps, strict=True):
@@ -343,7 +344,8 @@ def displaced(architecture: Architecture, point: OrderParameters, tangent: Tange
         components, tangent = jnp.split(jnp.asarray(tangent), [len(rows)])
         weight = np.where(rows == columns, 0.5, 0.5**0.5)
         # That of U_{l+1} fills the block across a skip connection.
-        inner = jnp.pad(change[: level.crossing, : level.crossing], (0, level.rows)) if level.crossing else 0.0
+        nested = level.crossing
+        inner = jnp.pad(change[:nested, :nested], (0, level.rows)) if nested else 0.0
         upper = jnp.zeros(overlap.shape).at[rows, columns].set(weight * components)
         change = inner + upper + upper.T
         factor = jnp.linalg.cholesky(overlap)
@@ -450,6 +452,6 @@ def finite_width_law(architecture: Architecture) -> FiniteWidthLaw:
     return law
 
 
-def from_positive(diagonal: Float[Array, "..."]) -> Float[Array, "..."]:
+def from_positive(diagonal: Array) -> Array:
     """Return the coordinate t of a diagonal entry B_ii = log(1 + exp(t))."""
     return diagonal + jnp.log(-jnp.expm1(-diagonal))

@@ -164,7 +164,7 @@ def _derive(form: NetworkForm) -> Action:
     )
 
 
-def _of_data(symbols: ActionSymbols, *, written: bool = True) -> tuple[Expr, MatrixExpr, MatrixExpr]:
+def _of_data(symbols: ActionSymbols, *, written: bool = True) -> tuple[Expr, ...]:
     pairs, y = ((0, 0), (1, 0), (1, 1)), symbols.labels
     kernel, between, of_test = (symbols.kernel(*pair, written=written) for pair in pairs)
     resolvent = inverse(sum_of([symbols.temperature * Identity(y.shape[0]), kernel]))
@@ -212,7 +212,7 @@ class _Route(Recorder):
         self.waiting: list[tuple[int, Expr, MatrixSymbol, LayerForm]] = []
         self.noises: dict[int, tuple[MatrixSymbol, Expr]] = {}
 
-    def names(self, number: int) -> tuple[Expr, MatrixSymbol, MatrixSymbol]:
+    def names(self, number: int) -> tuple[Expr, ...]:
         """Return N_l, U_l, and the overlap Q_l, whose Fourier conjugate is U_l."""
         u = self.symbols.overlaps[number - 1]
         return self.symbols.widths[number - 1], u, positive_definite(f"Q_{number}", u.shape[0])
@@ -354,8 +354,8 @@ def _integrate_layer(route: _Route, form: LayerForm, inner: MatrixSymbol) -> Mat
 
 
 def _integrate_weights(
-    route: _Route, number: int, weights, blocks, covariance, inner, equation="", gain=S.Zero, readings=None
-) -> tuple[Expr, Expr, Expr]:
+    route: _Route, number, weights, blocks, covariance, inner, equation="", gain=S.Zero, readings=None
+) -> tuple[Expr, ...]:
     """Average tr(M F^T F)/N over V, and introduce U; return terms of U alone, Z and R.
 
     F = V Z + gain R with Z = `blocks`, R = `readings` and M = `inner`. The rows of V
@@ -379,9 +379,8 @@ def _integrate_weights(
         of_row = Trace(r.T * inner * r) / width - Trace(shift.T * inverse(precision) * shift)
         of_row = gain**2 * of_row
         of_small = gain**2 * Trace(r.T * inverse(small) * r) / width
-        of_readings, of_renewed = (
-            gain**2 * Trace(inverse(m) * readings.T * readings) / width for m in (small, renewed)
-        )
+        read = gain**2 * readings.T * readings / width
+        of_readings, of_renewed = (Trace(inverse(m) * read) for m in (small, renewed))
     before = Trace(inner * whole.T * whole) / width
     after = normal(Trace(row.T * inner * row) / width)
     claim = SumOverRows(rows, width, "after")
@@ -468,12 +467,9 @@ def _with_richness(action: Action, form: NetworkForm) -> Action:
     """Return the action of the mean-field parameterisation, from the standard one.
 
     It divides the readout's variance and the temperature by g = N_1 gamma_0^2. In
-    U' = g U, written without the prime, the prior is the standard one, and
-
-        S = S_a + S_1 + ... + S_L + logdet(K + T I) + g y^T (K + T I)^-1 y.
-
-    At infinite width the log-determinant is negligible. Source: Lauditi, Bordelon,
-    Pehlevan, arXiv 2502.07998; the form for attention paths is ours.
+    U' = g U, written without the prime, the entropies are the standard ones, and the
+    misfit is g y^T (K + T I)^-1 y. Source: Lauditi, Bordelon, Pehlevan, arXiv
+    2502.07998; the form for attention paths is ours.
     """
     symbols = ActionSymbols(form)
     power = symbols.power

@@ -47,7 +47,7 @@ class FiniteWidthPrior:
         return tuple(expand(exact - leading) for exact, leading in pairs)
 
 
-def finite_width_prior(symbols: ActionSymbols, sizes: tuple[Mapping[Expr, int], ...]) -> FiniteWidthPrior:
+def finite_width_prior(symbols: ActionSymbols, sizes: tuple[Mapping, ...]) -> FiniteWidthPrior:
     route, priors = Recorder(), []
     say = route.say
     for form, u, outer in zip(symbols.form.layers, symbols.overlaps, symbols.overlaps[1:], strict=False):

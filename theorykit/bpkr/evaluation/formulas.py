@@ -64,7 +64,7 @@ class BoundAction(eqx.Module):
         flat = flat_features(self.architecture, features)
         return {self.symbols.features: flat, self.symbols.labels: labels.reshape(-1, 1)}
 
-    def entropy(self, order_parameters: OrderParameters) -> Float[Array, ""]:
+    def entropy(self, order_parameters: OrderParameters) -> Number:
         """Return S_a + S_1 + ... + S_L, undivided."""
         return self(self.point(order_parameters), entropy=self.action.entropy)["entropy"]
 
@@ -102,7 +102,7 @@ def generate_source(action: Action) -> str:
     return compiled_terms(action).source_with({action.kernel: "K"})
 
 
-def flat_features(architecture: Architecture, features: Float[Array, "examples paths _"]) -> Array:
+def flat_features(architecture: Architecture, features: Array) -> Array:
     """Return Phi_{(mu c)(pi c' i)} = phi^pi_{mu i} delta_{cc'}."""
     design = jnp.einsum("pki,cd->pckdi", features, jnp.eye(architecture.outputs))
     return design.reshape(len(features) * architecture.outputs, -1)
@@ -171,9 +171,9 @@ class Energy(eqx.Module):
         part = share * self.examples.kernel.gradient_of_square(point.u1, point.representer)
         return BoundedEnergy(self.bound, point.slope + part, point.u1 @ part @ point.u1)
 
-    def curvature(self, point: EnergyPoint) -> Float[Array, "pairs pairs"]:
-        kernel = self.examples.kernel
-        return kernel.curvature(point.resolvent, point.representer, not self.is_per_width)
+    def curvature(self, point: EnergyPoint) -> Array:
+        solved = point.resolvent, point.representer
+        return self.examples.kernel.curvature(*solved, not self.is_per_width)
 
     def rounding(self, point: EnergyPoint) -> Number:
         """Estimate the rounding error of E, in units of eps.
@@ -255,7 +255,7 @@ def has_sweeps(action: Action) -> bool:
         return False
 
 
-def entropy_rounding(architecture: Architecture, factors: Sequence[Float[Array, "_ _"]]) -> Number:
+def entropy_rounding(architecture: Architecture, factors: Sequence[Array]) -> Number:
     """Estimate the rounding error of the entropy in units of eps, for U_l = C_l C_l^T."""
     widths, total, inner = architecture.relative_widths, jnp.zeros(()), 0.0
     # Each U_l enters two layers.

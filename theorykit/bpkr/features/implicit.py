@@ -71,7 +71,8 @@ class ImplicitFeatures(eqx.Module):
         """Return `Kernel.pairs`."""
         rows, columns = np.triu_indices(self.shape[1])
         weight = np.where(rows == columns, 0.5, 1.0)[:, None]
-        return self.by_example(self, lambda kernels: weight * kernels[rows, columns]).swapaxes(0, 1)
+        pairs = self.by_example(self, lambda kernels: weight * kernels[rows, columns])
+        return pairs.swapaxes(0, 1)
 
     def own_kernels(self) -> Float[Array, "examples rows rows"]:
         """Return the kernels for each example with itself."""
@@ -210,7 +211,7 @@ def token_kernel(activations, rules: Rules, variances, one: Tokens, other: Token
     return between / jnp.prod(variances)
 
 
-def kernel_after(activation: Activation, rule: Rule | None, one: Units, other: Units, between: Array) -> Array:
+def kernel_after(activation, rule: Rule | None, one: Units, other: Units, between: Array) -> Array:
     """Return the kernel after the function, given the covariance `between` units."""
     if activation.is_linear:
         return between

@@ -8,6 +8,7 @@ Entries of U_1 on and above the diagonal are in the order of `numpy.triu_indices
 from __future__ import annotations
 
 import math
+from functools import partial
 from itertools import pairwise
 
 import equinox as eqx
@@ -184,11 +185,12 @@ def _by_output(u1: PathMatrix, paths: int) -> Float[Array, "n outputs n outputs"
     return u1.reshape(paths, len(u1) // paths, paths, -1)
 
 
-def kernel_between(u1: PathMatrix, one: Features, other: Features) -> Float[Array, "rows columns"]:
+def kernel_between(u1: PathMatrix, one: Features, other: Features) -> Array:
     """Compute K between two sets of examples, Eq. (10). The output varies fastest."""
     by_output = _by_output(u1, one.shape[1])
     if isinstance(one, ImplicitFeatures):
-        found = one.by_example(other, lambda kernels: jnp.einsum("abv,acbd->cvd", kernels, by_output))
+        weighted = partial(jnp.einsum, "acbd,abv->cvd", by_output)
+        found = one.by_example(other, weighted)
     else:
         half = jnp.einsum("pai,acbd->cdpbi", one, by_output)
         found = jnp.einsum("cdpbi,qbi->cdpq", half, other).transpose(2, 0, 3, 1)

@@ -10,7 +10,6 @@ so that their squares include r. Mean squares are then exact, and the kernel sta
 positive semidefinite. Source: Mehler (1866).
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 
@@ -64,7 +63,7 @@ class Rule:
     reach: float = 12.5
 
 
-def rule_over(activation: Activation, variances: Sequence[float] | None) -> tuple[Rule | None, float]:
+def rule_over(activation: Activation, variances: Array | None) -> tuple[Rule | None, float]:
     """Choose a rule, None for the closed form, and bound its error.
 
     The error is relative to sqrt(E[phi(x)^2] E[phi(y)^2]). It is infinite or NaN if phi
@@ -242,7 +241,7 @@ def mehler_sum(one, other, correlation) -> Array:
     return jax.lax.map(of_token, (one, correlation), batch_size=batch)
 
 
-def with_remainder(terms: Float[Array, "tokens terms"], mean_square: Float[Array, " tokens"]) -> Array:
+def with_remainder(terms: Array, mean_square: Array) -> Array:
     """Scale the last two coefficients, so that all squares sum to the mean square."""
     last = jnp.sum(terms[:, -2:] ** 2, axis=1)
     # Rounding can make the remainder negative.

@@ -87,7 +87,8 @@ class Fluctuations(DisplayMixin, eqx.Module):
     log_evidence: Float[Array, ""]
 
     def _view(self):
-        yield Table((("log evidence", number(self.log_evidence, 8)), *manifold.order_parameter_rows(self.mean)))
+        evidence = "log evidence", number(self.log_evidence, 8)
+        yield Table((evidence, *manifold.order_parameter_rows(self.mean)))
 
     @property
     def deviation(self) -> OrderParameters:
@@ -133,7 +134,7 @@ def fluctuations(
     return replace(problem.finite(found), prediction=prediction)
 
 
-def prior_corrections(bound: BoundAction, order_parameters: OrderParameters) -> Float[Array, ""]:
+def prior_corrections(bound: BoundAction, order_parameters: OrderParameters) -> Array:
     """Return the terms of the exact prior that the entropy lacks, up to a constant."""
     return bound(bound.point(order_parameters), corrections=bound.action.corrections)["corrections"]
 
@@ -160,10 +161,10 @@ def _evidence(problem: Problem, at, log_determinant):
 
 
 @jit_and_keep
-def corrected_evidence(problem: Problem, order_parameters: OrderParameters) -> Float[Array, ""]:
+def corrected_evidence(problem: Problem, order_parameters: OrderParameters) -> Array:
     """Return the log evidence of `fluctuations` at the cost of a Newton step."""
     at = problem.coordinates(order_parameters)
-    # The Hessian is with respect to steps, so the Jacobian of `moved` scales its determinant.
+    # The Hessian is one in steps, so the Jacobian of `moved` scales its determinant.
     factor = jnp.linalg.cholesky(problem.expansion(problem.at(at)).hessian / 2)
     _, of_steps = jnp.linalg.slogdet(jax.jacobian(partial(problem.moved, at))(jnp.zeros_like(at)))
     return _evidence(problem, at, 2 * jnp.sum(jnp.log(jnp.diagonal(factor))) - 2 * of_steps)

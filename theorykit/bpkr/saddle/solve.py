@@ -193,7 +193,8 @@ def _solved(problem: Problem, start: Coordinates, solver, tolerance, max_steps) 
         at = start
         for temperature in problem.temperatures():
             if (left := steps_left()) > 0:
-                hot = eqx.tree_at(lambda of: of.architecture.temperature, problem, np.asarray(temperature))
+                place = lambda each: each.architecture.temperature  # noqa: E731
+                hot = eqx.tree_at(place, problem, np.asarray(temperature))
                 solves.append(_attempt(hot, at, None, _ROUGH, min(_ROUGH_STEPS, left)))
                 at = end_of(solves[-1], at)
         yield at, _MOST_STEPS

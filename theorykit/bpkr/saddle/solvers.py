@@ -147,7 +147,7 @@ class AcceleratedSweeps(AbstractSaddleSolver):
         return progress.point.coordinates, _SweepState(progress, ahead, sweeps), None
 
 
-def least_curvature(problem: Problem, point: Point) -> Float[Array, ""]:
+def least_curvature(problem: Problem, point: Point) -> Array:
     """Bound the smallest eigenvalue of the Hessian of S from above, per largest width."""
     action, size = problem.action_on_tangent(point)
     start = jax.random.normal(jax.random.key(0), (size,), dtype=jnp.float64)
@@ -228,5 +228,5 @@ def _unit(vector: Vector) -> Vector:
 
 
 def _beyond(basis: Float[Array, "k size"], vector: Vector) -> Vector:
-    """Return the part orthogonal to the rows of `basis`, which are orthonormal or zero."""
+    """Return the part orthogonal to rows, which are orthonormal or zero."""
     return vector - (basis @ vector) @ basis
