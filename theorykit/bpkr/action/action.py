@@ -56,7 +56,7 @@ class Majoriser(NamedTuple):
 class KernelFormulas(NamedTuple):
     """The energy and the predictor as functions of kernels.
 
-    - `kernel`, `between`: K of training examples, and of test and training examples.
+    - `between`: K of test and training examples.
     - `test_diagonal`: the diagonal of K of test examples, as a column.
     - `resolvent`: (K + T I)^-1.
     - `representer`: g^(1/2) (K + T I)^-1 y with the power g of the likelihood.

@@ -379,8 +379,8 @@ def _integrate_weights(
         of_row = Trace(r.T * inner * r) / width - Trace(shift.T * inverse(precision) * shift)
         of_row = gain**2 * of_row
         of_small = gain**2 * Trace(r.T * inverse(small) * r) / width
-        read = gain**2 * readings.T * readings / width
-        of_readings, of_renewed = (Trace(inverse(m) * read) for m in (small, renewed))
+        traces = (Trace(inverse(m) * readings.T * readings) for m in (small, renewed))
+        of_readings, of_renewed = (gain**2 * each / width for each in traces)
     before = Trace(inner * whole.T * whole) / width
     after = normal(Trace(row.T * inner * row) / width)
     claim = SumOverRows(rows, width, "after")

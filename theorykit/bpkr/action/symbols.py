@@ -17,12 +17,11 @@ class ActionSymbols:
 
     - `power`: N_1 gamma_0^2, or 1 in the standard parameterisation.
     - `overlaps`: matrices U_1, ..., U_{L+1}; `nested` ones are blocks of the one before.
-    - `order_parameters`: `overlaps` with a number u for U_{L+1} of one entry; `written`
-      maps one to the other.
+    - `order_parameters`: with a number u for U_{L+1} of one entry, as `written` maps them.
     - `free`: the order parameters that are not nested.
     - `features`, `test_features`: Phi, a column per path and N_0; `labels`: y.
-    - `noises`: by layer Psi and Psi_test, roots of the noise of its nonlinear units, with
-      a column per partial path after the layer and direction of the noise.
+    - `noises`: by layer, roots Psi and Psi_test of the noise of its nonlinear units, with
+      a column per partial path after the layer and direction.
     - `numbers`, `sizes`: scalars, and those that are sizes of arrays.
     """
 

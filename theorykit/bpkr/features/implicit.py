@@ -91,8 +91,7 @@ class TokenFeatures(ImplicitFeatures):
       embedding's hidden units.
     - `readings`: weights of tokens in paths, Eq. (7).
     - `variances`: of the dense layers up to the last nonlinear one.
-    - `activations`, `rules`: the functions phi of embedding and dense layers, and how to
-      compute their kernels.
+    - `activations`, `rules`: functions phi, and how to compute their kernels.
     """
 
     tokens: Float[Array, "examples tokens features"]
@@ -114,7 +113,8 @@ class TokenFeatures(ImplicitFeatures):
 
     def by_example(self, other, reduce):
         examples, count, width = self.tokens.shape
-        functions = self.activations, tuple(map(joint, self.rules, other.rules)), self.variances
+        rules = tuple(map(joint, self.rules, other.rules))
+        functions = self.activations, rules, self.variances
         flat = (each.tokens.reshape(-1, width) for each in (self, other))
         here, there = ((tokens, token_units(*functions, tokens)) for tokens in flat)
         batch = max(1, min(examples, HELD // (len(other) * count**2)))

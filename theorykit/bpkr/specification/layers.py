@@ -139,7 +139,9 @@ class Dense(AbstractLayer):
 
 
 def as_layer(name: str, layer: AbstractLayer | int) -> AbstractLayer:
-    return layer if isinstance(layer, AbstractLayer) else Attention(checked_whole_number(name, layer, least=1))
+    if isinstance(layer, AbstractLayer):
+        return layer
+    return Attention(checked_whole_number(name, layer, least=1))
 
 
 class Skip(AbstractLayer):
@@ -191,8 +193,7 @@ class LayerForm:
     - `forward`: X_l in terms of `weights` V_l and of X_{l-1}.
     - `blocks`, `covariance`: number of weight blocks k, and prior covariance (k x k).
     - `gain`: factor of the skip connection, or zero.
-    - `skip_tokens`, `block_tokens`: mixing of tokens by the skip connection (tokens x
-      tokens), and by the blocks (k tokens x tokens).
+    - `skip_tokens` (tokens x tokens), `block_tokens` (k tokens x tokens): their mixing.
     - `block_heads`: the heads that each block passes (k x H_l), if any.
     """
 
@@ -235,11 +236,9 @@ class LayerForm:
 class NetworkForm:
     """The forms of all layers, and the structure of outputs and hidden units.
 
-    - `activations`: the functions phi of the embedding and of the dense layers
-      up to the last nonlinear one below attention; empty if all are linear.
+    - `activations`: as in `Architecture`, but empty if all are linear.
     - `between`: numbers and functions phi of nonlinear layers above attention.
-    - `has_richness`: whether the parameterisation is mean-field.
-    - `is_infinite`: whether the widths are infinite, in that parameterisation.
+    - `has_richness`, `is_infinite`: whether it is mean-field, at infinite width.
     """
 
     layers: tuple[LayerForm, ...]
@@ -344,7 +343,7 @@ def _check_is_linear(factors: Sequence[MatrixExpr], weights, hidden) -> None:
 
 def size_of(size: Expr, head_counts: Mapping[str, int]) -> int:
     if unknown := sorted({symbol.name for symbol in size.free_symbols} - set(head_counts)):
-        raise ValueError(f"sizes must depend on the number of heads alone, got {', '.join(unknown)}")
+        raise ValueError(f"sizes must depend on heads alone, got {', '.join(unknown)}")
     return int(interpret(size, head_counts))
 
 
