@@ -133,10 +133,11 @@ def from_overlaps(overlaps: Iterable[Array | np.ndarray]) -> OrderParameters:
 def gp_limit(architecture: Architecture) -> OrderParameters:
     """Return the prior means of the order parameters, their values at infinite width."""
     require_float64()
-    size = checked_architecture(architecture).overlap_sizes[0]
+    sizes = checked_architecture(architecture).overlap_sizes
+    size, outer = sizes[0], sizes[-1]
     # Three copies are in memory, measured.
-    check_fits(architecture, f"making the order parameter U_1, {size:,} x {size:,}", 3 * size**2)
-    readout = on_host(architecture.prior_variances[-1]) * np.eye(architecture.overlap_sizes[-1])
+    check_fits(architecture, f"making U_1, {size:,} x {size:,}", 3 * size**2)
+    readout = on_host(architecture.prior_variances[-1]) * np.eye(outer)
     matrices = prior_means(architecture.forms, architecture.layer_numbers(), readout)
     return from_overlaps((*matrices, readout))
 
@@ -401,7 +402,8 @@ class FiniteWidthLaw(eqx.Module):
         coordinates, degrees = self._checked(coordinates), self.degrees
         t = coordinates[self.diagonal]
         diagonal = jax.nn.softplus(t)
-        chi = (degrees - 1) * jnp.log(diagonal) - diagonal**2 / 2 - (degrees / 2 - 1) * np.log(2.0)
+        chi = (degrees - 1) * jnp.log(diagonal) - diagonal**2 / 2
+        chi -= (degrees / 2 - 1) * np.log(2.0)
         chi += jax.nn.log_sigmoid(t) - jax.scipy.special.gammaln(degrees / 2)  # dB/dt
         normal = jnp.delete(coordinates, self.diagonal, assume_unique_indices=True)
         return jnp.sum(chi) - jnp.sum(normal**2 + np.log(2 * np.pi)) / 2

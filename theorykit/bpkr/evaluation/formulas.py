@@ -51,7 +51,7 @@ class BoundAction(eqx.Module):
     def numbers(self) -> dict[Expr, Array | int]:
         """Return numbers and sizes, except sigma_0^2, which is in the features."""
         values, symbols = self.architecture.layer_numbers(), self.symbols
-        found = {each: jnp.asarray(values[each.name], dtype=jnp.float64) for each in symbols.numbers}
+        found = {each: jnp.asarray(values[each.name], float) for each in symbols.numbers}
         return found | {each: values[each.name] for each in symbols.sizes}
 
     def point(self, order_parameters: OrderParameters) -> dict[Expr, Array]:
@@ -197,7 +197,8 @@ class Energy(eqx.Module):
         of_representer = _root(misfit - temperature * square)
         misplaced = 2 * _root(len(u1) * jnp.max(jnp.abs(u1))) * self.examples.error / EPS
         # The sum of the misfit and other terms is rounded too.
-        error = jnp.sum(representer**2 * scale) + jnp.abs(misfit) + jnp.abs(point.value - misfit)
+        error = jnp.sum(representer**2 * scale)
+        error += jnp.abs(misfit) + jnp.abs(point.value - misfit)
         error += misplaced * jnp.sqrt(square) * of_representer
         if self.is_per_width:
             return error
@@ -205,7 +206,7 @@ class Energy(eqx.Module):
 
 
 class BoundedEnergy(eqx.Module):
-    """The bound tr(G_+ U_1) + tr(W U_1^-1) of the energy, up to a constant; see `Majoriser`."""
+    """The bound tr(G_+ U_1) + tr(W U_1^-1) of the energy; see `Majoriser`."""
 
     bound: BoundAction
     logdet_gradient: PathMatrix  # G_+

@@ -166,7 +166,8 @@ def corrected_evidence(problem: Problem, order_parameters: OrderParameters) -> A
     at = problem.coordinates(order_parameters)
     # The Hessian is one in steps, so the Jacobian of `moved` scales its determinant.
     factor = jnp.linalg.cholesky(problem.expansion(problem.at(at)).hessian / 2)
-    _, of_steps = jnp.linalg.slogdet(jax.jacobian(partial(problem.moved, at))(jnp.zeros_like(at)))
+    moved = partial(problem.moved, at)
+    _, of_steps = jnp.linalg.slogdet(jax.jacobian(moved)(jnp.zeros_like(at)))
     return _evidence(problem, at, 2 * jnp.sum(jnp.log(jnp.diagonal(factor))) - 2 * of_steps)
 
 
@@ -192,7 +193,8 @@ def _fluctuations(problem: Problem, order_parameters, test_features) -> Fluctuat
         here, first, second = jax.lax.map(derivatives, directions.T)
         factor = jnp.linalg.cholesky(first["slope"] @ directions / 2)
         here = jax.tree.map(lambda values: values[0], here)
-        return solve_triangular(factor, directions.T, lower=True).T, (directions, here, first, second)
+        whitened = solve_triangular(factor, directions.T, lower=True).T
+        return whitened, (directions, here, first, second)
 
     # The first pass gives directions, the second derivatives along them, in one loop
     # that is compiled once. Sigma = directions directions^T.
@@ -207,7 +209,8 @@ def _fluctuations(problem: Problem, order_parameters, test_features) -> Fluctuat
             # At zero richness the variance is of order one, and `between` of order 1/N.
             between = jnp.where(architecture.richness == 0, 0.0, between)
             prediction = replace(prediction, variance=prediction.variance + between)
-        log_evidence = (problem.bound.entropy(manifold.gp_limit(architecture)) - problem.action(at)) / 2
+        of_prior = problem.bound.entropy(manifold.gp_limit(architecture))
+        log_evidence = (of_prior - problem.action(at)) / 2
         return Fluctuations(order_parameters, modes, prediction, log_evidence)
 
     drift = -(directions.T @ jnp.sum(second["slope"], axis=0) / 2 + first["of order one"]) / 2
@@ -218,6 +221,7 @@ def _fluctuations(problem: Problem, order_parameters, test_features) -> Fluctuat
     point, prediction = jax.tree.map(mean, *(each["results"] for each in (here, first, second)))
     if has_tests:
         # Law of total variance.
-        prediction = replace(prediction, variance=jnp.maximum(prediction.variance + between, 0.0))
+        variance = jnp.maximum(prediction.variance + between, 0.0)
+        prediction = replace(prediction, variance=variance)
     log_evidence = _evidence(problem, at, -2 * jnp.sum(jnp.log(jnp.diagonal(directions))))
     return Fluctuations(point, modes, prediction, log_evidence)

@@ -102,14 +102,15 @@ class Architecture(DisplayMixin, eqx.Module):
         width_ratios: ArrayLike | Sequence[ArrayLike] | None = None,
     ):
         layers = checks.checked_sequence("layers", layers, "layers or numbers of heads")
-        layers = tuple(of_layers.as_layer(f"layers[{i}]", layer) for i, layer in enumerate(layers))
+        given = enumerate(layers)
+        layers = tuple(of_layers.as_layer(f"layers[{i}]", layer) for i, layer in given)
         forms, depth = _forms(jax.tree.structure(layers)), len(layers)
         self.prior_variances = tuple(_numbers("prior_variances", prior_variances, depth + 2, above=0.0))
         self.layers = tuple(map(_checked_layer, layers, forms, self.prior_variances[1:-1]))
         self.embedding = as_activation(embedding, "embedding")
         if self.between and not all(activation.is_linear for activation in self.activations):
             where = f"layers[{self.between[0] - 1}] is nonlinear above attention"
-            raise ValueError(f"{where}, so the embedding and dense layers below attention must be linear")
+            raise ValueError(f"{where}, so the embedding and layers below must be linear")
         self.temperature = _number("temperature", temperature, least=0.0)
         self.outputs = checks.checked_whole_number("outputs", outputs, least=1)
         self.read_tokens = checks.checked_whole_number("read_tokens", read_tokens, least=1)
@@ -139,7 +140,8 @@ class Architecture(DisplayMixin, eqx.Module):
         self.branches = tuple(of_layers.size_of(form.branches, counts) for form in forms)
         self.paths = math.prod(self.branches) * self.read_tokens
         read = self.outputs * self.read_tokens
-        self.overlap_sizes = tuple(read * math.prod(self.branches[layer:]) for layer in range(depth + 1))
+        above = (self.branches[layer:] for layer in range(depth + 1))
+        self.overlap_sizes = tuple(read * math.prod(branches) for branches in above)
 
     def with_arrays(self) -> Architecture:
         """Convert every number to a float64 array."""
@@ -400,7 +402,8 @@ def _checked_layer(kind: AbstractLayer, form: LayerForm, variance: Any) -> Abstr
         if symbol.name.removesuffix(f"_{symbols.index}") in _TAKEN:
             raise ValueError(f"{name} has a name with another meaning")
         array = checks.numeric_array(name, value)
-        shape = tuple(of_layers.size_of(side, counts) for side in getattr(symbol, "shape", ()))
+        sides = getattr(symbol, "shape", ())
+        shape = tuple(of_layers.size_of(side, counts) for side in sides)
         if array.shape != shape:
             raise ValueError(f"{name} must have shape {shape}, got {array.shape}")
         requirements += _is_positive(name, array)
