@@ -283,7 +283,9 @@ class Architecture(DisplayMixin, eqx.Module):
         names = (width.name for width in self.form.widths)
         numbers = dict(zip(names, self.relative_widths, strict=True)) | self.head_counts()
         numbers |= {"C": self.outputs, TOKENS.name: self.read_tokens, "T": self.temperature}
-        numbers |= {"sigma2_a": self.prior_variances[-1], "gamma_0": self.richness}
+        numbers["sigma2_a"] = self.prior_variances[-1]
+        if self.richness is not None:
+            numbers["gamma_0"] = self.richness
         layers = zip(self.layers, self.forms, self.prior_variances[1:-1], strict=True)
         for layer, form, variance in layers:
             numbers[form.symbols.variance.name] = variance
