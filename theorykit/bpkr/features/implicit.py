@@ -22,7 +22,7 @@ from jaxtyping import Array, Float
 from ...checks import is_traced
 from ..specification.activations import CORRELATION, OTHER, OWN, Activation, of_arrays
 from . import pair_averages
-from .pair_averages import REFUSED, WARNED, Rule, joint, rule_over
+from .pair_averages import RANGE, REFUSED, WARNED, Rule, joint, rule_over
 
 # Smallest variance of a hidden unit: its square does not underflow.
 _LEAST = 1e-150
@@ -158,7 +158,7 @@ def rules_for(activations: Sequence[Activation], variances: Array, tokens: Array
 def chosen_rule(activation: Activation, variances: Array) -> Rule | None:
     """Choose a rule; warn of relative errors above 1e-10, refuse above 1e-3."""
     if is_traced(variances):
-        return rule_over(activation, None)[0]
+        return rule_over(activation, RANGE)[0]
     own = np.asarray(variances).ravel()
     rule, error = rule_over(activation, own)
     if not error <= WARNED:

@@ -30,8 +30,8 @@ WARNED, REFUSED = 1e-10, 1e-3
 _ENOUGH, _TERMS = 1e-12, 2 ** np.arange(5, 13)
 # Use the closed form if its rounding errors are below this.
 _EXACT = 1e-11
-# Default range of variances, and number that is sampled.
-_RANGE, _SAMPLE = (2.0**-10, 2.0**10), 9
+# Range of variances that are not known, and number that is sampled.
+RANGE, _SAMPLE = (2.0**-10, 2.0**10), 9
 # Tokens and entries per batch, for the cache of a CPU.
 _TOKENS, _ENTRIES = 4, 2**14
 # Largest number of panels, and smallest width as a fraction of the range.
@@ -63,14 +63,12 @@ class Rule:
     reach: float = 12.5
 
 
-def rule_over(activation: Activation, variances: Array | None) -> tuple[Rule | None, float]:
+def rule_over(activation: Activation, variances) -> tuple[Rule | None, float]:
     """Choose a rule, None for the closed form, and bound its error.
 
     The error is relative to sqrt(E[phi(x)^2] E[phi(y)^2]). It is infinite or NaN if phi
     is not square integrable.
     """
-    if variances is None:
-        return _chosen(activation, *_RANGE)
     variances = np.asarray(variances)
     positive = variances[variances > 0] if np.any(variances > 0) else np.ones(1)
     # Round, so that similar data share a rule.
@@ -81,7 +79,8 @@ def rule_over(activation: Activation, variances: Array | None) -> tuple[Rule | N
 def joint(one: Rule | None, other: Rule | None) -> Rule | None:
     if one is None or one == other:
         return one
-    return _chosen(one.activation, min(one.least, other.least), max(one.most, other.most))[0]
+    least, most = min(one.least, other.least), max(one.most, other.most)
+    return _chosen(one.activation, least, most)[0]
 
 
 @lru_cache(maxsize=256)
