@@ -59,8 +59,9 @@ _CONSISTENCY = 1e-8
 
 
 def _matrices(values: Iterable[ArrayLike]) -> tuple[Array, ...]:
-    matrices = enumerate(checked_sequence("matrices", values, "matrices U_1, ..., U_L"))
-    return tuple(jnp.asarray(numeric_array(f"matrices[{i}]", each, "rows columns")) for i, each in matrices)
+    given = enumerate(checked_sequence("matrices", values, "matrices U_1, ..., U_L"))
+    checked = (numeric_array(f"matrices[{i}]", each, "rows columns") for i, each in given)
+    return tuple(map(jnp.asarray, checked))
 
 
 def _readout(value: ArrayLike) -> Array:
@@ -93,16 +94,15 @@ class OrderParameters(DisplayMixin, eqx.Module):
         return to_overlaps(self)[0]
 
 
-def of_kernel(architecture: Architecture, point: OrderParameters) -> Float[Array, "n n"]:
-    """Return the order parameters in which the kernel is linear, in blocks; see `kernel_levels`."""
+def of_kernel(architecture: Architecture, point: OrderParameters) -> Matrix:
+    """Return the order parameters in which the kernel is linear, in blocks."""
     if not architecture.between:
         return point.first
     overlaps = to_overlaps(point)
     return block_diag(*(overlaps[level] for level in architecture.kernel_levels))
 
 
-def add_of_kernel(architecture: Architecture, slopes: OrderParameters, slope: Float[Array, "n n"]) -> OrderParameters:
-    """Add a gradient in `of_kernel` to one in all order parameters."""
+def add_of_kernel(architecture: Architecture, slopes: OrderParameters, slope: Matrix) -> OrderParameters:
     overlaps, start = to_overlaps(slopes), 0
     for level in architecture.kernel_levels:
         end = start + len(overlaps[level])
@@ -119,14 +119,13 @@ def order_parameter_rows(point: OrderParameters) -> Iterator[tuple[str, str]]:
 PointLike = OrderParameters | AbstractOutcome
 
 
-def to_overlaps(order_parameters: OrderParameters) -> list[Float[Array, "_ _"]]:
+def to_overlaps(order_parameters: OrderParameters) -> list[Matrix]:
     """Return [U_1, ..., U_{L+1}], all as matrices."""
     readout = order_parameters.readout
     return [*order_parameters.matrices, readout.reshape(1, 1) if readout.ndim == 0 else readout]
 
 
-def from_overlaps(overlaps: Iterable[Float[Array | np.ndarray, "_ _"]]) -> OrderParameters:
-    """Return the order parameters of [U_1, ..., U_{L+1}]."""
+def from_overlaps(overlaps: Iterable[Array | np.ndarray]) -> OrderParameters:
     *matrices, readout = overlaps
     return OrderParameters(tuple(matrices), readout[0, 0] if len(readout) == 1 else readout)
 
@@ -134,10 +133,11 @@ def from_overlaps(overlaps: Iterable[Float[Array | np.ndarray, "_ _"]]) -> Order
 def gp_limit(architecture: Architecture) -> OrderParameters:
     """Return the prior means of the order parameters, their values at infinite width."""
     require_float64()
-    size = checked_architecture(architecture).overlap_sizes[0]
+    sizes = checked_architecture(architecture).overlap_sizes
+    size, outer = sizes[0], sizes[-1]
     # Three copies are in memory, measured.
-    check_fits(architecture, f"making the order parameter U_1, {size:,} x {size:,}", 3 * size**2)
-    readout = on_host(architecture.prior_variances[-1]) * np.eye(architecture.overlap_sizes[-1])
+    check_fits(architecture, f"making U_1, {size:,} x {size:,}", 3 * size**2)
+    readout = on_host(architecture.prior_variances[-1]) * np.eye(outer)
     matrices = prior_means(architecture.forms, architecture.layer_numbers(), readout)
     return from_overlaps((*matrices, readout))
 
@@ -145,7 +145,7 @@ def gp_limit(architecture: Architecture) -> OrderParameters:
 def checked_order_parameters(
     architecture: Architecture, point: Any, name: str = "order_parameters", *, singular: bool = False
 ) -> OrderParameters:
-    """Return order parameters that fit and are positive definite, or semidefinite if `singular`.
+    """Require order parameters that fit and are positive (semi)definite.
 
     The result of a solve is trusted. If it failed, there is a warning.
     """
@@ -157,20 +157,19 @@ def checked_order_parameters(
             warn_of_failures(point, stacklevel=4)
         return given
     sizes = checked_architecture(architecture).overlap_sizes
-    depth = architecture.depth
-    if len(point.matrices) != depth:
-        raise ValueError(f"{name} must have {depth} matrices, one per layer, got {len(point.matrices)}")
+    depth, count = architecture.depth, len(point.matrices)
+    if count != depth:
+        raise ValueError(f"{name} must have {depth} matrices, one per layer, got {count}")
     names = [*(f"{name}: U_{layer}" for layer in range(1, depth + 1)), f"{name}: u"]
-    matrices = to_overlaps(jax.tree.map(on_host, point))
     check = partial(checked_positive_definite, singular=singular)
-    overlaps = list(map(check, names, matrices, sizes))
+    overlaps = list(map(check, names, to_overlaps(jax.tree.map(on_host, point)), sizes))
     numbers = architecture.layer_numbers()
     for i, form in enumerate(architecture.forms):
         if form.has_skip:
             expected = evaluate_form(form.gain, numbers) ** 2 * overlaps[i + 1]
-            size = sizes[i + 1]
-            difference = jnp.max(jnp.abs(overlaps[i][:size, :size] - expected))
-            is_block = on_host(difference <= _CONSISTENCY * jnp.max(jnp.abs(expected)))
+            block = overlaps[i][: len(expected), : len(expected)]
+            largest = jnp.max(jnp.abs(expected))
+            is_block = on_host(jnp.max(jnp.abs(block - expected)) <= _CONSISTENCY * largest)
             message = f"{names[i]} must begin with U_{i + 2} times the squared gain of the skip"
             overlaps[i] = require(overlaps[i], [Requirement(message, is_block)])
     return from_overlaps(overlaps)
@@ -196,7 +195,8 @@ class Level(NamedTuple):
 
     @property
     def coordinates(self) -> int:
-        return self.triangle + (self.rows - self.columns) * self.columns + self.rows * self.crossing
+        below = (self.rows - self.columns) * self.columns
+        return self.triangle + below + self.rows * self.crossing
 
     @property
     def own(self) -> np.ndarray:
@@ -212,15 +212,13 @@ def levels_of(architecture: Architecture, widths: tuple[float, ...] | None = Non
     layers = zip(architecture.forms, architecture.branches, widths, strict=True)
     levels = [Level(outer, int(min(outer, last)), 0)]
     for form, branches, width in reversed(list(layers)):
-        rank = levels[-1].rank
-        rows = (branches - form.has_skip) * rank
-        crossing = form.has_skip * rank
+        crossing = form.has_skip * levels[-1].rank
+        rows = branches * levels[-1].rank - crossing
         levels.append(Level(rows, int(min(rows, width - crossing)), crossing))
     return tuple(levels)
 
 
 def dimension(architecture: Architecture) -> int:
-    """Return the number of coordinates."""
     return sum(level.coordinates for level in levels_of(architecture))
 
 
@@ -228,7 +226,7 @@ def gp_coordinates(architecture: Architecture) -> Coordinates:
     return jnp.zeros(dimension(architecture))
 
 
-def _parts(levels: Iterable[Level], coordinates: Coordinates, step: Coordinates | None = None) -> list:
+def _parts(levels: Iterable[Level], coordinates, step=None) -> list:
     """Return pairs (B, R), from the readout, at `coordinates` or after a `step`."""
     if step is not None:
         pairs = zip(_parts(levels, coordinates), _parts(levels, step), strict=True)
@@ -245,7 +243,7 @@ def _parts(levels: Iterable[Level], coordinates: Coordinates, step: Coordinates 
     return parts
 
 
-def _factors_of(architecture: Architecture, parts: Sequence[tuple[Matrix, Matrix]]) -> list[Matrix]:
+def _factors_of(architecture: Architecture, parts: Sequence) -> list[Matrix]:
     numbers, ((readout, _), *layers) = architecture.layer_numbers(), parts
     factors = [jnp.sqrt(architecture.prior_variances[-1]) * readout]
     for form, (blocks, crossing) in zip(reversed(architecture.forms), layers, strict=True):
@@ -253,19 +251,16 @@ def _factors_of(architecture: Architecture, parts: Sequence[tuple[Matrix, Matrix
         whitening = jnp.kron(covariance_root(form, numbers), outer)
         factor = whitening @ blocks
         if form.has_skip:
-            above = jnp.pad(evaluate_form(form.gain, numbers) * outer, ((0, 0), (0, blocks.shape[1])))
+            nested = evaluate_form(form.gain, numbers) * outer
+            above = jnp.pad(nested, ((0, 0), (0, blocks.shape[1])))
             factor = jnp.concatenate([above, jnp.hstack([whitening @ crossing, factor])])
         factors.insert(0, factor)
     return factors
 
 
-def factors_at(
-    architecture: Architecture,
-    coordinates: Coordinates,
-    step: Coordinates | None = None,
-) -> list[Matrix]:
-    """Return [C_1, ..., C_{L+1}] at `coordinates`, or after a `step`."""
-    return _factors_of(architecture, _parts(levels_of(architecture), coordinates, step))
+def factors_at(architecture: Architecture, *coordinates: Coordinates) -> list[Matrix]:
+    """Return [C_1, ..., C_{L+1}] at coordinates, or after a step from them."""
+    return _factors_of(architecture, _parts(levels_of(architecture), *coordinates))
 
 
 def moved(architecture: Architecture, coordinates: Coordinates, step: Coordinates) -> Coordinates:
@@ -304,8 +299,7 @@ def log_volume(architecture: Architecture, coordinates: Coordinates) -> Number:
     factors = reversed(_factors_of(architecture, parts))
     for (blocks, crossing), factor in zip(parts, factors, strict=True):
         rows, nested = crossing.shape
-        of_factor = jnp.log(jnp.diagonal(factor))
-        of_blocks = jnp.log(jnp.diagonal(blocks))
+        of_factor, of_blocks = (jnp.log(jnp.diagonal(each)) for each in (factor, blocks))
         # diag(C_l) = diag(W_l) diag(B).
         log_whitening = jnp.sum(of_factor[nested:]) - jnp.sum(of_blocks)
         total += jnp.sum((rows + 1 - np.arange(rows)) * of_blocks)  # d(B B^T)
@@ -316,17 +310,13 @@ def log_volume(architecture: Architecture, coordinates: Coordinates) -> Number:
 # Tangents dU_l = C_l dW_l C_l^T have the length |dW_l|. A block U_{l+1} counts there.
 
 
-def gradient_length(
-    architecture: Architecture,
-    factors: Sequence[Matrix],
-    gradient: OrderParameters,
-) -> Number:
+def gradient_length(architecture: Architecture, factors: Sequence[Matrix], gradient: OrderParameters) -> Number:
     """Return the length |C^T (dS/dU) C| of a gradient, over all U = C C^T."""
-    square, inherited = jnp.zeros(()), jnp.zeros(())
+    square, inherited = jnp.zeros(()), 0.0
     levels = reversed(levels_of(architecture))
     for level, factor, slope in zip(levels, factors, to_overlaps(gradient), strict=True):
-        whitened = factor.T @ slope @ factor + inherited
-        inherited = whitened[: level.crossing, : level.crossing] if level.crossing else jnp.zeros(())
+        whitened, nested = factor.T @ slope @ factor + inherited, level.crossing
+        inherited = whitened[:nested, :nested] if nested else 0.0
         square += jnp.sum((whitened * level.own) ** 2)
     return jnp.sqrt(square)
 
@@ -346,25 +336,21 @@ def metric(architecture: Architecture, factors: Sequence[Matrix], changes: Seque
     return products
 
 
-def displaced(
-    architecture: Architecture,
-    order_parameters: OrderParameters,
-    tangent: Tangent,
-) -> OrderParameters:
-    """Return C_l (I + dW_l) C_l^T; `tangent` holds the orthonormal components of all dW_l."""
-    found, inner = [], None
-    points = reversed(to_overlaps(order_parameters))
-    for level, point in zip(levels_of(architecture), points, strict=True):
+def displaced(architecture: Architecture, point: OrderParameters, tangent: Tangent) -> OrderParameters:
+    """Return C_l (I + dW_l) C_l^T, given the orthonormal components of all dW_l."""
+    found, change = [], jnp.zeros(())
+    overlaps = reversed(to_overlaps(point))
+    for level, overlap in zip(levels_of(architecture), overlaps, strict=True):
         rows, columns = np.nonzero(np.triu(level.own))
         components, tangent = jnp.split(jnp.asarray(tangent), [len(rows)])
         weight = np.where(rows == columns, 0.5, 0.5**0.5)
-        upper = jnp.zeros(point.shape).at[rows, columns].set(weight * components)
-        change = upper + upper.T
-        if level.crossing:
-            change = change.at[: level.crossing, : level.crossing].set(inner)
-        factor = jnp.linalg.cholesky(point)
-        found.insert(0, point + factor @ change @ factor.T)
-        inner = change
+        # That of U_{l+1} fills the block across a skip connection.
+        nested = level.crossing
+        inner = jnp.pad(change[:nested, :nested], (0, level.rows)) if nested else 0.0
+        upper = jnp.zeros(overlap.shape).at[rows, columns].set(weight * components)
+        change = inner + upper + upper.T
+        factor = jnp.linalg.cholesky(overlap)
+        found.insert(0, overlap + factor @ change @ factor.T)
     return from_overlaps(found)
 
 
@@ -394,20 +380,21 @@ class FiniteWidthLaw(eqx.Module):
 
     @property
     def diagonal(self) -> np.ndarray:
-        """Places of the diagonals of all B among the coordinates."""
         places, start = [], 0
         for level in self.levels:
             # In the order of `filled_factor`.
-            triangle = start + np.arange(level.triangle)
-            places.append(np.concatenate([triangle[level.columns :], triangle[::-1]])[:: level.columns + 1])
+            triangle, columns = start + np.arange(level.triangle), level.columns
+            filled = np.concatenate([triangle[columns:], triangle[::-1]])
+            places.append(filled[:: columns + 1])
             start += level.coordinates
         return np.concatenate(places)
 
     @property
     def degrees(self) -> Float[Array, " diagonal"]:
         """Degrees of freedom of the squared diagonals of all B."""
-        widths = zip(reversed(self.architecture.widths), self.levels, strict=True)
-        return jnp.concatenate([width - level.crossing - np.arange(level.columns) for width, level in widths])
+        pairs = zip(reversed(self.architecture.widths), self.levels, strict=True)
+        degrees = [width - each.crossing - np.arange(each.columns) for width, each in pairs]
+        return jnp.concatenate(degrees)
 
     @usual_settings()
     def log_prior(self, coordinates: Coordinates) -> Number:
@@ -415,7 +402,8 @@ class FiniteWidthLaw(eqx.Module):
         coordinates, degrees = self._checked(coordinates), self.degrees
         t = coordinates[self.diagonal]
         diagonal = jax.nn.softplus(t)
-        chi = (degrees - 1) * jnp.log(diagonal) - diagonal**2 / 2 - (degrees / 2 - 1) * np.log(2.0)
+        chi = (degrees - 1) * jnp.log(diagonal) - diagonal**2 / 2
+        chi -= (degrees / 2 - 1) * np.log(2.0)
         chi += jax.nn.log_sigmoid(t) - jax.scipy.special.gammaln(degrees / 2)  # dB/dt
         normal = jnp.delete(coordinates, self.diagonal, assume_unique_indices=True)
         return jnp.sum(chi) - jnp.sum(normal**2 + np.log(2 * np.pi)) / 2
@@ -435,13 +423,15 @@ class FiniteWidthLaw(eqx.Module):
         coordinates = self._checked(coordinates)
         logarithms = jnp.log(jax.nn.softplus(coordinates[self.diagonal]))
         parts = _parts(self.levels, coordinates.at[self.diagonal].set(logarithms))
-        pairs = zip(parts, map(jnp.sqrt, reversed(self.architecture.widths)), strict=True)
-        return of_factors(_factors_of(self.architecture, [(b / root, r / root) for (b, r), root in pairs]))
+        roots = map(jnp.sqrt, reversed(self.architecture.widths))
+        scaled = [(b / root, r / root) for (b, r), root in zip(parts, roots, strict=True)]
+        return of_factors(_factors_of(self.architecture, scaled))
 
     def _checked(self, coordinates: Coordinates) -> Coordinates:
         require_float64()
-        if jnp.shape(coordinates) != (self.dimension,):
-            raise ValueError(f"coordinates must have shape {(self.dimension,)}, got {jnp.shape(coordinates)}")
+        shape, size = jnp.shape(coordinates), self.dimension
+        if shape != (size,):
+            raise ValueError(f"coordinates must have shape {(size,)}, got {shape}")
         return jnp.asarray(coordinates)
 
 
@@ -460,10 +450,10 @@ def finite_width_law(architecture: Architecture) -> FiniteWidthLaw:
     check_fits(architecture, "one set of coordinates", law.dimension)
     for level, width in zip(law.levels, reversed(widths), strict=True):
         if level.columns < level.rows and not width.is_integer():
-            raise ValueError(f"widths below the number of paths must be whole numbers, got {width}")
+            raise ValueError(f"widths below the number of paths must be whole, got {width}")
     return law
 
 
-def from_positive(diagonal: Float[Array, "..."]) -> Float[Array, "..."]:
+def from_positive(diagonal: Array) -> Array:
     """Return the coordinate t of a diagonal entry B_ii = log(1 + exp(t))."""
     return diagonal + jnp.log(-jnp.expm1(-diagonal))

@@ -56,7 +56,7 @@ class Majoriser(NamedTuple):
 class KernelFormulas(NamedTuple):
     """The energy and the predictor as functions of kernels.
 
-    - `kernel`, `between`: K of training examples, and of test and training examples.
+    - `between`: K of test and training examples.
     - `test_diagonal`: the diagonal of K of test examples, as a column.
     - `resolvent`: (K + T I)^-1.
     - `representer`: g^(1/2) (K + T I)^-1 y with the power g of the likelihood.
@@ -84,12 +84,6 @@ class Action(DisplayMixin):
     - `kernel`: K of the training examples (Eq. 10).
     - `predictor`: of the outputs on test examples (Eqs. 9, 29, 30).
     - `derivation`: its steps; `derivation.verify()` checks each.
-
-    Example:
-        >>> from theorykit import bpkr
-        >>> action = bpkr.derive(bpkr.Architecture(layers=(2,), widths=10, temperature=0.1))
-        >>> action.kernel
-        Phi*(KroneckerProduct(U_1, I))*Phi.T
     """
 
     symbols: ActionSymbols
@@ -105,7 +99,8 @@ class Action(DisplayMixin):
 
     def render_latex(self) -> str:
         """Write the formulas as equations in LaTeX, with labels and the numbers of the paper."""
-        return as_latex([each for part in document.equations(self).values() for each in part], fragment=True)
+        parts = document.equations(self).values()
+        return as_latex([each for part in parts for each in part], fragment=True)
 
     def render_markdown(self) -> str:
         """Write the formulas as Markdown with headings."""
@@ -145,7 +140,6 @@ class Action(DisplayMixin):
         return saddle.Action(self.total, domains, parameters, symbols.widths[-1], self.derivation)
 
     def substitute_nested(self, expression: Expr) -> Expr:
-        """Replace every nested order parameter by the block that it is."""
         while any(expression.has(symbol) for symbol in self.nested):
             expression = expression.xreplace(self.nested)
         return expression
@@ -201,7 +195,8 @@ class Action(DisplayMixin):
         steps = ()
         if not self.nested and set(others) == set(self.closed_forms):
             with suppress(solving.RuleError):
-                step = solving.riccati(gradient(Add(self.entropy, bound), u1), u1, section="Closed forms")
+                equation = gradient(Add(self.entropy, bound), u1)
+                step = solving.riccati(equation, u1, section="Closed forms")
                 minima = {u1: step.after, **self.closed_forms}
                 steps = (step,)
         return Majoriser(logdet_gradient, weight, bound, minima, steps)
@@ -262,7 +257,8 @@ class Action(DisplayMixin):
         if not symbols.noises:
             covariance = expand_products(symbols.power * covariance)
         of_test = Add.make_args(symbols.kernel(1, 1))
-        alone = in_kernels(Add(*(term for term in Add.make_args(covariance) if term not in of_test)))
+        rest = (term for term in Add.make_args(covariance) if term not in of_test)
+        alone = in_kernels(Add(*rest))
         variance = expand_products((diagonal + Diagonal(alone)) / symbols.power)
-        mean = in_kernels(self.predictor.mean)
-        return KernelFormulas(kernel, between, diagonal, energy, resolvent, representer, mean, variance)
+        outputs = in_kernels(self.predictor.mean), variance
+        return KernelFormulas(kernel, between, diagonal, energy, resolvent, representer, *outputs)

@@ -55,12 +55,10 @@ from .symbols import ActionSymbols, size
 
 _LARGE = "width ${width}$ large, the number of partial paths finite, examples proportional to the width"
 _EQUIVALENCE = (
-    "an ansatz, not an identity: given the weights above, readings of the ${width}$ nonlinear hidden units are "
-    "Gaussian, for examples proportional to the width"
+    "an ansatz, not an identity: given the weights above, readings of the ${width}$ "
+    "nonlinear hidden units are Gaussian, for examples proportional to the width"
 )
-_BRANCH = (
-    f"{_EQUIVALENCE}; the units are a linear part and independent noise, whose covariance is that at infinite width"
-)
+_BRANCH = f"{_EQUIVALENCE}; the units are a linear part and independent noise of the covariance at infinite width"
 _COLD = "the likelihood $\\exp(-{power} |f - y|^2 / (2 T))$, a cold posterior"
 
 
@@ -85,17 +83,16 @@ def _derive(form: NetworkForm) -> Action:
         return _with_richness(_derive(standard), form)
     symbols = ActionSymbols(form)
     route = _Route(symbols)
-    y = symbols.labels
-    temperature = symbols.temperature
-    say = route.say
+    y, temperature, say = symbols.labels, symbols.temperature, route.say
     # t is the auxiliary field of the labels, and j the source of test outputs.
     t = MatrixSymbol("t", *y.shape)
     j = MatrixSymbol("j", symbols.test_features.shape[0], 1)
     route.section = "Gaussian equivalence"
     for layer, activation in enumerate(form.activations):
-        _replace_nonlinear_units(route, layer, activation)
+        _replace_nonlinear_units(route, layer, activation, symbols.first)
     for layer, activation in form.between:
-        _split_nonlinear_units(route, layer, activation)
+        u = symbols.overlaps[layer]
+        _replace_nonlinear_units(route, layer, activation, u, splits=True)
 
     route.section = "Labels"
     residual = MatrixSymbol("f", *y.shape) - y
@@ -109,8 +106,7 @@ def _derive(form: NetworkForm) -> Action:
 
     # Features contain the variance of the embedding's weights and 1/N_0.
     route.section = "Embedding"
-    inputs = symbols.input_features
-    paths = symbols.first.shape[0]
+    inputs, paths = symbols.input_features, symbols.first.shape[0]
     weights = MatrixSymbol("V_0", symbols.widths[0], inputs)
     blocks = MatrixSymbol("Z_0", inputs, paths)
     of_u, of_blocks, _ = _integrate_weights(route, 1, weights, blocks, Identity(inputs), inner, "70")
@@ -132,8 +128,7 @@ def _derive(form: NetworkForm) -> Action:
     after = energy + of_source - expand(y.shape[0] * log(temperature))
     say("Gaussian integral", before, after, Average(t, noise), equations="77")
     kept = (symbols.first, *(symbols.overlaps[layer] for layer in symbols.noises), j)
-    constant = EqualUpToConstant(kept)
-    say("constants dropped", after, energy + of_source, constant, equations="12")
+    say("constants dropped", after, energy + of_source, EqualUpToConstant(kept), equations="12")
     route.section = "Predictor"
     claim = Derivative(j, 1, -I / 2, at_zero=True)
     say("source differentiated", of_source, mean, claim, equations="9")
@@ -150,13 +145,13 @@ def _derive(form: NetworkForm) -> Action:
         entropies.append(say("constants dropped", entropy, kept, EqualUpToConstant(variables)))
     last, readout = symbols.overlaps[-1], symbols.readout
     if readout != last:
-        for i, entropy in enumerate(entropies):
-            after = as_number(entropy, last, readout)
-            value = readout * Identity(1)
-            entropies[i] = route.define("1 x 1 matrix as a number", entropy, after, last, value)
-        before, value = energy, readout * Identity(1)
+        rule, value = "1 x 1 matrix as a number", readout * Identity(1)
+        numbers = [as_number(entropy, last, readout) for entropy in entropies]
+        for before, after in zip(entropies, numbers, strict=True):
+            route.define(rule, before, after, last, value)
+        before, entropies = energy, numbers
         energy, mean, covariance = _of_data(symbols)
-        route.define("1 x 1 matrix as a number", before, energy, last, value)
+        route.define(rule, before, energy, last, value)
     nested = {symbols.written[u]: route.nested[u] for u in symbols.nested}
     return Action(
         symbols=symbols,
@@ -169,10 +164,9 @@ def _derive(form: NetworkForm) -> Action:
     )
 
 
-def _of_data(symbols: ActionSymbols, *, written: bool = True) -> tuple[Expr, MatrixExpr, MatrixExpr]:
-    """Return the energy, and the mean and covariance of outputs on test examples."""
-    kernel, between, of_test = (symbols.kernel(*pair, written=written) for pair in ((0, 0), (1, 0), (1, 1)))
-    y = symbols.labels
+def _of_data(symbols: ActionSymbols, *, written: bool = True) -> tuple[Expr, ...]:
+    pairs, y = ((0, 0), (1, 0), (1, 1)), symbols.labels
+    kernel, between, of_test = (symbols.kernel(*pair, written=written) for pair in pairs)
     resolvent = inverse(sum_of([symbols.temperature * Identity(y.shape[0]), kernel]))
     energy = log_det(inverse(resolvent)) + Trace(y.T * resolvent * y)  # Eq. (12)
     mean = between * resolvent * y  # Eqs. (9), (29)
@@ -218,7 +212,7 @@ class _Route(Recorder):
         self.waiting: list[tuple[int, Expr, MatrixSymbol, LayerForm]] = []
         self.noises: dict[int, tuple[MatrixSymbol, Expr]] = {}
 
-    def names(self, number: int) -> tuple[Expr, MatrixSymbol, MatrixSymbol]:
+    def names(self, number: int) -> tuple[Expr, ...]:
         """Return N_l, U_l, and the overlap Q_l, whose Fourier conjugate is U_l."""
         u = self.symbols.overlaps[number - 1]
         return self.symbols.widths[number - 1], u, positive_definite(f"Q_{number}", u.shape[0])
@@ -227,18 +221,17 @@ class _Route(Recorder):
         defined = ((symbol, value),)
         return self.say(rule, before, after, Equal(defined), definitions=defined, **record)
 
-    def eliminate(self, before, after, symbol: MatrixSymbol, solution: MatrixExpr, **record) -> Expr:
+    def eliminate(self, before, after, symbol, solution: MatrixExpr, **record) -> Expr:
+        record["definitions"] = ((symbol, solution),)
         claim = Stationary(symbol, solution)
-        defined = ((symbol, solution),)
-        return self.say("eliminated at its saddle point", before, after, claim, definitions=defined, **record)
+        return self.say("eliminated at its saddle point", before, after, claim, **record)
 
     def readings(self, layer: int) -> MatrixSymbol:
         """Return R_l (N_{l+1} x n_{l+1})."""
         columns = self.symbols.overlaps[layer].shape[0]
         return MatrixSymbol(f"R_{layer}", self.symbols.widths[layer], columns)
 
-    def state_induction(self, layer: int, readings: MatrixSymbol, value: MatrixExpr) -> MatrixSymbol:
-        """State the form with which layer l begins, and return Lambda_l."""
+    def state_induction(self, layer: int, readings, value: MatrixExpr) -> MatrixSymbol:
         width = self.symbols.widths[layer]
         inner = positive_definite(f"Lambda_{layer}", readings.shape[1])
         before, after = (Trace(m * readings.T * readings) / width for m in (value, inner))
@@ -247,63 +240,43 @@ class _Route(Recorder):
         return inner
 
 
-def _replace_nonlinear_units(route: _Route, layer: int, activation: Activation) -> None:
+def _replace_nonlinear_units(
+    route: _Route, layer: int, activation: Activation, u: MatrixSymbol, *, splits: bool = False
+) -> None:
     """Replace a nonlinear layer (0 is the embedding) by linear units, an ansatz.
 
-    Source: Pacelli et al., arXiv 2209.04882.
+    If it `splits` them, their linear part goes on, and independent noise ends here.
+    Source: Pacelli et al., arXiv 2209.04882; `splits` is ours.
     """
     # tr(M R^T R)/N of the tokens that are read, R = phi(V X) G.
-    symbols = route.symbols
-    width = route.symbols.widths[layer]
-    tokens = size("D")
-    weights = MatrixSymbol(f"V_{layer}", width, symbols.input_features)
-    inputs = MatrixSymbol(f"x_{layer}", symbols.input_features, tokens)
-    units = entrywise(lambda unit: activation.function.xreplace({UNIT: unit}), weights * inputs)
-    kernel = positive_definite(f"kappa_{layer}", tokens)
-    value = kernel_of_covariance(activation, inputs.T * inputs)
-    # SymPy prints this name with a tilde.
-    linear = MatrixSymbol(f"Vtilde_{layer}", width, tokens)
-    inner = positive_definite("M", symbols.first.shape[0])
-    reading = MatrixSymbol("G", tokens, symbols.first.shape[0])
-    reads = units * reading, linear * SquareRoot(kernel) * reading
-    before, after = (Trace(inner * read.T * read) / width for read in reads)
-    claim = SameMoments(weights, linear, kernel, value)
-    defined = ((kernel, value),)
-    text = _EQUIVALENCE.format(width=latex(width))
-    route.say("Gaussian equivalence", before, after, claim, definitions=defined, assumptions=(text,))
-
-
-def _split_nonlinear_units(route: _Route, layer: int, activation: Activation) -> None:
-    """Replace a nonlinear layer above attention by linear units and noise, an ansatz of ours."""
-    symbols, tokens = route.symbols, size("D")
-    width, u = symbols.widths[layer], symbols.overlaps[layer]
-    weights = MatrixSymbol(f"V_{layer}", width, symbols.input_features)
-    inputs = MatrixSymbol(f"x_{layer}", symbols.input_features, tokens)
+    width, tokens = route.symbols.widths[layer], size("D")
+    weights = MatrixSymbol(f"V_{layer}", width, route.symbols.input_features)
+    inputs = MatrixSymbol(f"x_{layer}", weights.shape[1], tokens)
     covariance = inputs.T * inputs
     units = entrywise(lambda unit: activation.function.xreplace({UNIT: unit}), weights * inputs)
-    slopes = entrywise(lambda own: activation.slope.xreplace({OWN: own}), Diagonal(covariance))
-    noise = positive_definite(f"chi_{layer}", tokens)
-    value = kernel_of_covariance(activation, covariance, noise=True)
+    kernel = positive_definite(f"{'chi' if splits else 'kappa'}_{layer}", tokens)
+    value = kernel_of_covariance(activation, covariance, noise=splits)
+    root, text = SquareRoot(kernel), _EQUIVALENCE
+    if splits:
+        slopes = entrywise(lambda own: activation.slope.xreplace({OWN: own}), Diagonal(covariance))
+        root, text = below(inputs * DiagMatrix(slopes), root), _BRANCH
     # SymPy prints this name with a tilde.
-    both = MatrixSymbol(f"Vtilde_{layer}", width, symbols.input_features + tokens)
-    inner, reading = positive_definite("M", u.shape[0]), MatrixSymbol("G", tokens, u.shape[0])
-    reads = units * reading, both * below(inputs * DiagMatrix(slopes), SquareRoot(noise)) * reading
+    linear = MatrixSymbol(f"Vtilde_{layer}", width, root.shape[0])
+    inner = positive_definite("M", u.shape[0])
+    reading = MatrixSymbol("G", tokens, u.shape[0])
+    reads = units * reading, linear * root * reading
     before, after = (Trace(inner * read.T * read) / width for read in reads)
-    claim, text = SameMoments(weights, both, noise, value), _BRANCH.format(width=latex(width))
-    defined = ((noise, value),)
-    route.say("Gaussian equivalence", before, after, claim, definitions=defined, assumptions=(text,))
+    record = {"definitions": ((kernel, value),), "assumptions": (text.format(width=latex(width)),)}
+    claim = SameMoments(weights, linear, kernel, value)
+    route.say("Gaussian equivalence", before, after, claim, **record)
 
 
 def _integrate_readout(route: _Route, t: MatrixSymbol) -> MatrixSymbol:
-    """Integrate out the readout weights, and return Lambda_L."""
     route.section = "Readout"
-    say = route.say
-    symbols = route.symbols
-    tokens = symbols.read_tokens
-    depth = len(symbols.matrices)
-    width = symbols.widths[-1]
+    say, symbols = route.say, route.symbols
+    tokens, depth = symbols.read_tokens, len(symbols.matrices)
+    width, variance = symbols.widths[-1], symbols.variances[-1]
     units = expand(tokens * width)
-    variance = symbols.variances[-1]
     readings = route.readings(depth)
     weights = MatrixSymbol("A", symbols.outputs, units)
     # The tokens that are read, side by side.
@@ -311,8 +284,7 @@ def _integrate_readout(route: _Route, t: MatrixSymbol) -> MatrixSymbol:
     output = Stacked(weights * hidden, symbols.examples) / sqrt(units)  # Eq. (4)
     fields = Stacked(t.T, symbols.examples)
     read = readings if tokens == 1 else MatrixSymbol(f"R_{depth}a", units, symbols.outputs)
-    v = MatrixSymbol("v", units, 1)
-    r = MatrixSymbol("r", units, 1)
+    v, r = (MatrixSymbol(name, units, 1) for name in "vr")
 
     before = 2 * I * Trace(t.T * output)
     after = 2 * I * Trace(weights * hidden * fields) / sqrt(units)
@@ -327,21 +299,20 @@ def _integrate_readout(route: _Route, t: MatrixSymbol) -> MatrixSymbol:
     average_rows(route, named, (one_row, averaged, total), rows, law, ("43", "44", "45"))
     if tokens != 1:
         stacked = total.xreplace({read: sqrt(tokens) * Stacked(readings, tokens)})
-        say("blocks become path indices", stacked, variance * Trace(readings.T * readings) / width, Equal())
+        of_paths = variance * Trace(readings.T * readings) / width
+        say("blocks become path indices", stacked, of_paths, Equal())
     return route.state_induction(depth, readings, variance * Identity(readings.shape[1]))
 
 
 def _integrate_layer(route: _Route, form: LayerForm, inner: MatrixSymbol) -> MatrixSymbol:
     """Integrate out the weights of layer l, introduce U_{l+1}, and return Lambda_{l-1}."""
-    layer = form.symbols.index
-    width = form.symbols.width
+    layer, width, hidden = form.symbols.index, form.symbols.width, form.symbols.hidden
     say = route.say
     route.section = f"Layer {layer}"
     is_last = layer == len(route.symbols.matrices)
     _, u, overlap = route.names(layer + 1)
     rows = u.shape[0]
     q = MatrixSymbol(f"q_{layer}", TOKENS, rows)
-    hidden = form.symbols.hidden
     # Eq. (7)
     along_paths = form.weights * Stacked(hidden * form.block_reading(q), form.blocks) / sqrt(width)
     if form.has_skip:
@@ -363,14 +334,14 @@ def _integrate_layer(route: _Route, form: LayerForm, inner: MatrixSymbol) -> Mat
     blocks = MatrixSymbol(f"Z_{layer}", weights.shape[1], rows)
     skip = MatrixSymbol(f"R_{layer - 1}s", width, rows)
     number = "46" if is_last else "57"
-    of_u, of_blocks, of_skip = _integrate_weights(
-        route, layer + 1, weights, blocks, covariance, inner, number, form.gain, skip
-    )
+    block = weights, blocks, covariance
+    of_u, of_blocks, of_skip = _integrate_weights(route, layer + 1, *block, inner, number, form.gain, skip)
     of_paths = kronecker(form.covariance, u)
     of_noise = route.noises[layer][1] if layer in route.noises else S.Zero
     stacked = of_blocks.xreplace({blocks: read})
     of_blocks = normal(Trace(of_paths * through.T * through) / width)
-    say("blocks become path indices", stacked, of_blocks + of_noise, Equal(), equations="56" if is_last else "67")
+    number = "56" if is_last else "67"
+    say("blocks become path indices", stacked, of_blocks + of_noise, Equal(), equations=number)
     if not form.has_skip:
         _state_entropies(route, layer + 1, of_u, inner)
         return route.state_induction(layer - 1, through, of_paths)
@@ -383,8 +354,8 @@ def _integrate_layer(route: _Route, form: LayerForm, inner: MatrixSymbol) -> Mat
 
 
 def _integrate_weights(
-    route: _Route, number: int, weights, blocks, covariance, inner, equation="", gain=S.Zero, readings=None
-) -> tuple[Expr, Expr, Expr]:
+    route: _Route, number, weights, blocks, covariance, inner, equation="", gain=S.Zero, readings=None
+) -> tuple[Expr, ...]:
     """Average tr(M F^T F)/N over V, and introduce U; return terms of U alone, Z and R.
 
     F = V Z + gain R with Z = `blocks`, R = `readings` and M = `inner`. The rows of V
@@ -393,9 +364,7 @@ def _integrate_weights(
     say, (width, u, overlap) = route.say, route.names(number)
     v = MatrixSymbol("v", weights.shape[1], 1)
     r = MatrixSymbol("r", expand(inner.shape[0]), 1)
-    rows = ((v, weights),)
-    whole = weights * blocks
-    row = blocks.T * v
+    rows, whole, row = ((v, weights),), weights * blocks, blocks.T * v
     # The determinant lemma replaces C^-1 + Z M Z^T / N by M^-1 + Z^T C Z / N.
     precision = sum_of([inverse(covariance), blocks * inner * blocks.T / width])
     product = expand_products(blocks.T * covariance * blocks / width)
@@ -407,14 +376,15 @@ def _integrate_weights(
         whole = whole + gain * readings
         row = row + gain * r
         shift = blocks * inner * r / width
-        of_row = gain**2 * (Trace(r.T * inner * r) / width - Trace(shift.T * inverse(precision) * shift))
+        of_row = Trace(r.T * inner * r) / width - Trace(shift.T * inverse(precision) * shift)
+        of_row = gain**2 * of_row
         of_small = gain**2 * Trace(r.T * inverse(small) * r) / width
-        of_readings, of_renewed = (
-            gain**2 * Trace(inverse(m) * readings.T * readings) / width for m in (small, renewed)
-        )
+        traces = (Trace(inverse(m) * readings.T * readings) for m in (small, renewed))
+        of_readings, of_renewed = (gain**2 * each / width for each in traces)
     before = Trace(inner * whole.T * whole) / width
     after = normal(Trace(row.T * inner * row) / width)
-    one_row = say("one row at a time", before, after, SumOverRows(rows, width, "after"), equations=equation)
+    claim = SumOverRows(rows, width, "after")
+    one_row = say("one row at a time", before, after, claim, equations=equation)
     after = normal(log_det(covariance) + log_det(precision) + of_row)
     averaged = say("Gaussian integral", one_row, after, Average(v, covariance))
     determinants = normal(log_det(inner) + log_det(small))
@@ -435,8 +405,8 @@ def _state_entropies(route: _Route, number: int, terms: Expr, inner: MatrixSymbo
 
     With a skip connection, Q_{l+1} occurs linearly: U_{l+1} is a block of U_l.
     """
-    large = _LARGE.format(width=latex(route.symbols.widths[number - 1]))
-    entropy = _eliminate_overlap(route, number, terms, inner, assumptions=(large,))
+    large = (_LARGE.format(width=latex(route.symbols.widths[number - 1])),)
+    entropy = _eliminate_overlap(route, number, terms, inner, assumptions=large)
     while route.waiting:
         above, waiting, inner, form = route.waiting.pop()
         (width, u, _), (_, outer, multiplier) = route.names(number), route.names(above)
@@ -447,11 +417,9 @@ def _state_entropies(route: _Route, number: int, terms: Expr, inner: MatrixSymbo
         covariance = kronecker(form.covariance, outer)
         own = log_det(covariance) + log_det(outer) - log_det(u) + Trace(inverse(covariance) * of_rest)
         own = simplify_traces(width * (own + rows * log(form.gain**2) - rest))
-        before = normal(entropy + waiting)
         after = own + _entropy(width, outer, inner)
-        claim = Stationary(outer, block, multiplier)
-        defined = ((outer, block),)
-        route.say("Lagrange multiplier", before, after, claim, definitions=defined)
+        record = {"claim": Stationary(outer, block, multiplier), "definitions": ((outer, block),)}
+        route.say("Lagrange multiplier", normal(entropy + waiting), after, **record)
         route.nested[outer] = block
         route.entropies[number] = own
         number = above
@@ -459,7 +427,7 @@ def _state_entropies(route: _Route, number: int, terms: Expr, inner: MatrixSymbo
     route.entropies[number] = entropy
 
 
-def _eliminate_overlap(route: _Route, number: int, terms: Expr, inner: MatrixSymbol, **record) -> Expr:
+def _eliminate_overlap(route: _Route, number: int, terms: Expr, inner, **record) -> Expr:
     (width, u, overlap), value = route.names(number), route.values[inner]
     entropy = _entropy(width, u, inner)
     solution = sum_of([inverse(u), -inverse(inner)])
@@ -472,15 +440,14 @@ def _entropy(width: Expr, u: MatrixSymbol, mean: MatrixExpr) -> Expr:
     return normal(width * (log_det(mean) - log_det(u) + Trace(inverse(mean) * u) - u.shape[0]))
 
 
-def _state_meaning(route: _Route, inner: MatrixExpr, weights: MatrixSymbol, blocks: MatrixSymbol) -> None:
+def _state_meaning(route: _Route, inner, weights, blocks) -> None:
     """Result 2: a source J on path weights w shows that U_1 is their mean overlap."""
     route.section, say, (width, u, overlap) = "Meaning of U", route.say, route.names(1)
-    r = MatrixSymbol("r", u.shape[0], 1)
-    w = MatrixSymbol("w", u.shape[0], 1)
+    r, w = (MatrixSymbol(name, u.shape[0], 1) for name in "rw")
     source = positive_definite("J", u.shape[0])
     form = normal(Trace(r.T * inner * r) / width)
-    coupling = 2 * I * Trace(w.T * r) / sqrt(width)
-    say("read backwards as weights", form, coupling, Average(w, inner, of="after"), equations="81")
+    coupling, claim = 2 * I * Trace(w.T * r) / sqrt(width), Average(w, inner, of="after")
+    say("read backwards as weights", form, coupling, claim, equations="81")
     precision = sum_of([inverse(inner), source])
     of_unit = log_det(inner) + log_det(precision)
     before = coupling + Trace(w.T * source * w)
@@ -490,7 +457,8 @@ def _state_meaning(route: _Route, inner: MatrixExpr, weights: MatrixSymbol, bloc
     covariance = Identity(weights.shape[1])
     terms, *_ = _integrate_weights(route, 1, weights, blocks, covariance, inverse(precision))
     solution = sum_of([inverse(u), -precision])
-    after = normal(width * log_det(inner)) + _entropy(width, u, inverse(precision)) + width * log_det(precision)
+    after = normal(width * log_det(inner)) + _entropy(width, u, inverse(precision))
+    after += width * log_det(precision)
     of_source = route.eliminate(normal(terms + width * of_unit), normal(after), overlap, solution)
     say("differentiated", of_source, width * u, Derivative(source), equations="13")  # Eq. (13)
 
@@ -499,18 +467,15 @@ def _with_richness(action: Action, form: NetworkForm) -> Action:
     """Return the action of the mean-field parameterisation, from the standard one.
 
     It divides the readout's variance and the temperature by g = N_1 gamma_0^2. In
-    U' = g U, written without the prime, the prior is the standard one, and
-
-        S = S_a + S_1 + ... + S_L + logdet(K + T I) + g y^T (K + T I)^-1 y.
-
-    At infinite width the log-determinant is negligible. Source: Lauditi, Bordelon,
-    Pehlevan, arXiv 2502.07998; the form for attention paths is ours.
+    U' = g U, written without the prime, the entropies are the standard ones, and the
+    misfit is g y^T (K + T I)^-1 y. Source: Lauditi, Bordelon, Pehlevan, arXiv
+    2502.07998; the form for attention paths is ours.
     """
     symbols = ActionSymbols(form)
     power = symbols.power
     variables = (*symbols.free, symbols.features, symbols.labels)
-    # Quantities of the network in terms of U' and of the given numbers.
-    scaled = {each: each / power for each in (*symbols.free, symbols.variances[-1], symbols.temperature)}
+    quantities = *symbols.free, symbols.variances[-1], symbols.temperature
+    scaled = {each: each / power for each in quantities}
     route = Recorder(list(action.derivation.steps), "Mean-field parameterisation")
     misfit = Add(*(term for term in Add.make_args(action.energy) if term.has(symbols.labels)))
     energy = action.energy - misfit + power * misfit
@@ -533,5 +498,5 @@ def _with_richness(action: Action, form: NetworkForm) -> Action:
         route.say("leading order", wide, leading, LeadingOrder(scale), assumptions=(fixed,))
         energy = power * misfit
     derivation = Derivation(tuple(route.steps), action.derivation.sizes)
-    predictor = Predictor(mean, covariance)
-    return replace(action, symbols=symbols, energy=energy, predictor=predictor, derivation=derivation)
+    changed = {"predictor": Predictor(mean, covariance), "derivation": derivation}
+    return replace(action, symbols=symbols, energy=energy, **changed)

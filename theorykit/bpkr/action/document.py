@@ -75,8 +75,7 @@ def _finite_width(action: Action) -> Iterator[Block]:
 
 
 def _checked_steps(derivation: Derivation) -> Iterator[Block]:
-    verification = derivation.verify()
-    yield from verification_blocks(verification)
+    yield from verification_blocks(derivation.verify())
     yield from derivation_blocks(derivation)
 
 
@@ -118,4 +117,5 @@ def equations(action: Action) -> Mapping[str, list[Equation]]:
 
 
 def _sides(shape: tuple[Expr, Expr]) -> str:
-    return r" \times ".join(rf"\left({latex(side)}\right)" if side.is_Add else latex(side) for side in shape)
+    sides = (rf"\left({latex(side)}\right)" if side.is_Add else latex(side) for side in shape)
+    return r" \times ".join(sides)

@@ -6,7 +6,7 @@ connection, the rest of U_l is a Gaussian overlap and a Wishart matrix. The last
 takes a limit. The two routes have the forward maps in common, and nothing else.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from sympy import Add, Expr, I, Identity, MatrixSymbol, Trace, expand, sqrt
@@ -47,15 +47,12 @@ class FiniteWidthPrior:
         return tuple(expand(exact - leading) for exact, leading in pairs)
 
 
-def finite_width_prior(symbols: ActionSymbols, sizes: tuple[Mapping[Expr, int], ...]) -> FiniteWidthPrior:
-    """Derive the prior of (U_1, ..., U_{L+1}), with steps to be tested at each of `sizes`."""
+def finite_width_prior(symbols: ActionSymbols, sizes: tuple[Mapping, ...]) -> FiniteWidthPrior:
     route, priors = Recorder(), []
     say = route.say
     for form, u, outer in zip(symbols.form.layers, symbols.overlaps, symbols.overlaps[1:], strict=False):
         # The characteristic function of the path weights w^(l), with the source G.
-        layer = form.symbols.index
-        width = form.symbols.width
-        next_width = form.symbols.next_width
+        layer, width, next_width = form.symbols.index, form.symbols.width, form.symbols.next_width
         route.section, size = f"Layer {layer}", outer.shape[0]
         above = MatrixSymbol(f"w_{layer + 1}", size, next_width)
         source = MatrixSymbol("G", expand(form.blocks * size), width)
@@ -89,8 +86,7 @@ def finite_width_prior(symbols: ActionSymbols, sizes: tuple[Mapping[Expr, int], 
     width = symbols.widths[-1]
     variance = symbols.variances[-1]
     weights, source = (MatrixSymbol(name, u.shape[0], width) for name in ("A", "G"))
-    v = MatrixSymbol("v", width, 1)
-    r = MatrixSymbol("r", width, 1)
+    v, r = (MatrixSymbol(name, width, 1) for name in "vr")
     rows = ((v, weights), (r, source), u.shape[0])
     law = Average(v, variance * Identity(width))
     sides = 2 * I * Trace(v.T * r), variance * Trace(r.T * r), variance * Trace(source * source.T)
@@ -101,7 +97,7 @@ def finite_width_prior(symbols: ActionSymbols, sizes: tuple[Mapping[Expr, int], 
     return FiniteWidthPrior(Derivation(tuple(route.steps), sizes), exact, leading)
 
 
-def average_rows(route: Recorder, before: Expr, sides: Sequence[Expr], rows, law, equations=("", "", "")) -> Expr:
+def average_rows(route: Recorder, before, sides, rows, law, equations=("", "", "")) -> Expr:
     """State the average over i.i.d. rows of weights, and return its sum over rows.
 
     - `sides`: one row before and after the average, and the sum.
@@ -125,7 +121,8 @@ def _density(route, characteristic, inner, source, u, outer, has_skip) -> tuple[
     `outer` are given, and W is the rest.
     """
     say, width, size = route.say, source.shape[1], u.shape[0]
-    weights, g, x = MatrixSymbol("W", *source.shape), *(MatrixSymbol(name, source.shape[0], 1) for name in "gx")
+    weights = MatrixSymbol("W", *source.shape)
+    g, x = (MatrixSymbol(name, source.shape[0], 1) for name in "gx")
     columns = SumOverRows(((g, source.T),), width, "after")
     one_column = say("one row at a time", characteristic, normal(Trace(g.T * inner * g)), columns)
     after = normal(log_det(inner) + Trace(x.T * inverse(inner) * x))
@@ -134,7 +131,7 @@ def _density(route, characteristic, inner, source, u, outer, has_skip) -> tuple[
     density = say("density of Gaussian columns", transformed, after, Average(g, Identity(g.shape[0])))
     after = normal(width * log_det(inner) + Trace(inverse(inner) * weights * weights.T))
     total = say("sum over rows", density, after, SumOverRows(((x, weights.T),), width, "before"))
-    # n x N weights of overlap U fill the volume det(U)^((N - n - 1)/2), divided by that of given rows.
+    # n x N weights of overlap U fill det(U)^((N - n - 1)/2), divided by that of given rows.
     block, volume = u, -(width - size - 1) * log_det(u)
     if has_skip:
         block = principal_block(u, (outer.shape[0], source.shape[0]), 1)

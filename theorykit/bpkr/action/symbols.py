@@ -17,12 +17,11 @@ class ActionSymbols:
 
     - `power`: N_1 gamma_0^2, or 1 in the standard parameterisation.
     - `overlaps`: matrices U_1, ..., U_{L+1}; `nested` ones are blocks of the one before.
-    - `order_parameters`: `overlaps` with a number u for U_{L+1} of one entry; `written`
-      maps one to the other.
+    - `order_parameters`: with a number u for U_{L+1} of one entry, as `written` maps them.
     - `free`: the order parameters that are not nested.
     - `features`, `test_features`: Phi, a column per path and N_0; `labels`: y.
-    - `noises`: by layer Psi and Psi_test, roots of the noise of its nonlinear units, with
-      a column per partial path after the layer and direction of the noise.
+    - `noises`: by layer, roots Psi and Psi_test of the noise of its nonlinear units, with
+      a column per partial path after the layer and direction.
     - `numbers`, `sizes`: scalars, and those that are sizes of arrays.
     """
 
@@ -35,7 +34,8 @@ class ActionSymbols:
             rows.insert(0, expand(layer.branches * rows[0]))
         heads = (layer.symbols.heads for layer in layers if layer.forward.has(layer.symbols.heads))
         self.heads, self.widths = tuple(heads), form.widths
-        self.variances = (*(layer.symbols.variance for layer in layers), Symbol("sigma2_a", positive=True))
+        variances = (layer.symbols.variance for layer in layers)
+        self.variances = (*variances, Symbol("sigma2_a", positive=True))
         parameters = frozenset().union(*(layer.parameters for layer in layers))
         self.parameters = tuple(sorted(parameters, key=str))
         self.temperature = Symbol("T", positive=True)
@@ -63,19 +63,21 @@ class ActionSymbols:
         for layer, _ in form.between:
             columns = expand(rows[layer] * size("D"))
             pairs = ((f"Psi_{layer}", self.examples), (f"Psi_{layer}test", size("P_test")))
-            self.noises[layer] = tuple(MatrixSymbol(name, count * self.outputs, columns) for name, count in pairs)
+            roots = [MatrixSymbol(name, count * self.outputs, columns) for name, count in pairs]
+            self.noises[layer] = tuple(roots)
 
         richness = (self.richness,) if form.has_richness else ()
-        self.numbers = (*dict.fromkeys(self.widths), *self.variances, self.temperature, *richness, *self.parameters)
-        self.sizes = (*self.heads, *(each for each in (self.outputs, self.read_tokens) if each.is_Symbol))
+        scalars = *self.variances, self.temperature, *richness, *self.parameters
+        self.numbers = (*dict.fromkeys(self.widths), *scalars)
+        sizes = *self.heads, self.outputs, self.read_tokens
+        self.sizes = tuple(each for each in sizes if each.is_Symbol)
 
     @property
     def arguments(self) -> tuple[Expr, ...]:
-        """All arguments of the action."""
         return self.completed((*self.free, *self.numbers, *self.data))
 
     def kernel(self, one: int = 0, other: int = 0, *, written: bool = True) -> MatrixExpr:
-        """Return K (Eq. 10) between training (0) or test (1) examples, with u for U_{L+1} if `written`."""
+        """Return K (Eq. 10) of training (0) or test (1) examples, in u if `written`."""
         terms = [(self.first, self.input_features, (self.features, self.test_features))]
         terms += [(self.overlaps[layer], size("D"), roots) for layer, roots in self.noises.items()]
         total = []

@@ -51,7 +51,7 @@ class BoundAction(eqx.Module):
     def numbers(self) -> dict[Expr, Array | int]:
         """Return numbers and sizes, except sigma_0^2, which is in the features."""
         values, symbols = self.architecture.layer_numbers(), self.symbols
-        found = {each: jnp.asarray(values[each.name], dtype=jnp.float64) for each in symbols.numbers}
+        found = {each: jnp.asarray(values[each.name], float) for each in symbols.numbers}
         return found | {each: values[each.name] for each in symbols.sizes}
 
     def point(self, order_parameters: OrderParameters) -> dict[Expr, Array]:
@@ -61,11 +61,10 @@ class BoundAction(eqx.Module):
         return dict(zip(self.symbols.order_parameters, (*matrices, readout), strict=True))
 
     def data(self, features: Array, labels: Array) -> dict[Expr, Array]:
-        """Return the values of the symbols of features and labels."""
         flat = flat_features(self.architecture, features)
         return {self.symbols.features: flat, self.symbols.labels: labels.reshape(-1, 1)}
 
-    def entropy(self, order_parameters: OrderParameters) -> Float[Array, ""]:
+    def entropy(self, order_parameters: OrderParameters) -> Number:
         """Return S_a + S_1 + ... + S_L, undivided."""
         return self(self.point(order_parameters), entropy=self.action.entropy)["entropy"]
 
@@ -92,7 +91,6 @@ def compiled_terms(action: Action) -> CompiledFunction:
 
 
 def entropies_by_name(action: Action) -> dict[str, Expr]:
-    """Return the entropy of every order parameter given the next."""
     names = [f"entropy_{layer}" for layer in range(1, len(action.entropies))]
     entropies = map(action.substitute_nested, action.entropies)
     return dict(zip([*names, "entropy_a"], entropies, strict=True))
@@ -104,7 +102,7 @@ def generate_source(action: Action) -> str:
     return compiled_terms(action).source_with({action.kernel: "K"})
 
 
-def flat_features(architecture: Architecture, features: Float[Array, "examples paths _"]) -> Array:
+def flat_features(architecture: Architecture, features: Array) -> Array:
     """Return Phi_{(mu c)(pi c' i)} = phi^pi_{mu i} delta_{cc'}."""
     design = jnp.einsum("pki,cd->pckdi", features, jnp.eye(architecture.outputs))
     return design.reshape(len(features) * architecture.outputs, -1)
@@ -126,8 +124,6 @@ class EnergyPoint(eqx.Module):
 
 
 class Energy(eqx.Module):
-    """The energy of fixed examples as a function of U_1."""
-
     bound: BoundAction
     examples: Examples
 
@@ -145,7 +141,6 @@ class Energy(eqx.Module):
         return count * jnp.log(self.bound.architecture.root_power**2 / (2 * jnp.pi)) / 2
 
     def value(self, u1: PathMatrix) -> Number:
-        """Compute E at U_1, differentiable in all inputs."""
         return self._solved(u1)["energy"]
 
     def at(self, u1: PathMatrix) -> EnergyPoint:
@@ -170,11 +165,10 @@ class Energy(eqx.Module):
         return self.label_constant - (point.value + jnp.sum(in_kernel * change)) / 2
 
     def _solved(self, u1: PathMatrix) -> dict[str, Array]:
-        bound, examples = self.bound, self.examples
-        form = bound.action.of_kernels
-        names = ("energy", "resolvent", "representer")
+        bound, examples, form = self.bound, self.examples, self.bound.action.of_kernels
         given = {form.kernel: examples.kernel.matrix(u1), bound.symbols.labels: examples.labels}
-        found = bound(given, **{name: getattr(form, name) for name in names})
+        solved = {"resolvent": form.resolvent, "representer": form.representer}
+        found = bound(given, energy=form.energy, **solved)
         # At T = 0 no rows are omitted or added.
         temperature = jnp.asarray(bound.architecture.temperature)
         positive = jnp.where(temperature > 0, temperature, 1.0)
@@ -186,16 +180,12 @@ class Energy(eqx.Module):
 
     def bounded(self, point: EnergyPoint, share: Array | float = 1.0) -> BoundedEnergy:
         """Bound a `share` of the misfit from above, and linearise the rest of E."""
-        u1 = point.u1
-        minus_misfit = self.examples.kernel.gradient_of_square(u1, point.representer)
-        slope = point.slope + share * minus_misfit
-        weight = share * u1 @ minus_misfit @ u1
-        return BoundedEnergy(self.bound, slope, weight)
+        part = share * self.examples.kernel.gradient_of_square(point.u1, point.representer)
+        return BoundedEnergy(self.bound, point.slope + part, point.u1 @ part @ point.u1)
 
-    def curvature(self, point: EnergyPoint) -> Float[Array, "pairs pairs"]:
-        """Compute the second derivative of E in the upper triangle of U_1."""
-        kernel = self.examples.kernel
-        return kernel.curvature(point.resolvent, point.representer, not self.is_per_width)
+    def curvature(self, point: EnergyPoint) -> Array:
+        solved = point.resolvent, point.representer
+        return self.examples.kernel.curvature(*solved, not self.is_per_width)
 
     def rounding(self, point: EnergyPoint) -> Number:
         """Estimate the rounding error of E, in units of eps.
@@ -205,24 +195,22 @@ class Energy(eqx.Module):
         the error of log det A is about eps |D A^-1 D|, D = diag(A)^(1/2), and that of
         b^T A^-1 b about eps sum_i (A^-1 b)_i^2 A_ii.
         """
-        resolvent = point.resolvent
-        representer = point.representer[:, 0]
-        u1 = point.u1
+        u1, resolvent, representer = point.u1, point.resolvent, point.representer[:, 0]
         architecture = self.bound.architecture
-        squares = self.examples.kernel.squares
-        labels = self.examples.labels[:, 0]
         temperature = architecture.temperature
-        norms = jnp.kron(jnp.sqrt(squares), jnp.eye(architecture.outputs))
+        norms = jnp.sqrt(self.examples.kernel.squares)
+        norms = jnp.kron(norms, jnp.eye(architecture.outputs))
         # The size of the terms that are added up in the diagonal of the kernel.
         scale = jnp.einsum("ap,ab,bp->p", norms, jnp.abs(u1), norms) + temperature
         square = representer @ representer
-        misfit = architecture.root_power * representer @ labels
+        misfit = architecture.root_power * representer @ self.examples.labels[:, 0]
         # The norms |W^(1/2) Phi^T R| and |W^(1/2) Phi^T v|, with K = Phi W Phi^T.
         of_resolvent = _root(jnp.trace(resolvent) - temperature * jnp.sum(resolvent**2))
         of_representer = _root(misfit - temperature * square)
         misplaced = 2 * _root(len(u1) * jnp.max(jnp.abs(u1))) * self.examples.error / EPS
         # The sum of the misfit and other terms is rounded too.
-        error = jnp.sum(representer**2 * scale) + jnp.abs(misfit) + jnp.abs(point.value - misfit)
+        error = jnp.sum(representer**2 * scale)
+        error += jnp.abs(misfit) + jnp.abs(point.value - misfit)
         error += misplaced * jnp.sqrt(square) * of_representer
         if self.is_per_width:
             return error
@@ -230,7 +218,7 @@ class Energy(eqx.Module):
 
 
 class BoundedEnergy(eqx.Module):
-    """The bound tr(G_+ U_1) + tr(W U_1^-1) of the energy, up to a constant; see `Majoriser`."""
+    """The bound tr(G_+ U_1) + tr(W U_1^-1) of the energy; see `Majoriser`."""
 
     bound: BoundAction
     logdet_gradient: PathMatrix  # G_+
@@ -239,7 +227,7 @@ class BoundedEnergy(eqx.Module):
     def value(self, u1: PathMatrix) -> Number:
         return self._evaluated({self.bound.symbols.first: u1}, self.bound.action.majoriser.bound)
 
-    def minimise(self, start: OrderParameters, most: int = _PASSES) -> OrderParameters:
+    def minimise(self, start: OrderParameters) -> OrderParameters:
         """Minimise entropy plus bound in each order parameter in turn."""
         minima = self.bound.action.majoriser.minima
         order = self.bound.symbols.order_parameters
@@ -249,7 +237,7 @@ class BoundedEnergy(eqx.Module):
 
         def goes_on(state):
             passes, first, change, _ = state
-            return (passes < most) & ((passes < 2) | (change > _SETTLED * first))
+            return (passes < _PASSES) & ((passes < 2) | (change > _SETTLED * first))
 
         def once_more(state):
             passes, first, _, here = state
@@ -280,7 +268,7 @@ def has_sweeps(action: Action) -> bool:
         return False
 
 
-def entropy_rounding(architecture: Architecture, factors: Sequence[Float[Array, "_ _"]]) -> Number:
+def entropy_rounding(architecture: Architecture, factors: Sequence[Array]) -> Number:
     """Estimate the rounding error of the entropy in units of eps, for U_l = C_l C_l^T."""
     widths, total, inner = architecture.relative_widths, jnp.zeros(()), 0.0
     # Each U_l enters two layers.
@@ -293,7 +281,6 @@ def entropy_rounding(architecture: Architecture, factors: Sequence[Float[Array, 
 
 
 def _log_det_error(inverse: Float[Array, "n n"], diagonal: Float[Array, " n"]) -> Number:
-    """Return |D A^-1 D| with D = diag(A)^(1/2)."""
     root = jnp.sqrt(diagonal)
     return jnp.sqrt(jnp.sum((root[:, None] * inverse * root) ** 2))
 

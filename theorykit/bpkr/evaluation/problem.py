@@ -41,8 +41,6 @@ _COOLING = 10.0
 
 
 class Evaluated(eqx.Module):
-    """Details of a `Point`: order parameters, and the two parts of the action."""
-
     factors: list[Float[Array, "_ _"]]  # [C_1, ..., C_{L+1}] with U_l = C_l C_l^T
     order_parameters: OrderParameters
     entropy: Float[Array, ""]
@@ -73,26 +71,26 @@ class Problem(DisplayMixin, AbstractSaddleProblem):
     @usual_settings()
     def __init__(self, architecture: Architecture, data: Data):
         self.data = check_data(architecture, data)
-        if data.classes is None and data.labels is not None:
-            warn_of_class_numbers(self.data.labels, stacklevel=4)
         self.bound = bind(architecture.with_arrays())
         self.ansatz = ansatz_of(architecture)
         self.dimension = manifold.dimension(architecture)
         self.examples, self.forms_curvature = None, False
-        if self.data.labels is not None:
-            with threads_for(len(self.data.features)):
-                self.examples = canonical(architecture, self.data)
-            kernel = self.examples.kernel
-            cost, memory = min(kernel.curvature_costs())
-            cost += _DIAGONALISATION * self.dimension**3
-            evaluation = _OVERHEAD + kernel.operations() + float(self.rows) ** 3
-            is_cheap = cost <= _CURVATURE_EVALUATIONS * evaluation
-            # Solvers without a Hessian know the kernel as a function of U_1 alone.
-            fits = is_cheap and memory <= _CURVATURE_BYTES
-            self.forms_curvature = bool(fits or architecture.between)
+        if self.data.labels is None:
+            return
+        if data.classes is None:
+            warn_of_class_numbers(self.data.labels, stacklevel=4)
+        with threads_for(len(self.data.features)):
+            self.examples = canonical(architecture, self.data)
+        kernel = self.examples.kernel
+        cost, memory = min(kernel.curvature_costs())
+        cost += _DIAGONALISATION * self.dimension**3
+        evaluation = _OVERHEAD + kernel.operations() + float(self.rows) ** 3
+        fits = cost <= _CURVATURE_EVALUATIONS * evaluation and memory <= _CURVATURE_BYTES
+        # Solvers without a Hessian know the kernel as a function of U_1 alone.
+        self.forms_curvature = bool(fits or architecture.between)
 
     def __reduce__(self):
-        # Another process derives the action again, so that it has one object per structure.
+        # Another process derives the action again: one object per structure.
         return Problem, (self.architecture, self.data)
 
     @property
@@ -121,7 +119,6 @@ class Problem(DisplayMixin, AbstractSaddleProblem):
 
     @property
     def rows(self) -> int:
-        """Number of rows of the kernel that each evaluation factorises."""
         return len(self.examples.labels)
 
     @property
@@ -133,7 +130,6 @@ class Problem(DisplayMixin, AbstractSaddleProblem):
         yield Table((("ansatz", self.ansatz or "none"),))
 
     def point(self, point: PointLike, name: str = "order_parameters", *, singular: bool = False):
-        """Return checked order parameters, or those of a solution; they may be `singular`."""
         return checked_order_parameters(self.architecture, point, name, singular=singular)
 
     def test_features(self, features: Any, name: str = "test_features") -> Features:
@@ -147,7 +143,6 @@ class Problem(DisplayMixin, AbstractSaddleProblem):
         return checked
 
     def finite(self, results: Any) -> Any:
-        """Return computed values after checking that all are finite."""
         module = array_module(results)
         finite = [module.all(module.isfinite(leaf)) for leaf in jax.tree.leaves(results)]
         message = "the kernel K(U) + T I is not positive definite to double precision"
@@ -174,7 +169,6 @@ class Problem(DisplayMixin, AbstractSaddleProblem):
         return manifold.moved(self.architecture, coordinates, step)
 
     def parts(self, coordinates: Coordinates) -> tuple[Array, Array]:
-        """Return entropy and energy, undivided."""
         order_parameters = self.order_parameters(coordinates)
         in_kernel = manifold.of_kernel(self.architecture, order_parameters)
         return self.bound.entropy(order_parameters), self.energy.value(in_kernel)
@@ -239,12 +233,11 @@ class Problem(DisplayMixin, AbstractSaddleProblem):
 
     def temperatures(self) -> list[float]:
         """Return decreasing temperatures above that of the problem, for continuation."""
-        architecture = self.architecture
+        architecture, examples = self.architecture, self.examples
         coldest = float(architecture.temperature)
-        labels = architecture.root_power * np.asarray(self.examples.labels)
         narrowest = min(map(float, architecture.relative_widths))
-        squares = np.sum(labels**2) + architecture.root_power**2 * self.examples.unexplained
-        hottest = float(squares) / (_HOT * narrowest)
+        squares = np.sum(np.asarray(examples.labels) ** 2) + examples.unexplained
+        hottest = float(architecture.root_power**2 * squares) / (_HOT * narrowest)
         if not 0 < coldest < hottest:
             return []
         steps = math.ceil(math.log(hottest / coldest, _COOLING))
@@ -260,7 +253,6 @@ def as_problem(problem: Any, data: Data | None = None, *, needs_labels: bool = T
 
 
 def architecture_and_data(problem: Problem | Architecture, data: Data | None):
-    """Return the architecture and the data of a problem, or those that were given."""
     if isinstance(problem, Problem):
         if data is not None:
             raise TypeError("data must be None with a Problem, which contains its data")

@@ -111,9 +111,10 @@ class Prediction(DisplayMixin, eqx.Module):
     classes: Classes | None = eqx.field(static=True, default=None)
 
     def _view(self):
-        yield Text(f"**Prediction** for {counted(len(self.mean), 'test example')}, without label noise")
-        deviation = np.sqrt(self.variance)
-        yield Table((("mean", brief(self.mean)), ("standard deviation", brief(deviation))))
+        examples = counted(len(self.mean), "test example")
+        yield Text(f"**Prediction** for {examples}, without label noise")
+        rows = ("mean", self.mean), ("standard deviation", np.sqrt(self.variance))
+        yield Table(tuple((name, brief(values)) for name, values in rows))
 
 
 @usual_settings()
@@ -126,32 +127,27 @@ def predict(problem: Problem, order_parameters: PointLike, test_features: Featur
         test_features: (examples, paths, features), by default those of the problem.
     """
     problem = as_problem(problem)
-    test_features = problem.test_features(test_features)
+    features = problem.test_features(test_features)
     point = problem.point(order_parameters, singular=True)
-    examples = len(test_features)
-    pads = examples <= MANY_ROWS and not isinstance(test_features, ImplicitFeatures)
-    pads = pads and not is_traced(point, test_features)
+    examples = len(features)
+    pads = examples <= MANY_ROWS and not isinstance(features, ImplicitFeatures)
+    pads = pads and not is_traced(point, features)
     if pads:
         # Similar numbers of examples share a compiled function.
         rows = shared_size(examples) - examples
-        test_features = jnp.asarray(np.pad(test_features, ((0, rows), (0, 0), (0, 0))))
-    prediction = prediction_at(problem.canonical, point, test_features)
+        features = jnp.asarray(np.pad(features, ((0, rows), (0, 0), (0, 0))))
+    found = prediction_at(problem.canonical, point, features)
     if pads:
         # On the host, a slice needs no compilation.
-        prediction = jax.tree.map(lambda each: jnp.asarray(np.asarray(each)[:examples]), prediction)
-    return replace(problem.finite(prediction), ansatz=problem.ansatz, classes=problem.data.classes)
+        found = jax.tree.map(lambda each: jnp.asarray(np.asarray(each)[:examples]), found)
+    return replace(problem.finite(found), ansatz=problem.ansatz, classes=problem.data.classes)
 
 
 @jit_and_keep
-def prediction_at(
-    problem: Problem,
-    order_parameters: OrderParameters,
-    test_features: Features,
-) -> Prediction:
+def prediction_at(problem: Problem, point: OrderParameters, test_features: Features) -> Prediction:
     """Predict without checks. Order parameters may be singular."""
-    u1 = of_kernel(problem.architecture, order_parameters)
-    examples = problem.examples
-    outputs = problem.architecture.outputs
+    u1 = of_kernel(problem.architecture, point)
+    examples, outputs = problem.examples, problem.architecture.outputs
     between = kernel_between(u1, examples.tested(test_features), examples.kernel.features)
     kernels = examples.kernel.matrix(u1), between, kernel_diagonal(u1, test_features)
     found = prediction_from_kernels(problem.bound, *kernels, examples.labels)
@@ -187,9 +183,9 @@ def kernel(problem: Problem, order_parameters: PointLike, other: Features | None
         The output varies fastest.
     """
     problem = as_problem(problem, needs_labels=False)
+    features = problem.data.features
     if problem.data.replaces:
         raise ValueError("kernel needs training features, but data has those of batches")
-    features = problem.data.features
     other = features if other is None else problem.test_features(other, "other features")
     point = problem.point(order_parameters, singular=True)
     return _kernel(of_kernel(problem.architecture, point), features, other)

@@ -22,7 +22,7 @@ from jaxtyping import Array, Float
 from ...checks import is_traced
 from ..specification.activations import CORRELATION, OTHER, OWN, Activation, of_arrays
 from . import pair_averages
-from .pair_averages import REFUSED, WARNED, Rule, joint, rule_over
+from .pair_averages import RANGE, REFUSED, WARNED, Rule, joint, rule_over
 
 # Smallest variance of a hidden unit: its square does not underflow.
 _LEAST = 1e-150
@@ -31,8 +31,8 @@ _ROUNDING = 8 * np.finfo(np.float64).eps
 # Entries of the kernel between tokens in memory at a time.
 HELD = 2**22
 
+# For each function; None for the closed form.
 Rules = tuple[Rule | None, ...]
-"""How to compute the kernel after each function; None for the closed form."""
 
 
 class KernelWarning(UserWarning):
@@ -64,23 +64,24 @@ class ImplicitFeatures(eqx.Module):
         return self.shape[0]
 
     def __getitem__(self, examples: Any) -> "ImplicitFeatures":
-        chosen = jnp.arange(len(self))[examples]
-        return self.with_examples(jax.tree.map(lambda array: array[chosen], self.of_examples))
+        chosen = jax.tree.map(lambda array: array[examples], self.of_examples)
+        return self.with_examples(chosen)
 
     def pair_kernels(self) -> Float[Array, "pairs examples examples"]:
         """Return `Kernel.pairs`."""
         rows, columns = np.triu_indices(self.shape[1])
         weight = np.where(rows == columns, 0.5, 1.0)[:, None]
-        return self.by_example(self, lambda kernels: weight * kernels[rows, columns]).swapaxes(0, 1)
+        pairs = self.by_example(self, lambda kernels: weight * kernels[rows, columns])
+        return pairs.swapaxes(0, 1)
 
     def own_kernels(self) -> Float[Array, "examples rows rows"]:
         """Return the kernels for each example with itself."""
 
-        def of_example(example):
-            alone = self[example[None]]
+        def of_example(arrays):
+            alone = self.with_examples(jax.tree.map(lambda array: array[None], arrays))
             return alone.by_example(alone, lambda kernels: kernels[:, :, 0])[0]
 
-        return jax.lax.map(of_example, jnp.arange(len(self)))
+        return jax.lax.map(of_example, self.of_examples)
 
 
 class TokenFeatures(ImplicitFeatures):
@@ -90,19 +91,14 @@ class TokenFeatures(ImplicitFeatures):
       embedding's hidden units.
     - `readings`: weights of tokens in paths, Eq. (7).
     - `variances`: of the dense layers up to the last nonlinear one.
-    - `activations`, `rules`: the functions phi of embedding and dense layers, and how to
-      compute their kernels.
+    - `activations`, `rules`: functions phi, and how to compute their kernels.
     """
 
     tokens: Float[Array, "examples tokens features"]
     readings: Float[Array, "examples tokens paths"]
     variances: Float[Array, " above"]
     activations: tuple[Activation, ...] = eqx.field(static=True)
-    rules: Rules = eqx.field(static=True, default=())
-
-    def __post_init__(self):
-        if not self.rules:
-            self.rules = tuple(rule_over(activation, None)[0] for activation in self.activations)
+    rules: Rules = eqx.field(static=True)
 
     @property
     def of_examples(self):
@@ -142,8 +138,6 @@ Features = Array | ImplicitFeatures
 
 
 class Units(NamedTuple):
-    """Each token's unit before a function, and its mean square after it."""
-
     variance: Float[Array, " tokens"]
     coefficients: Float[Array, "tokens terms"]
     mean_square: Float[Array, " tokens"]
@@ -153,19 +147,18 @@ Tokens = tuple[Float[Array, "tokens features"], tuple[Units, ...]]
 
 
 def rules_for(activations: Sequence[Activation], variances: Array, tokens: Array) -> Rules:
-    rules: Rules = ()
-    own = jnp.sum(jnp.asarray(tokens) ** 2, axis=-1).ravel()
+    rules, own = [], jnp.sum(jnp.asarray(tokens) ** 2, axis=-1).ravel()
     for layer, activation in enumerate(activations):
         if layer:
             own = variances[layer - 1] * _mean_square(activations[layer - 1], rules[-1], own)
-        rules = (*rules, chosen_rule(activation, own))
-    return rules
+        rules.append(chosen_rule(activation, own))
+    return tuple(rules)
 
 
 def chosen_rule(activation: Activation, variances: Array) -> Rule | None:
     """Choose a rule; warn of relative errors above 1e-10, refuse above 1e-3."""
     if is_traced(variances):
-        return rule_over(activation, None)[0]
+        return rule_over(activation, RANGE)[0]
     own = np.asarray(variances).ravel()
     rule, error = rule_over(activation, own)
     if not error <= WARNED:
@@ -180,11 +173,12 @@ def chosen_rule(activation: Activation, variances: Array) -> Rule | None:
 
 def _mean_square(activation: Activation, rule: Rule | None, own: Array) -> Array:
     own = jnp.maximum(own, _LEAST)
-    return _closed(activation)[1](own, own) if rule is None else pair_averages.mean_square(rule, own)
+    if rule is None:
+        return _closed(activation)[1](own, own)
+    return pair_averages.mean_square(rule, own)
 
 
 def token_units(activations, rules: Rules, variances, tokens: Array) -> tuple[Units, ...]:
-    """Return the units of the embedding and of the dense layers above it."""
     own, found = jnp.sum(tokens**2, axis=1), []
     for activation, rule, variance in zip(activations, rules, [1.0, *variances], strict=True):
         found.append(units_of(activation, rule, variance * own))
@@ -192,15 +186,16 @@ def token_units(activations, rules: Rules, variances, tokens: Array) -> tuple[Un
     return tuple(found)
 
 
-def units_of(activation: Activation, rule: Rule | None, variances: Float[Array, " tokens"]) -> Units:
+def units_of(activation: Activation, rule: Rule | None, variances: Array) -> Units:
     own = jnp.maximum(variances, _LEAST)
-    squares, coefficients = _mean_square(activation, rule, own), jnp.zeros((len(own), 1))
+    squares, terms = _mean_square(activation, rule, own), jnp.zeros((len(own), 1))
     if rule is not None:
-        coefficients = pair_averages.with_remainder(pair_averages.coefficients(rule, own), squares)
-    return Units(own, coefficients, squares)
+        terms = pair_averages.coefficients(rule, own)
+        terms = pair_averages.with_remainder(terms, squares)
+    return Units(own, terms, squares)
 
 
-def slopes_of(activation: Activation, rule: Rule | None, units: Units) -> Float[Array, " tokens"]:
+def slopes_of(activation: Activation, rule: Rule | None, units: Units) -> Array:
     """Return E[phi'] for each token."""
     if rule is None:
         return of_arrays(activation.slope, OWN)(units.variance)
@@ -216,25 +211,25 @@ def token_kernel(activations, rules: Rules, variances, one: Tokens, other: Token
     return between / jnp.prod(variances)
 
 
-def kernel_after(activation: Activation, rule: Rule | None, one: Units, other: Units, between: Array) -> Array:
+def kernel_after(activation, rule: Rule | None, one: Units, other: Units, between: Array) -> Array:
     """Return the kernel after the function, given the covariance `between` units."""
-    own, others = one.variance[:, None], other.variance[None, :]
     if activation.is_linear:
         return between
+    own, others = one.variance[:, None], other.variance[None, :]
     correlation = between / (jnp.sqrt(own) * jnp.sqrt(others))
     ends = jnp.abs(correlation) > 1 - _ROUNDING
     signs = jax.lax.stop_gradient(jnp.sign(correlation))
-    correlation = jnp.where(ends, signs, jnp.where(ends, 0.0, correlation))
+    between = jnp.where(ends, 0.0, correlation)
     if rule is not None:
+        correlation = jnp.where(ends, signs, between)
         return pair_averages.mehler_sum(one.coefficients, other.coefficients, correlation)
-    # The formula has no derivative there.
+    # The formula has no derivative at the ends.
     inner, parallel, opposite = _closed(activation)
-    at_ends = jnp.where(correlation > 0, parallel(own, others), opposite(own, others))
-    return jnp.where(ends, at_ends, inner(own, jnp.where(ends, 0.0, correlation), others))
+    at_ends = jnp.where(signs > 0, parallel(own, others), opposite(own, others))
+    return jnp.where(ends, at_ends, inner(own, between, others))
 
 
 def token_means(activation: Activation, rule: Rule | None, tokens: Array) -> Array:
-    """Return the mean of each token's units after the embedding's function."""
     own = jnp.maximum(jnp.sum(tokens**2, axis=1), _LEAST)
     if rule is None:
         return of_arrays(activation.mean, OWN)(own)

@@ -8,6 +8,7 @@ Entries of U_1 on and above the diagonal are in the order of `numpy.triu_indices
 from __future__ import annotations
 
 import math
+from functools import partial
 from itertools import pairwise
 
 import equinox as eqx
@@ -20,8 +21,6 @@ from ..._jit import jit
 from .implicit import Features, ImplicitFeatures, PathFeatures
 
 PathMatrix = Float[Array, "paths paths"]
-"""A matrix between paths, such as U_1."""
-
 # Largest table in bytes, the size of a cache.
 _TABLE_BYTES = 2**25
 # Time of an operation on a table, relative to products of matrices.
@@ -59,11 +58,11 @@ class Kernel(eqx.Module):
             return self._by_blocks(u1)
         # The pairs below the diagonal give the transpose of those above. XLA is slow
         # at products of arrays with more than two axes.
-        count, paths = len(self.pairs), self.features.shape[1]
+        count, outputs, paths = len(self.pairs), self.outputs, self.features.shape[1]
         rows, columns = np.triu_indices(paths)
         weights = _by_output(u1, paths)[rows, :, columns].reshape(count, -1)
         half = weights.T @ self.pairs.reshape(count, -1)
-        half = half.reshape(self.outputs, self.outputs, *self.pairs.shape[1:])
+        half = half.reshape(outputs, outputs, *self.pairs.shape[1:])
         half = half.transpose(2, 0, 3, 1).reshape(self.rows, self.rows)
         return half + half.T
 
@@ -111,7 +110,7 @@ class Kernel(eqx.Module):
         if has_log_determinant:
             right = changes @ resolvent
             transposed = right.swapaxes(1, 2).reshape(len(right), -1)
-            curvature = curvature - right.reshape(len(right), -1) @ transposed.T
+            curvature -= right.reshape(len(right), -1) @ transposed.T
         return curvature
 
     def _by_features(self, resolvent, representer, has_log_determinant):
@@ -186,11 +185,12 @@ def _by_output(u1: PathMatrix, paths: int) -> Float[Array, "n outputs n outputs"
     return u1.reshape(paths, len(u1) // paths, paths, -1)
 
 
-def kernel_between(u1: PathMatrix, one: Features, other: Features) -> Float[Array, "rows columns"]:
+def kernel_between(u1: PathMatrix, one: Features, other: Features) -> Array:
     """Compute K between two sets of examples, Eq. (10). The output varies fastest."""
     by_output = _by_output(u1, one.shape[1])
     if isinstance(one, ImplicitFeatures):
-        found = one.by_example(other, lambda kernels: jnp.einsum("abv,acbd->cvd", kernels, by_output))
+        weighted = partial(jnp.einsum, "acbd,abv->cvd", by_output)
+        found = one.by_example(other, weighted)
     else:
         half = jnp.einsum("pai,acbd->cdpbi", one, by_output)
         found = jnp.einsum("cdpbi,qbi->cdpq", half, other).transpose(2, 0, 3, 1)
@@ -198,7 +198,6 @@ def kernel_between(u1: PathMatrix, one: Features, other: Features) -> Float[Arra
 
 
 def kernel_diagonal(u1: PathMatrix, features: Features) -> Float[Array, " rows"]:
-    """Compute the diagonal of K for some examples."""
     by_output = jnp.einsum("acbc->abc", _by_output(u1, features.shape[1]))
     if isinstance(features, ImplicitFeatures):
         return jnp.einsum("eab,abc->ec", features.own_kernels(), by_output).ravel()

@@ -10,7 +10,6 @@ so that their squares include r. Mean squares are then exact, and the kernel sta
 positive semidefinite. Source: Mehler (1866).
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 
@@ -18,6 +17,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
+from numpy.polynomial import legendre
 from sympy import Add, Expr, Piecewise, piecewise_fold, real_roots
 from sympy.core.relational import Relational
 
@@ -30,18 +30,18 @@ WARNED, REFUSED = 1e-10, 1e-3
 _ENOUGH, _TERMS = 1e-12, 2 ** np.arange(5, 13)
 # Use the closed form if its rounding errors are below this.
 _EXACT = 1e-11
-# Default range of variances, and number that is sampled.
-_RANGE, _SAMPLE = (2.0**-10, 2.0**10), 9
+# Range of variances that are not known, and number that is sampled.
+RANGE, _SAMPLE = (2.0**-10, 2.0**10), 9
 # Tokens and entries per batch, for the cache of a CPU.
 _TOKENS, _ENTRIES = 4, 2**14
 # Largest number of panels, and smallest width as a fraction of the range.
 _MOST_EDGES, _NARROWEST = 400, 1e-14
-# Largest relative error of the polynomial of degree 13 on a panel. That of 24 nodes is its square.
+# Largest relative error of a polynomial of degree 13 on a panel; 24 nodes square it.
 _RESOLVED = 3e-7
-_POINTS, _ = np.polynomial.legendre.leggauss(14)
+_POINTS, _ = legendre.leggauss(14)
 # More points near the ends of a panel, which nodes may miss.
 _TRIED = np.outer([-1, 1], 1 - 2.0 ** -np.arange(14)).ravel()
-_INTERPOLATION = np.linalg.solve(*(np.polynomial.legendre.legvander(each, 13).T for each in (_POINTS, _TRIED)))
+_INTERPOLATION = np.linalg.solve(*(legendre.legvander(each, 13).T for each in (_POINTS, _TRIED)))
 
 
 @dataclass(frozen=True)
@@ -63,24 +63,24 @@ class Rule:
     reach: float = 12.5
 
 
-def rule_over(activation: Activation, variances: Sequence[float] | None) -> tuple[Rule | None, float]:
+def rule_over(activation: Activation, variances) -> tuple[Rule | None, float]:
     """Choose a rule, None for the closed form, and bound its error.
 
     The error is relative to sqrt(E[phi(x)^2] E[phi(y)^2]). It is infinite or NaN if phi
     is not square integrable.
     """
-    if variances is None:
-        return _chosen(activation, *_RANGE)
     variances = np.asarray(variances)
-    powers = np.log2(variances[variances > 0] if np.any(variances > 0) else [1.0])
+    positive = variances[variances > 0] if np.any(variances > 0) else np.ones(1)
     # Round, so that similar data share a rule.
-    return _chosen(activation, 2.0 ** np.floor(min(powers)), 2.0 ** np.ceil(max(powers)))
+    least, most = np.floor(np.log2(positive.min())), np.ceil(np.log2(positive.max()))
+    return _chosen(activation, 2.0**least, 2.0**most)
 
 
 def joint(one: Rule | None, other: Rule | None) -> Rule | None:
     if one is None or one == other:
         return one
-    return _chosen(one.activation, min(one.least, other.least), max(one.most, other.most))[0]
+    least, most = min(one.least, other.least), max(one.most, other.most)
+    return _chosen(one.activation, least, most)[0]
 
 
 @lru_cache(maxsize=256)
@@ -116,8 +116,10 @@ def _numerical(activation, variances) -> tuple[Rule, float]:
     found, squares = _on_host(rule, variances)
     finer, of_finer = _on_host(replace(rule, nodes=32, reach=14.0), variances)
     whole = np.where(of_finer > 0, of_finer, 1.0)
-    error = 2 * np.sqrt(np.sum((finer - found) ** 2, axis=1) / whole) + np.abs(of_finer - squares) / whole
-    left = np.max((squares[:, None] - np.cumsum(found**2, axis=1)) / whole[:, None], axis=0).clip(0.0)
+    error = 2 * np.sqrt(np.sum((finer - found) ** 2, axis=1) / whole)
+    error += np.abs(of_finer - squares) / whole
+    remainders = squares[:, None] - np.cumsum(found**2, axis=1)
+    left = np.max(remainders / whole[:, None], axis=0).clip(0.0)
     # Without the last two terms, which are scaled.
     terms = int(next((n for n in _TERMS if left[n - 3] < _ENOUGH), _TERMS[-1]))
     omitted = left[terms - 3] + left[terms - 1]
@@ -144,15 +146,17 @@ def _edges(function: Expr, variances) -> tuple[float, ...]:
     # Kinks and steps are where conditions of a piecewise function change.
     conditions = piecewise_fold(function.rewrite(Piecewise)).atoms(Relational)
     sides = (each.lhs - each.rhs for each in conditions)
-    kinks = {float(root) for side in sides if side.is_polynomial(UNIT) for root in real_roots(side)}
+    sides = (side for side in sides if side.is_polynomial(UNIT))
+    kinks = {float(root) for side in sides for root in real_roots(side)}
     reach = Rule.reach * np.sqrt(variances[-1])
     negligible = 1e-14 * np.max(np.abs(value(np.sqrt([variances, variances]) * [[1], [-1]])))
     edges = np.unique(np.clip([-reach, -1.0, 0.0, 1.0, reach, *kinks], -reach, reach))
     while len(edges) <= _MOST_EDGES:
         left, half = edges[:-1, None], np.diff(edges)[:, None] / 2
         values, tried = (value(left + half * (1 + at)) for at in (_POINTS, _TRIED))
-        allowed = np.maximum(_RESOLVED * np.max(np.abs(values), axis=1, keepdims=True), negligible)
-        is_coarse = (np.abs(values @ _INTERPOLATION - tried) > allowed) & (half > _NARROWEST * reach)
+        largest = np.max(np.abs(values), axis=1, keepdims=True)
+        error = np.abs(values @ _INTERPOLATION - tried)
+        is_coarse = (error > np.maximum(_RESOLVED * largest, negligible)) & (half > _NARROWEST * reach)
         split = np.any(is_coarse, axis=1)
         if not np.any(split):
             break
@@ -170,13 +174,13 @@ def _at_nodes(rule: Rule, deviation, xp=jnp) -> tuple[Array, ...]:
     grid = np.linspace(-rule.reach, rule.reach, int(np.ceil(2 * rule.reach / width)) + 1)
     edges = xp.clip(xp.asarray(rule.edges) / deviation, -rule.reach, rule.reach)
     edges = xp.sort(xp.concatenate([edges, grid]))
-    points, weights = np.polynomial.legendre.leggauss(rule.nodes)
+    points, weights = legendre.leggauss(rule.nodes)
     half = xp.diff(edges)[:, None] / 2
     # Panels without width are at kinks, where phi may be infinite.
     points = xp.where(half > 0, edges[:-1, None] + half * (1 + points), 0.0123 * rule.reach).ravel()
     root = xp.exp(-(points**2) / 4) / (2 * np.pi) ** 0.25
-    at, activation = deviation * points, rule.activation
-    values = apply_to(activation, at) if xp is jnp else interpret(activation.function, {UNIT.name: at})
+    at, phi = deviation * points, rule.activation
+    values = apply_to(phi, at) if xp is jnp else interpret(phi.function, {UNIT.name: at})
     return points, (half * weights).ravel(), root, root * values
 
 
@@ -236,7 +240,7 @@ def mehler_sum(one, other, correlation) -> Array:
     return jax.lax.map(of_token, (one, correlation), batch_size=batch)
 
 
-def with_remainder(terms: Float[Array, "tokens terms"], mean_square: Float[Array, " tokens"]) -> Array:
+def with_remainder(terms: Array, mean_square: Array) -> Array:
     """Scale the last two coefficients, so that all squares sum to the mean square."""
     last = jnp.sum(terms[:, -2:] ** 2, axis=1)
     # Rounding can make the remainder negative.

@@ -28,18 +28,12 @@ from ...checks import is_traced
 from ...symbolic.documents.display import DisplayMixin
 from ...symbolic.documents.document import Table
 from ...symbolic.documents.values import number
+from .. import order_parameters as manifold
 from ..evaluation.formulas import BoundAction
 from ..evaluation.problem import Problem, as_problem
 from ..evaluation.values import Prediction, prediction_at
 from ..features.implicit import ImplicitFeatures
-from ..order_parameters import (
-    OrderParameters,
-    finite_width_law,
-    gp_coordinates,
-    gp_limit,
-    log_volume,
-    order_parameter_rows,
-)
+from ..order_parameters import OrderParameters, gp_coordinates
 from ..specification.architecture import require_finite_widths
 from .solve import Saddle, solve
 
@@ -55,13 +49,14 @@ def first_order(problem: Problem) -> OrderParameters:
         ValueError: the widths are infinite.
     """
     problem = as_problem(problem)
-    architecture = problem.architecture
+    architecture, wide = problem.architecture, None
     require_finite_widths(architecture, "a correction of order 1/N")
-    if architecture.richness is None:
-        return problem.finite(_first_order(problem.canonical, None, gp_coordinates(architecture)))
-    wide = Problem(architecture.at_infinite_width(), problem.data)
-    limit = wide.coordinates(solve(wide, throw=True).order_parameters)
-    return problem.finite(_first_order(problem.canonical, wide.canonical, limit))
+    limit = gp_coordinates(architecture)
+    if architecture.richness is not None:
+        wide = Problem(architecture.at_infinite_width(), problem.data)
+        limit = wide.coordinates(solve(wide, throw=True).order_parameters)
+        wide = wide.canonical
+    return problem.finite(_first_order(problem.canonical, wide, limit))
 
 
 @jit
@@ -92,7 +87,8 @@ class Fluctuations(DisplayMixin, eqx.Module):
     log_evidence: Float[Array, ""]
 
     def _view(self):
-        yield Table((("log evidence", number(self.log_evidence, 8)), *order_parameter_rows(self.mean)))
+        evidence = "log evidence", number(self.log_evidence, 8)
+        yield Table((evidence, *manifold.order_parameter_rows(self.mean)))
 
     @property
     def deviation(self) -> OrderParameters:
@@ -126,18 +122,19 @@ def fluctuations(
     if test_features is not None or data.test_features is not None:
         test_features = problem.test_features(test_features)
     point = problem.point(order_parameters)
-    if not architecture.is_infinite and not finite_width_law(architecture).is_regular:
+    if not architecture.is_infinite and not manifold.finite_width_law(architecture).is_regular:
         widths = tuple(map(float, architecture.widths))
         raise ValueError(f"widths={widths}: a layer has fewer units than partial paths")
     found = _fluctuations(problem.canonical, point, test_features)
-    if not is_traced(found) and jnp.isnan(found.log_evidence) and jnp.all(jnp.isfinite(point.first)):
+    is_known = not is_traced(found) and jnp.all(jnp.isfinite(point.first))
+    if is_known and jnp.isnan(found.log_evidence):
         raise ValueError("order_parameters are not a minimum: the Hessian is not positive definite")
     named = {"ansatz": problem.ansatz, "classes": data.classes}
     prediction = found.prediction and replace(found.prediction, **named)
     return replace(problem.finite(found), prediction=prediction)
 
 
-def prior_corrections(bound: BoundAction, order_parameters: OrderParameters) -> Float[Array, ""]:
+def prior_corrections(bound: BoundAction, order_parameters: OrderParameters) -> Array:
     """Return the terms of the exact prior that the entropy lacks, up to a constant."""
     return bound(bound.point(order_parameters), corrections=bound.action.corrections)["corrections"]
 
@@ -145,7 +142,7 @@ def prior_corrections(bound: BoundAction, order_parameters: OrderParameters) -> 
 def _of_order_one(problem: Problem, theta):
     """Return c - 2 log |dU/dtheta|."""
     corrections = prior_corrections(problem.bound, problem.order_parameters(theta))
-    return corrections - 2 * log_volume(problem.architecture, theta)
+    return corrections - 2 * manifold.log_volume(problem.architecture, theta)
 
 
 def _evidence(problem: Problem, at, log_determinant):
@@ -164,21 +161,20 @@ def _evidence(problem: Problem, at, log_determinant):
 
 
 @jit_and_keep
-def corrected_evidence(problem: Problem, order_parameters: OrderParameters) -> Float[Array, ""]:
+def corrected_evidence(problem: Problem, order_parameters: OrderParameters) -> Array:
     """Return the log evidence of `fluctuations` at the cost of a Newton step."""
     at = problem.coordinates(order_parameters)
-    # The Hessian is with respect to steps, so the Jacobian of `moved` scales its determinant.
+    # The Hessian is one in steps, so the Jacobian of `moved` scales its determinant.
     factor = jnp.linalg.cholesky(problem.expansion(problem.at(at)).hessian / 2)
-    _, of_steps = jnp.linalg.slogdet(jax.jacobian(partial(problem.moved, at))(jnp.zeros_like(at)))
+    moved = partial(problem.moved, at)
+    _, of_steps = jnp.linalg.slogdet(jax.jacobian(moved)(jnp.zeros_like(at)))
     return _evidence(problem, at, 2 * jnp.sum(jnp.log(jnp.diagonal(factor))) - 2 * of_steps)
 
 
 @jit_and_keep
 def _fluctuations(problem: Problem, order_parameters, test_features) -> Fluctuations:
-    architecture = problem.architecture
-    at = problem.coordinates(order_parameters)
-    is_infinite = architecture.is_infinite
-    has_tests = test_features is not None
+    architecture, at = problem.architecture, problem.coordinates(order_parameters)
+    is_infinite, has_tests = architecture.is_infinite, test_features is not None
 
     def described(theta):
         point = problem.order_parameters(theta)
@@ -197,7 +193,8 @@ def _fluctuations(problem: Problem, order_parameters, test_features) -> Fluctuat
         here, first, second = jax.lax.map(derivatives, directions.T)
         factor = jnp.linalg.cholesky(first["slope"] @ directions / 2)
         here = jax.tree.map(lambda values: values[0], here)
-        return solve_triangular(factor, directions.T, lower=True).T, (directions, here, first, second)
+        whitened = solve_triangular(factor, directions.T, lower=True).T
+        return whitened, (directions, here, first, second)
 
     # The first pass gives directions, the second derivatives along them, in one loop
     # that is compiled once. Sigma = directions directions^T.
@@ -212,7 +209,8 @@ def _fluctuations(problem: Problem, order_parameters, test_features) -> Fluctuat
             # At zero richness the variance is of order one, and `between` of order 1/N.
             between = jnp.where(architecture.richness == 0, 0.0, between)
             prediction = replace(prediction, variance=prediction.variance + between)
-        log_evidence = (problem.bound.entropy(gp_limit(architecture)) - problem.action(at)) / 2
+        of_prior = problem.bound.entropy(manifold.gp_limit(architecture))
+        log_evidence = (of_prior - problem.action(at)) / 2
         return Fluctuations(order_parameters, modes, prediction, log_evidence)
 
     drift = -(directions.T @ jnp.sum(second["slope"], axis=0) / 2 + first["of order one"]) / 2
@@ -223,6 +221,7 @@ def _fluctuations(problem: Problem, order_parameters, test_features) -> Fluctuat
     point, prediction = jax.tree.map(mean, *(each["results"] for each in (here, first, second)))
     if has_tests:
         # Law of total variance.
-        prediction = replace(prediction, variance=jnp.maximum(prediction.variance + between, 0.0))
+        variance = jnp.maximum(prediction.variance + between, 0.0)
+        prediction = replace(prediction, variance=variance)
     log_evidence = _evidence(problem, at, -2 * jnp.sum(jnp.log(jnp.diagonal(directions))))
     return Fluctuations(point, modes, prediction, log_evidence)

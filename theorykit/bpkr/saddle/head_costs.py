@@ -20,7 +20,6 @@ from ..evaluation.problem import Problem, as_problem
 from ..evaluation.values import predict
 from ..features.implicit import ImplicitFeatures
 from ..network.network import Head
-from ..order_parameters import OrderParameters
 from .solve import Saddle, solve
 
 PerHead = tuple[Float[Array | np.ndarray, " _"], ...]
@@ -92,44 +91,42 @@ def head_costs(problem: Problem, saddle: Saddle, *, progress: bool = True, **opt
         for head in range(count):
             stays[Head(layer, head + 1)] = ~through[branches[:, layer - 1], head]
     measure, quality = _expected(problem, point)
-    rows, failed = [], []
+    rows, failed = np.full((len(stays), 4), np.nan), []
     with bar("heads left out", len(stays), "head", shown=progress) as report:
-        for head, staying in stays.items():
-            without, found = _without(problem, point, staying, options)
-            row = [np.nan] * 4
+        for row, (head, staying) in zip(rows, stays.items(), strict=True):
+            without = _without(problem, staying)
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", ConvergenceWarning)
+                found = solve(without, initial=point, **options)
             if found.converged:
                 lost = quality - _expected(without, found.order_parameters)[1]
-                row[0] = float(saddle.log_evidence - found.log_evidence)
+                row[0] = saddle.log_evidence - found.log_evidence
                 # S is minus twice the log evidence.
-                row[1] = float(saddle.action_error + found.action_error) / 2
-                row[2:] = mean_and_error(lost) if measure else (0.0, 0.0)
+                row[1] = (saddle.action_error + found.action_error) / 2
+                row[2:] = mean_and_error(lost) if measure else 0.0
             else:
                 failed.append(f"{head}: {found.diagnosis}")
-            rows.append(row)
             report.update(1)
     if failed:
         said = f"{len(failed)} of {len(stays)} solves failed: {'; '.join(failed)}"
         warnings.warn(said, ConvergenceWarning, stacklevel=3)
-    layers = np.split(np.array(rows), np.cumsum(architecture.heads)[:-1])
+    layers = np.split(rows, np.cumsum(architecture.heads)[:-1])
     *evidence, cost, error = (tuple(layer[:, i] for layer in layers) for i in range(4))
     prediction = (cost, error) if measure else ((), ())
     return HeadCosts(*evidence, *prediction, measure)
 
 
-def _without(problem: Problem, point: OrderParameters, stays: np.ndarray, options) -> tuple[Problem, Saddle]:
-    """Solve with only the paths that stay. Paths without features cost no evidence."""
+def _without(problem: Problem, stays: np.ndarray) -> Problem:
+    """Leave out features of other paths. Paths without features cost no evidence."""
 
     def restricted(features):
         if isinstance(features, ImplicitFeatures):
             return replace(features, readings=features.readings * stays)
         return None if features is None else features * stays[:, None]
 
-    data = problem.data
-    parts = {name: restricted(getattr(data, name)) for name in ("features", "test_features")}
-    without = Problem(problem.architecture, replace(data, **parts))
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)
-        return without, solve(without, initial=point, **options)
+    data, names = problem.data, ("features", "test_features")
+    parts = {name: restricted(getattr(data, name)) for name in names}
+    return Problem(problem.architecture, replace(data, **parts))
 
 
 def _expected(problem: Problem, point) -> tuple[str, np.ndarray]:

@@ -87,10 +87,10 @@ class Saddle(DisplayMixin, AbstractOutcome):
             yield Text(ansatz)
 
     def describe(self) -> str:
-        norm = float(self.gradient_norm)
-        tolerance = float(self.stats["tolerance"])
+        norm, tolerance = float(self.gradient_norm), float(self.stats["tolerance"])
         steps, codes = counted(int(self.stats["steps"]), "step"), optx.RESULTS
-        curvature = f"smallest eigenvalue of the Hessian {float(self.min_hessian_eigenvalue):.3g} per width"
+        least = float(self.min_hessian_eigenvalue)
+        curvature = f"smallest eigenvalue of the Hessian {least:.3g} per width"
         if self.converged:
             return f"converged: gradient norm {norm:.3g}, {curvature}, after {steps}"
         if norm <= tolerance:
@@ -100,15 +100,13 @@ class Saddle(DisplayMixin, AbstractOutcome):
             return f"{reached}, all that max_steps allows"
         if self.stats["content"]:
             return f"{reached}: the solver stopped at its own tolerance"
-        return f"{reached}; the rounding error of the action is about {float(self.action_error):.1g}"
+        return f"{reached}; the rounding error of the action is {float(self.action_error):.1g}"
 
     @property
     def diagnosis(self) -> str:
-        least = float(np.min(self.stats["units_per_path"]))
-        if least >= 1:
-            return super().diagnosis
-        narrow = f"a layer has {least:.2g} hidden units per partial path"
-        return f"{super().diagnosis}. The theory of wide layers does not hold: {narrow}"
+        found, least = super().diagnosis, float(np.min(self.stats["units_per_path"]))
+        narrow = f"The theory does not hold: a layer has {least:.2g} hidden units per partial path"
+        return found if least >= 1 else f"{found}. {narrow}"
 
 
 def solve(
@@ -159,18 +157,18 @@ def solve(
         start = np.zeros(problem.dimension)
         if initial is not None:
             start = problem.coordinates(problem.point(initial, "initial"))
+        given = problem.canonical, start, solver, tolerance, max_steps
         if is_in_traced_code(problem, start):
-            saddle = _attempt(problem.canonical, start, solver, tolerance, max_steps)
+            saddle = _attempt(*given)
         else:
             numbers = _COPIES * architecture.overlap_sizes[0] ** 2 + _KERNELS * rows**2
             check_fits(architecture, f"solving with a kernel of {rows:,} rows", numbers)
-            saddle = _solved(problem.canonical, start, solver, tolerance, max_steps)
+            saddle = _solved(*given)
             problem.finite((saddle.action, saddle.gradient_norm))
         return report(saddle, throw, stacklevel=2)
 
 
 def _solved(problem: Problem, start: Coordinates, solver, tolerance, max_steps) -> Saddle:
-    """Solve, and retry the default solver from other starting points."""
     most = max_steps if solver is not None else min(max_steps, _MOST_STEPS)
     first = _attempt(problem, start, solver, tolerance, most)
     if solver is not None or first.converged:
@@ -195,34 +193,30 @@ def _solved(problem: Problem, start: Coordinates, solver, tolerance, max_steps) 
         at = start
         for temperature in problem.temperatures():
             if (left := steps_left()) > 0:
-                hot = eqx.tree_at(lambda of: of.architecture.temperature, problem, np.asarray(temperature))
+                place = lambda each: each.architecture.temperature  # noqa: E731
+                hot = eqx.tree_at(place, problem, np.asarray(temperature))
                 solves.append(_attempt(hot, at, None, _ROUGH, min(_ROUGH_STEPS, left)))
                 at = end_of(solves[-1], at)
         yield at, _MOST_STEPS
         yield end_of(best, start), max_steps
 
+    def rank(saddle: Saddle) -> tuple[bool, float]:
+        return not saddle.converged, float(np.nan_to_num(saddle.gradient_norm, nan=np.inf))
+
     for begin, most in starts():
-        left = steps_left()
-        if left <= 0:
+        if best.converged or (left := steps_left()) <= 0:
             break
         solves.append(_attempt(problem, begin, newton, tolerance, min(most, left)))
         attempts += 1
-        best = min(best, solves[-1], key=_rank)
-        if best.converged:
-            break
-    result = best.result
+        best = min(best, solves[-1], key=rank)
+    result, stats = best.result, {**best.stats, "attempts": jnp.array(attempts)}
     if not best.converged and np.isfinite(best.gradient_norm):
         # That of the best attempt may refer to its own budget.
-        result = codes.nonlinear_divergence
-        if steps_left() <= 0:
-            result = codes.nonlinear_max_steps_reached
-    counts = ("steps", "evaluations", "curvatures")
-    stats = {**best.stats, **{name: sum(each.stats[name] for each in solves) for name in counts}}
-    return replace(best, stats={**stats, "attempts": jnp.array(attempts)}, result=result)
-
-
-def _rank(saddle: Saddle) -> tuple[bool, float]:
-    return not saddle.converged, float(np.nan_to_num(saddle.gradient_norm, nan=np.inf))
+        ended = steps_left() <= 0
+        result = codes.nonlinear_max_steps_reached if ended else codes.nonlinear_divergence
+    for name in ("steps", "evaluations", "curvatures"):
+        stats[name] = sum(each.stats[name] for each in solves)
+    return replace(best, stats=stats, result=result)
 
 
 def _attempt(problem: Problem, start: Coordinates, solver, tolerance, max_steps) -> Saddle:
@@ -264,9 +258,7 @@ def _minimise(problem: Problem, start: Coordinates, solver, tolerance, steps) ->
     failure = codes.where(point.is_finite, failure, codes.nonfinite)
     is_minimum = (point.gradient_norm <= tolerance) & (curvature > 0)
     coordinates = implicit_point(problem, point.coordinates, forms_curvature, None)
-    details = point.details
-    there = (problem, coordinates)
-    architecture = problem.architecture
+    there, details, architecture = (problem, coordinates), point.details, problem.architecture
     parts = details.entropy, details.energy.value
     entropy, energy = with_derivative_of(parts, Problem.parts, there)
     # A stationary action needs no solve with the Hessian.
@@ -301,23 +293,21 @@ def search(
 ) -> list[Saddle]:
     """Solve from the Gaussian-process limit and from random points.
 
-    Other minima may exist.
-
     Args:
         problem, data, options: as in `solve`.
         key: JAX random key.
         starts: number of random points.
 
     Returns:
-        The distinct minima, lowest action first. `stats["reached"]` counts the
-        solves that ended there.
+        The distinct minima found, lowest action first; others may exist.
+        `stats["reached"]` counts the solves that ended there.
     """
     refuse_traced("search", problem, data, key)
     checked_whole_number("starts", starts, least=0)
     problem = as_problem(problem, data)
-    shape = starts, problem.dimension
-    draws = map(problem.order_parameters, jax.random.normal(key, shape, dtype=jnp.float64))
-    found = [solve(problem, initial=draw, **options) for draw in (None, *draws)]
+    draws = jax.random.normal(key, (starts, problem.dimension), dtype=jnp.float64)
+    points = (None, *map(problem.order_parameters, draws))
+    found = (solve(problem, initial=point, **options) for point in points)
     found = [saddle for saddle in found if saddle.converged]
     ends = [np.asarray(problem.coordinates(saddle.order_parameters)) for saddle in found]
     minima = []

@@ -52,7 +52,6 @@ class _Sweeps(eqx.Module):
     If a combination raises the action, a plain sweep replaces it, the memory is
     cleared, and the share is doubled.
 
-    - `share`: fraction of the convex part of the data term that a sweep bounds.
     - `steps`, `turns`: differences of points and of g(x) - x, newest first.
     - `plain`: whether the last sweep was plain, and can fail by rounding alone.
     """
@@ -67,14 +66,10 @@ class _Sweeps(eqx.Module):
 
     @classmethod
     def start(cls, share: float, memory: int, size: int) -> _Sweeps:
-        rows = jnp.zeros((memory, size))
-        last = jnp.zeros(size)
-        no = jnp.array(False)
+        rows, last, no = jnp.zeros((memory, size)), jnp.zeros(size), jnp.array(False)
         return cls(jnp.array(share), rows, rows, last, last, no, no)
 
-    def ahead(
-        self, problem: Problem, here: Point, accepted: Bool[Array, ""]
-    ) -> tuple[Coordinates, Coordinates, _Sweeps]:
+    def ahead(self, problem: Problem, here: Point, accepted: Bool[Array, ""]):
         """Return the end of a sweep from `here`, the next point, and the sweeps.
 
         The next point minimises g(x) - x if g is linear along the steps.
@@ -82,8 +77,7 @@ class _Sweeps(eqx.Module):
         share = jnp.where(accepted, self.share, jnp.minimum(2 * self.share, 1.0))
         end = problem.majorise(here, jnp.where(accepted, share, 1.0))
         # If the share is too small, the bound has no minimum: the end is not finite.
-        combines = accepted & jnp.all(jnp.isfinite(end))
-        point = here.coordinates
+        combines, point = accepted & jnp.all(jnp.isfinite(end)), here.coordinates
         change = jnp.where(combines, end - point, 0.0)
 
         def extended(rows, newest):
@@ -120,11 +114,9 @@ class Newton(minimisers.Newton):
         failed = jnp.where(left > 0, jnp.where(sweeps.plain, 0, left), _SWEEPS)
         fewer = jnp.where(state.progress.evaluations > 0, jnp.maximum(left - 1, 0), left)
         left = jnp.where(accepted, fewer, failed)
-        end, ahead, sweeps = jax.lax.cond(
-            left > 0,
-            lambda: sweeps.ahead(problem, here, accepted),
-            lambda: (here.coordinates, here.coordinates, sweeps),
-        )
+        stays = here.coordinates, here.coordinates, sweeps
+        sweep = lambda: sweeps.ahead(problem, here, accepted)  # noqa: E731
+        end, ahead, sweeps = jax.lax.cond(left > 0, sweep, lambda: stays)
         near = accepted & (jnp.max(jnp.abs(end - here.coordinates)) < _NEAR)
         left = jnp.where(near, 0, left)
         return left > 0, ahead, (left, sweeps)
@@ -155,7 +147,7 @@ class AcceleratedSweeps(AbstractSaddleSolver):
         return progress.point.coordinates, _SweepState(progress, ahead, sweeps), None
 
 
-def least_curvature(problem: Problem, point: Point) -> Float[Array, ""]:
+def least_curvature(problem: Problem, point: Point) -> Array:
     """Bound the smallest eigenvalue of the Hessian of S from above, per largest width."""
     action, size = problem.action_on_tangent(point)
     start = jax.random.normal(jax.random.key(0), (size,), dtype=jnp.float64)
@@ -190,7 +182,8 @@ def smallest_eigenvalue(
     products = min(products, size)
     structure = jax.ShapeDtypeStruct((size,), start.dtype)
     operator = lx.FunctionLinearOperator(model, structure, lx.positive_semidefinite_tag)
-    solver = lx.CG(rtol=_MODEL_TOLERANCE, atol=0.0, max_steps=_MODEL_STEPS, norm=jnp.linalg.norm, stabilise_every=None)
+    options = {"max_steps": _MODEL_STEPS, "norm": jnp.linalg.norm, "stabilise_every": None}
+    solver = lx.CG(rtol=_MODEL_TOLERANCE, atol=0.0, **options)
 
     def solve(vector: Vector) -> Vector:
         """Approximate M^{-1} v up to its length, or return v if M is not positive."""
@@ -211,12 +204,10 @@ def smallest_eigenvalue(
         basis = basis.at[taken].set(ahead)
         images = images.at[taken].set(product(ahead))
         projected = basis @ images.T
-        # Unused rows get an eigenvalue larger than all others.
-        used = jnp.arange(products) <= taken
+        # Unused rows are zero, and get an eigenvalue larger than all others.
+        unused = jnp.diag(jnp.arange(products) > taken)
         beyond = 2 * jnp.sum(jnp.abs(projected)) + 1
-        symmetric = (projected + projected.T) / 2
-        projected = jnp.where(used[:, None] & used, symmetric, beyond * jnp.eye(products))
-        values, vectors = jnp.linalg.eigh(projected)
+        values, vectors = jnp.linalg.eigh((projected + projected.T) / 2 + beyond * unused)
         residual = vectors[:, 0] @ images - values[0] * (vectors[:, 0] @ basis)
         # A model such as the identity leaves the start unchanged.
         is_second = (taken == 0) & (jnp.abs(softened @ first) < 1 - _ALIKE)
@@ -237,5 +228,5 @@ def _unit(vector: Vector) -> Vector:
 
 
 def _beyond(basis: Float[Array, "k size"], vector: Vector) -> Vector:
-    """Return the part orthogonal to the rows of `basis`, which are orthonormal or zero."""
+    """Return the part orthogonal to rows, which are orthonormal or zero."""
     return vector - (basis @ vector) @ basis

@@ -76,7 +76,6 @@ def apply_to(activation: Activation, hidden: Float[Array, "..."]) -> Float[Array
 
 @lru_cache
 def of_arrays(expression: Expr, *symbols: Symbol) -> Callable[..., Array]:
-    """Return the expression as a function of arrays, which broadcast."""
     compiled = compile_expressions("function", {"value": expression}, symbols)
 
     def of_numbers(*numbers):

@@ -6,7 +6,7 @@ import itertools
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 import equinox as eqx
@@ -102,14 +102,15 @@ class Architecture(DisplayMixin, eqx.Module):
         width_ratios: ArrayLike | Sequence[ArrayLike] | None = None,
     ):
         layers = checks.checked_sequence("layers", layers, "layers or numbers of heads")
-        layers = tuple(of_layers.as_layer(f"layers[{i}]", layer) for i, layer in enumerate(layers))
+        given = enumerate(layers)
+        layers = tuple(of_layers.as_layer(f"layers[{i}]", layer) for i, layer in given)
         forms, depth = _forms(jax.tree.structure(layers)), len(layers)
         self.prior_variances = tuple(_numbers("prior_variances", prior_variances, depth + 2, above=0.0))
         self.layers = tuple(map(_checked_layer, layers, forms, self.prior_variances[1:-1]))
         self.embedding = as_activation(embedding, "embedding")
         if self.between and not all(activation.is_linear for activation in self.activations):
             where = f"layers[{self.between[0] - 1}] is nonlinear above attention"
-            raise ValueError(f"{where}, so the embedding and dense layers below attention must be linear")
+            raise ValueError(f"{where}, so the embedding and layers below must be linear")
         self.temperature = _number("temperature", temperature, least=0.0)
         self.outputs = checks.checked_whole_number("outputs", outputs, least=1)
         self.read_tokens = checks.checked_whole_number("read_tokens", read_tokens, least=1)
@@ -139,7 +140,8 @@ class Architecture(DisplayMixin, eqx.Module):
         self.branches = tuple(of_layers.size_of(form.branches, counts) for form in forms)
         self.paths = math.prod(self.branches) * self.read_tokens
         read = self.outputs * self.read_tokens
-        self.overlap_sizes = tuple(read * math.prod(self.branches[layer:]) for layer in range(depth + 1))
+        above = (self.branches[layer:] for layer in range(depth + 1))
+        self.overlap_sizes = tuple(read * math.prod(branches) for branches in above)
 
     def with_arrays(self) -> Architecture:
         """Convert every number to a float64 array."""
@@ -179,9 +181,9 @@ class Architecture(DisplayMixin, eqx.Module):
     @property
     def between(self) -> tuple[int, ...]:
         """Numbers of the nonlinear layers above attention."""
-        numbers = range(1, nonlinear_layers(self.layers) + 1)
-        above = [layer for layer in numbers if not all(isinstance(each, Dense) for each in self.layers[:layer])]
-        return tuple(layer for layer in above if not of_layers.activation_of(self.layers[layer - 1]).is_linear)
+        are_dense = [isinstance(layer, Dense) for layer in self.layers]
+        layers = enumerate(map(of_layers.activation_of, self.layers), 1)
+        return tuple(i for i, phi in layers if not (phi.is_linear or all(are_dense[:i])))
 
     @property
     def kernel_levels(self) -> tuple[int, ...]:
@@ -264,9 +266,9 @@ class Architecture(DisplayMixin, eqx.Module):
             layers.append(labels)
         is_short = all(len(label) == 1 for label in itertools.chain(*layers))
         names = [("" if is_short else ".").join(path) or "-" for path in itertools.product(*layers)]
-        if self.read_tokens == 1:
-            return tuple(names)
-        return tuple(f"{name}:{token}" for name in names for token in range(1, self.read_tokens + 1))
+        tokens = [f":{token}" for token in range(1, self.read_tokens + 1)]
+        ends = tokens if self.read_tokens > 1 else [""]
+        return tuple(name + end for name in names for end in ends)
 
     def _view(self) -> Iterator[Block]:
         yield Text(f"**Architecture**: {architecture_line(self)}")
@@ -274,12 +276,10 @@ class Architecture(DisplayMixin, eqx.Module):
         yield Table(tuple((name, ", ".join(map(number, values))) for name, values in rows))
 
     def head_counts(self) -> Mapping[str, int]:
-        """Return the values of H_l by name, for every layer that has heads."""
         layers = zip(self.forms, self.heads, strict=True)
         return {form.symbols.heads.name: heads for form, heads in layers if heads}
 
     def layer_numbers(self) -> Mapping[str, Any]:
-        """Return the values of all numbers, sizes and parameters of layers, by name."""
         names = (width.name for width in self.form.widths)
         numbers = dict(zip(names, self.relative_widths, strict=True)) | self.head_counts()
         numbers |= {"C": self.outputs, TOKENS.name: self.read_tokens, "T": self.temperature}
@@ -290,8 +290,7 @@ class Architecture(DisplayMixin, eqx.Module):
         for layer, form, variance in layers:
             numbers[form.symbols.variance.name] = variance
             for symbol, value in layer.parameters(form.symbols).items():
-                is_matrix = symbol.is_Matrix
-                numbers[symbol.name] = jnp.asarray(value, dtype=jnp.float64) if is_matrix else value
+                numbers[symbol.name] = jnp.asarray(value, float) if symbol.is_Matrix else value
         return numbers
 
 
@@ -316,18 +315,17 @@ def architecture_line(architecture: Architecture) -> str:
 def ansatz_of(architecture: Architecture) -> str:
     """Describe the ansatz for nonlinear units, or the parameterisation with a richness."""
     if architecture.richness is not None:
-        if not is_traced(architecture.richness) and architecture.richness == 0:
-            return "Richness 0 at infinite width: the Gaussian process; action and log evidence are per N_1"
         per_width = "; action and log evidence are per N_1" * architecture.is_infinite
+        if not is_traced(architecture.richness) and architecture.richness == 0:
+            return f"Richness 0: the Gaussian process{per_width}"
         return f"Mean-field parameterisation: noise of variance T / (N_1 gamma_0^2){per_width}"
     if architecture.is_linear:
         return ""
+    units, replaced = "linear units of the same covariance", architecture.activations
     if architecture.between:
-        functions = ", ".join(architecture.layers[layer - 1].activation.name for layer in architecture.between)
-        parts = "a linear part that continues, and noise"
-        return f"Gaussian equivalence between attention layers: {parts}, replace {functions}"
-    functions = ", ".join(activation.name for activation in architecture.activations)
-    return f"Gaussian equivalence: linear units of the same covariance replace {functions}"
+        units = "a linear part that continues, and noise,"
+        replaced = (architecture.layers[layer - 1].activation for layer in architecture.between)
+    return f"Gaussian equivalence: {units} replace {', '.join(each.name for each in replaced)}"
 
 
 def check_fits(architecture: Architecture, what: str, numbers: int) -> None:
@@ -389,17 +387,16 @@ def _widths(name: str, widths: Any, forms: Sequence[LayerForm]) -> tuple:
             which = f"{name}[{i}] and {name}[{i + 1}]"
             message = f"{which} must be equal: layer {i + 1} has a skip connection"
             after = jnp.asarray(after) if is_traced(before, after) else after
-            known = f"{message}, got {checks.shown(before)} and {checks.shown(after)}"
-            requirement = Requirement(message, after == before, lambda known=known: known)
-            checked[i + 1] = require(after, [requirement])
+            known = partial("{}, got {} and {}".format, message, before, after)
+            checked[i + 1] = require(after, [Requirement(message, after == before, known)])
     return tuple(checked)
 
 
 def _checked_layer(kind: AbstractLayer, form: LayerForm, variance: Any) -> AbstractLayer:
-    symbols = form.symbols
-    layer = f"layer {form.symbols.index} ({type(kind).__name__})"
+    symbols, requirements = form.symbols, []
+    values = kind.parameters(symbols)
+    layer = f"layer {symbols.index} ({type(kind).__name__})"
     counts = {symbols.heads.name: kind.heads} if kind.heads else {}
-    values, requirements = kind.parameters(symbols), []
     if missing := sorted(symbol.name for symbol in form.parameters - set(values)):
         raise ValueError(f"`parameters` of {layer} has no value for {', '.join(missing)}")
     for symbol, value in values.items():
@@ -414,10 +411,10 @@ def _checked_layer(kind: AbstractLayer, form: LayerForm, variance: Any) -> Abstr
         requirements += _is_positive(name, array)
     kind = require(kind, requirements)
     if not is_traced(variance, *values.values()):
-        scale, matrix = split_coefficient(form.covariance)
-        # The identity is not formed, because there can be very many blocks.
-        is_identity = isinstance(matrix, Identity)
-        covariance = scale * Identity(1) if is_identity else form.covariance
+        covariance = form.covariance
+        scale, matrix = split_coefficient(covariance)
+        if isinstance(matrix, Identity):  # There can be very many blocks.
+            covariance = scale * Identity(1)
         given = {symbols.variance: variance, **values}.items()
         numbers = {symbol.name: np.asarray(value, dtype=float) for symbol, value in given}
         covariance = interpret(covariance, numbers | counts)
@@ -426,17 +423,15 @@ def _checked_layer(kind: AbstractLayer, form: LayerForm, variance: Any) -> Abstr
 
 
 def _is_positive(name: str, matrix: Any) -> Iterator[Requirement]:
-    """Yield the requirements for a positive number, or a positive definite matrix."""
     module = array_module(matrix)
-    is_finite = array_module(matrix).isfinite(matrix)
     if matrix.ndim == 0:
+        is_positive = module.isfinite(matrix) & (matrix > 0)
         message = f"{name} must be finite and positive"
-        yield Requirement(message, is_finite & (matrix > 0), lambda: f"{message}, got {float(matrix)}")
+        yield Requirement(message, is_positive, lambda: f"{message}, got {float(matrix)}")
         return
-    yield Requirement(f"{name} must be finite", is_finite)
-    difference = module.abs(matrix - matrix.T)
-    largest = module.max(module.abs(matrix))
-    yield Requirement(f"{name} must be symmetric", module.max(difference) <= 1e-8 * largest)
-    smallest, largest = module.linalg.eigvalsh(matrix)[np.array([0, -1])]
+    yield checks.finite_entries(name, matrix)
+    is_symmetric = abs(matrix - matrix.T).max() <= 1e-8 * abs(matrix).max()
+    yield Requirement(f"{name} must be symmetric", is_symmetric)
+    values = module.linalg.eigvalsh(matrix)
     rounding = len(matrix) * np.finfo(np.float64).eps
-    yield Requirement(f"{name} is not positive definite", smallest > rounding * largest)
+    yield Requirement(f"{name} is not positive definite", values[0] > rounding * values[-1])

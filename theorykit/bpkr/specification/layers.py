@@ -27,12 +27,11 @@ from ...symbolic.algebra import expand_products, from_terms, matrix_terms
 from ...symbolic.atoms import PositiveDefiniteSymbol, SideBySide, Stacked, below, beside, split_coefficient
 from .activations import IDENTITY, Activation, as_activation
 
+# Values of symbols by name; see `Architecture.layer_numbers`.
 Numbers = Mapping[str, Any]
-"""Values of the symbols of a network's layers, by name; see `Architecture.layer_numbers`."""
 # Number of partial paths after a layer.
 _OUTER = Symbol("n", integer=True, positive=True)
 TOKENS = Symbol("N_tokens", integer=True, positive=True)
-"""Number of tokens."""
 
 
 @dataclass(frozen=True)
@@ -140,8 +139,9 @@ class Dense(AbstractLayer):
 
 
 def as_layer(name: str, layer: AbstractLayer | int) -> AbstractLayer:
-    """Return a layer; a whole number becomes a layer of that many attention heads."""
-    return layer if isinstance(layer, AbstractLayer) else Attention(checked_whole_number(name, layer, least=1))
+    if isinstance(layer, AbstractLayer):
+        return layer
+    return Attention(checked_whole_number(name, layer, least=1))
 
 
 class Skip(AbstractLayer):
@@ -164,7 +164,7 @@ class Skip(AbstractLayer):
         if isinstance(self.layer, Skip):
             raise ValueError("layer is a Skip already")
         if not activation_of(self.layer).is_linear:
-            raise ValueError("layer must be linear: the theory does not cover a skip around nonlinear units")
+            raise ValueError("layer must be linear: a skip around nonlinear units is not covered")
 
     @property
     def heads(self):
@@ -193,8 +193,7 @@ class LayerForm:
     - `forward`: X_l in terms of `weights` V_l and of X_{l-1}.
     - `blocks`, `covariance`: number of weight blocks k, and prior covariance (k x k).
     - `gain`: factor of the skip connection, or zero.
-    - `skip_tokens`, `block_tokens`: mixing of tokens by the skip connection (tokens x
-      tokens), and by the blocks (k tokens x tokens).
+    - `skip_tokens` (tokens x tokens), `block_tokens` (k tokens x tokens): their mixing.
     - `block_heads`: the heads that each block passes (k x H_l), if any.
     """
 
@@ -214,7 +213,6 @@ class LayerForm:
 
     @property
     def parameters(self) -> frozenset[Expr]:
-        """The symbols that `LayerSymbols.number` and `LayerSymbols.covariance` made."""
         of = self.symbols
         known = {of.width, of.next_width, of.heads, TOKENS}
         known |= {of.variance, of.hidden, of.attention, self.weights}
@@ -238,11 +236,9 @@ class LayerForm:
 class NetworkForm:
     """The forms of all layers, and the structure of outputs and hidden units.
 
-    - `activations`: the functions phi of the embedding and of the dense layers
-      up to the last nonlinear one below attention; empty if all are linear.
+    - `activations`: as in `Architecture`, but empty if all are linear.
     - `between`: numbers and functions phi of nonlinear layers above attention.
-    - `has_richness`: whether the parameterisation is mean-field.
-    - `is_infinite`: whether the widths are infinite, in that parameterisation.
+    - `has_richness`, `is_infinite`: whether it is mean-field, at infinite width.
     """
 
     layers: tuple[LayerForm, ...]
@@ -266,7 +262,6 @@ def width_symbol(name: str) -> Symbol:
 
 
 def read_layer(kind: AbstractLayer, symbols: LayerSymbols) -> LayerForm:
-    """Read the forward map of a layer, which the theory must cover."""
     try:
         return _read(kind, symbols)
     except ValueError as error:
@@ -275,9 +270,7 @@ def read_layer(kind: AbstractLayer, symbols: LayerSymbols) -> LayerForm:
 
 
 def _read(kind: AbstractLayer, symbols: LayerSymbols) -> LayerForm:
-    forward = kind.forward(symbols)
-    covariance = kind.prior(symbols)
-    hidden = symbols.hidden
+    forward, covariance, hidden = kind.forward(symbols), kind.prior(symbols), symbols.hidden
     if not getattr(covariance, "is_Matrix", False) or covariance.shape[0] != covariance.shape[1]:
         raise ValueError(f"its prior {covariance} is not a square matrix")
     size = (symbols.next_width, TOKENS)
@@ -291,10 +284,8 @@ def _read(kind: AbstractLayer, symbols: LayerSymbols) -> LayerForm:
     weights = symbols.weights(blocks)
     # Compare sizes at the layer's heads, because one head needs no KroneckerProduct.
     heads = {symbols.heads: kind.heads} if kind.heads else {}
-    gain = S.Zero
-    skip_tokens = Identity(TOKENS)
-    mixings = []
-    block_heads = None
+    gain, skip_tokens = S.Zero, Identity(TOKENS)
+    mixings, block_heads = [], None
     for coefficient, factors in matrix_terms(forward):
         _check_is_linear(factors, weights, hidden)
         for before, after in pairwise((Identity(symbols.next_width), *factors, Identity(TOKENS))):
@@ -319,7 +310,8 @@ def _read(kind: AbstractLayer, symbols: LayerSymbols) -> LayerForm:
         elif isinstance(acted_on, KroneckerProduct) and acted_on.args[1:] == (hidden,):
             spread = acted_on.args[0]
         else:
-            raise ValueError(f"its weights act on {acted_on}, not on KroneckerProduct(matrix, {hidden})")
+            known = f"KroneckerProduct(matrix, {hidden})"
+            raise ValueError(f"its weights act on {acted_on}, not on {known}")
         term = coefficient * sqrt(symbols.width), tuple(rest)
         chain = from_terms([term], (spread.shape[1] * TOKENS, TOKENS))
         mixings.append(expand_products(kronecker(spread, Identity(TOKENS)) * chain))
@@ -331,35 +323,31 @@ def _read(kind: AbstractLayer, symbols: LayerSymbols) -> LayerForm:
     if attends != (checked_whole_number("heads", kind.heads, least=0) > 0):
         which = "attention" if attends else "no attention"
         raise ValueError(f"it has heads={kind.heads}, but {which} in its forward map")
-    block_tokens = expand_products(sum(mixings[1:], start=mixings[0]))
-    of_prior = (blocks, covariance)
-    of_tokens = (skip_tokens, block_tokens, block_heads)
-    return LayerForm(symbols, forward, weights, *of_prior, gain, *of_tokens)
+    tokens = skip_tokens, expand_products(sum(mixings[1:], start=mixings[0]))
+    return LayerForm(symbols, forward, weights, blocks, covariance, gain, *tokens, block_heads)
 
 
 def _check_is_linear(factors: Sequence[MatrixExpr], weights, hidden) -> None:
-    kinds = MatrixSymbol, Transpose, KroneckerProduct
     for factor in factors:
-        if factor.has(weights, hidden) and factor.func not in kinds:
+        is_linear = isinstance(factor, (MatrixSymbol, Transpose, KroneckerProduct))
+        if factor.has(weights, hidden) and not is_linear:
             raise ValueError(f"it is nonlinear: {weights} or {hidden} is inside a function")
     of_hidden = sum(factor.count(hidden) for factor in factors)
-    of_weights = sum(factor.count(weights) for factor in factors)
     if of_hidden == 0:
         raise ValueError(f"a term does not contain {hidden}: biases are not covered")
     if of_hidden > 1:
         raise ValueError(f"it is not linear in {hidden}, as with attention on hidden activations")
-    if of_weights > 1:
+    if sum(factor.count(weights) for factor in factors) > 1:
         raise ValueError(f"{weights} occurs more than once in a product")
 
 
 def size_of(size: Expr, head_counts: Mapping[str, int]) -> int:
     if unknown := sorted({symbol.name for symbol in size.free_symbols} - set(head_counts)):
-        raise ValueError(f"sizes must depend on the number of heads alone, got {', '.join(unknown)}")
+        raise ValueError(f"sizes must depend on heads alone, got {', '.join(unknown)}")
     return int(interpret(size, head_counts))
 
 
 def branch_heads(form: LayerForm, heads: int) -> np.ndarray:
-    """Return which heads each branch passes, as booleans (branches, heads)."""
     counts = {form.symbols.heads.name: heads}
     if form.block_heads is None:
         passed = np.zeros((size_of(form.blocks, counts), heads))
@@ -395,7 +383,7 @@ def all_path_weights(
 
 
 def prior_means(forms: Sequence[LayerForm], numbers: Numbers, outer: Any) -> list[Any]:
-    """Return the prior mean of (U_1, ..., U_L) given U_{L+1}, in NumPy if all is known."""
+    """Return the prior means of U_1, ..., U_L given U_{L+1}, in NumPy if all is known."""
     means, symbol = [], MatrixSymbol("U", _OUTER, _OUTER)
     for form in reversed(forms):
         mean = form.prior_mean(symbol)
@@ -403,15 +391,14 @@ def prior_means(forms: Sequence[LayerForm], numbers: Numbers, outer: Any) -> lis
         if is_traced(values, outer):
             outer = evaluate_form(mean, values, {symbol: jnp.asarray(outer)})
         else:  # A compilation takes longer than the evaluation.
-            values |= {symbol.name: outer}
             values = {name: x if isinstance(x, int) else np.asarray(x) for name, x in values.items()}
-            outer = np.asarray(interpret(mean, values | {_OUTER.name: len(outer)}))
+            values |= {symbol.name: np.asarray(outer), _OUTER.name: len(outer)}
+            outer = np.asarray(interpret(mean, values))
         means.insert(0, outer)
     return means
 
 
 def covariance_root(form: LayerForm, numbers: Numbers) -> Float[Array, "blocks blocks"]:
-    """Return the Cholesky factor of the prior covariance of weight blocks."""
     variance, matrix = split_coefficient(form.covariance)
     if isinstance(matrix, Identity):
         return evaluate_form(sqrt(variance) * matrix, numbers)
@@ -428,7 +415,6 @@ def evaluate_form(expression: Expr, numbers: Numbers, arrays: Mapping[Expr, Any]
 
 @lru_cache
 def _compile(expression: Expr, arrays: tuple[MatrixSymbol, ...]) -> CompiledFunction:
-    """Compile a function of all symbols, except sizes that `arrays` determine."""
     others = _symbols(expression) - {*arrays, _OUTER, TOKENS}
     arguments = (*arrays, *sorted(others, key=lambda symbol: symbol.name))
     return compile_expressions("layer", {"value": expression}, arguments)
