@@ -143,6 +143,6 @@ figure
 # %% [markdown]
 # ## Conclusion
 #
-# From 6 to 24 examples the attention of the better head to the cue grows from 0.4 to 0.84; the prior has 0.31. The width
-# hardly matters. With many examples and tokens, softmax attention has a first-order transition: at $n = 64$ the score
-# jumps from 0.05 to 3.2 at $\eta = 2.53$, and the weak solution stays metastable up to $\eta = 9.02$.
+# From 6 to 24 examples the attention of the better head to the cue grows from 0.4 to 0.84; the prior has 0.31. The
+# width hardly matters. With many examples and tokens, softmax attention has a first-order transition: at $n = 64$ the
+# score jumps from 0.05 to 3.2 at $\eta = 2.53$. The weak solution stays metastable up to $\eta = 9.02$.
