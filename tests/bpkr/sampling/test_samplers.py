@@ -44,9 +44,7 @@ PAIRS = [(name, sampler) for sampler in ("gibbs", "nuts") for name in NETWORKS]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("name", "sampler"), [PAIRS[0], *(pytest.param(*pair, marks=pytest.mark.slow) for pair in PAIRS[1:])]
-)
+@pytest.mark.parametrize(("name", "sampler"), PAIRS)
 def test_samplers_of_the_weights_agree_with_the_exact_posterior(name, sampler):
     assert_within(estimates(name, sampler), estimates(name, "exact"))
 
