@@ -176,10 +176,10 @@ class NoUTurn(eqx.Module):
 class Gibbs(eqx.Module):
     """Exact block Gibbs sampling of embedding, layers and readout.
 
-    Outputs are A w in each block w. Given the others, Matheron's rule draws it from
-    draws w_0 of the prior and e of the noise,
+    Outputs are A w + c in each block w; skip connections add c. Given the others,
+    Matheron's rule draws w from draws w_0 of the prior and e of the noise,
 
-        w = w_0 + A^T (A A^T + T I)^-1 (y - A w_0 - e).
+        w = w_0 + A^T (A A^T + T I)^-1 (y - c - A w_0 - e).
     """
 
     posterior: WeightPosterior
@@ -203,17 +203,16 @@ class Gibbs(eqx.Module):
         temperature = self.posterior.architecture.temperature
         labels = self.posterior.labels
 
-        def slopes(example):
-            def output(own):
-                others = (*white[:block], own, *white[block + 1 :])
-                return self.posterior.outputs(others, example[None])[0]
+        def outputs(own, features):
+            return self.posterior.outputs((*white[:block], own, *white[block + 1 :]), features)
 
-            return jax.jacrev(output)(white[block])
+        def slopes(example):
+            return jax.jacrev(outputs)(white[block], example[None])
 
         design = jax.vmap(slopes)(self.posterior.features).reshape(labels.size, -1)
         prior_key, noise_key = jax.random.split(key)
         prior = jax.random.normal(prior_key, white[block].shape)
         noise = jnp.sqrt(temperature) * jax.random.normal(noise_key, labels.shape)
         factor = jnp.linalg.cholesky(design @ design.T + temperature * jnp.eye(labels.size))
-        residual = (labels - noise).ravel() - design @ prior.ravel()
+        residual = (labels - noise - outputs(prior, self.posterior.features)).ravel()
         return prior + (design.T @ cho_solve((factor, True), residual)).reshape(prior.shape)
