@@ -208,7 +208,6 @@ POINTS = {
     "one pattern, three tokens": (random_weights(1, 8, 1), 3, Parameters(1.5, 3.0, 0.05), 12_500),
     "four patterns, eight tokens": (random_weights(4, 40, 4, bits=3), 8, Parameters(1.0, 10.0, 0.1), 500),
 }
-BRIEF = ("two patterns in six classes",)
 
 
 @cache
@@ -229,13 +228,6 @@ def ratio(predicted, attention, _):
     return rms / float(predicted.rms), np.std(squares) / np.sqrt(len(squares)) / (2 * rms * float(predicted.rms))
 
 
-@pytest.mark.parametrize("point", BRIEF)
-def test_networks_deviate_as_predicted(point):
-    found, error = ratio(*simulated(point, 500, 24))
-    assert error < 0.01
-    assert abs(found - 1) < FAR * error
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("point", POINTS)
 def test_networks_deviate_as_predicted_within_two_percent(point):
@@ -245,9 +237,8 @@ def test_networks_deviate_as_predicted_within_two_percent(point):
     assert abs(found - 1) < 0.02
 
 
-@pytest.mark.parametrize("point", BRIEF)
-def test_attentions_and_overlaps_have_the_covariance_predicted_between_patterns_too(point):
-    predicted, attention, overlaps = simulated(point, 500, 24)
+def test_attentions_and_overlaps_have_the_covariance_predicted_between_patterns_too():
+    predicted, attention, overlaps = simulated("two patterns in six classes", 500, 24)
     samples, steps, families, patterns = overlaps.shape
     for drawn, covariance in (
         (attention, predicted.attention[1:]),

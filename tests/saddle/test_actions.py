@@ -228,7 +228,6 @@ def test_actions_and_solutions_show_themselves():
     "solver",
     [
         optx.BFGS(rtol=1e-8, atol=1e-8),
-        optx.LBFGS(rtol=1e-8, atol=1e-8),
         optx.NonlinearCG(rtol=1e-8, atol=1e-8),
         optx.GradientDescent(rtol=1e-8, atol=1e-8, learning_rate=0.3),
     ],
