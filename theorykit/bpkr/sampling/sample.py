@@ -104,18 +104,23 @@ def sample(
     checked_number("target_accept", target_accept, above=0.0, below=1.0)
     schedule = DEFAULT_SCHEDULES[sampler] if schedule is None else schedule
     checked_instance("schedule", schedule, Schedule)
-    # The number of draws may grow.
-    numbers = {"chains": schedule.chains, "warmup": schedule.warmup, "target_accept": target_accept}
-    numbers |= {"architecture": problem.architecture, "data": problem.data, "sampler": sampler}
-    kept = Folder.of(folder, "sampling", _VERSION, key=key, **numbers)
     make = partial(sampler_of, sampler, problem, schedule.warmup, target_accept)
+    # The number of draws may grow.
+    run = {"chains": schedule.chains, "warmup": schedule.warmup, "target_accept": target_accept}
+    run |= {"architecture": problem.architecture, "data": problem.data, "sampler": sampler}
+    kept = Folder.of(folder, "sampling", _VERSION, key=key, **run)
     drawn = run_chains(make, schedule, key=key, folder=kept, n_jobs=n_jobs, progress=progress)
     tree = label_draws(problem.architecture, drawn)
-    tree.attrs |= {"sampler": _NAMES[sampler], "problem": problem.description}
     if sampler == "exact" and problem.ansatz:
         tree.attrs["ansatz"] = problem.ansatz
+    return described(tree, _NAMES[sampler], problem)
+
+
+def described(tree: xr.DataTree, sampler: str, problem: bpkr.Problem) -> xr.DataTree:
+    """Add the names of sampler and problem, and warn the caller's caller of draws that did not mix."""
+    tree.attrs |= {"sampler": sampler, "problem": problem.description}
     if not tree.attrs["mixed"]:
-        warnings.warn(f"{_NAMES[sampler]}: {tree.attrs['diagnosis']}", MixingWarning, stacklevel=2)
+        warnings.warn(f"{sampler}: {tree.attrs['diagnosis']}", MixingWarning, stacklevel=3)
     return tree
 
 
@@ -209,11 +214,8 @@ def output_estimates(posterior: xr.Dataset) -> xr.Dataset:
     means = posterior["mean" if "mean" in posterior else "sampled_output"]
     spread = (means - means.mean(("chain", "draw"))) ** 2 + posterior.get("variance", 0.0)
     series = xr.Dataset({"mean": means, "variance": spread})
-    errors = (
-        needed("arviz_stats", "sampling")
-        .mcse(series, method="mean")
-        .rename(mean="mean_error", variance="variance_error")
-    )
+    errors = needed("arviz_stats", "sampling").mcse(series, method="mean")
+    errors = errors.rename(mean="mean_error", variance="variance_error")
     return series.mean(("chain", "draw")).merge(errors).drop_attrs()
 
 
@@ -275,21 +277,15 @@ def compare(
     samplers = set(approaches) & set(get_args(Sampler))
     for sampler in samplers:
         check_can_be_sampled(sampler, problem.architecture)
-    found = []
+    found, shared = [], {"n_jobs": n_jobs, "progress": progress}
     with bar("comparison", len(approaches), "approach", shown=progress) as report:
         needs_saddle = {"saddle", "one_over_n"} & set(approaches)
         saddle = bpkr.solve(problem, **options.get("saddle", {})) if needs_saddle else None
         for approach in approaches:
             if approach in samplers:
-                tree = sample(
-                    problem,
-                    sampler=approach,
-                    key=jax.random.fold_in(key, get_args(Approach).index(approach)),
-                    folder=folder and Path(folder, approach),
-                    n_jobs=n_jobs,
-                    progress=progress,
-                    **options.get(approach, {}),
-                )
+                own = {"folder": folder and Path(folder, approach), **options.get(approach, {})}
+                own["key"] = jax.random.fold_in(key, get_args(Approach).index(approach))
+                tree = sample(problem, sampler=approach, **own, **shared)
                 found.append(_of_draws(tree, problem.data))
             else:
                 found.append(_of_theory(approach, problem, saddle))
@@ -322,21 +318,15 @@ def _of_draws(tree: xr.DataTree, data: bpkr.Data) -> xr.Dataset:
 
 
 def _of_theory(approach, problem: bpkr.Problem, saddle) -> xr.Dataset:
-    architecture = problem.architecture
-    data = problem.data
-    numbers = {}
-    prediction = None
+    architecture, data = problem.architecture, problem.data
+    numbers, prediction = {}, None
     if approach == "infinite_width":
         saddle = None
         if architecture.richness is not None:
             problem = bpkr.Problem(architecture.at_infinite_width(), data)
             saddle = bpkr.solve(problem)
     point = bpkr.gp_limit(architecture) if saddle is None else saddle.order_parameters
-    if has_theory := approach != "one_over_n" or finite_width_law(architecture).is_regular:
-        mixed = int(saddle is None or saddle.converged)
-        diagnosis = "" if saddle is None else saddle.diagnosis
-    else:
-        mixed, diagnosis = 0, "a layer has fewer units than partial paths"
+    has_theory = approach != "one_over_n" or finite_width_law(architecture).is_regular
     if approach == "one_over_n" and has_theory:
         corrected = bpkr.fluctuations(problem, point)
         point, prediction = corrected.mean, corrected.prediction
@@ -348,9 +338,11 @@ def _of_theory(approach, problem: bpkr.Problem, saddle) -> xr.Dataset:
         numbers = {"mean": prediction.mean, "variance": prediction.variance}
         classes, truth = outputs_as_classes(data.test_labels)
         if classes is not None:
-            hits = classes.nearest(np.asarray(prediction.mean)) == truth
-            numbers["accuracy"] = float(np.mean(hits))
+            numbers["accuracy"] = np.mean(classes.nearest(np.asarray(prediction.mean)) == truth)
     found = label(architecture, point, **numbers)
     found = found.merge({f"{name}_error": xr.zeros_like(found[name]) for name in found.data_vars})
-    found = found if has_theory else found * np.nan
+    mixed, diagnosis = (1, "") if saddle is None else (int(saddle.converged), saddle.diagnosis)
+    if not has_theory:
+        found, mixed = found * np.nan, 0
+        diagnosis = "a layer has fewer units than partial paths"
     return found.assign(mixed=mixed, diagnosis=diagnosis, seconds=0.0)
