@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
@@ -35,8 +34,6 @@ ESS_PER_CHAIN = 100
 BFMI = 0.3
 # With fewer draws per chain, the diagnostics of ArviZ are NaN.
 _FEWEST_DRAWS = 4
-# Fewest parts of the jackknife.
-_JACKKNIFE = 20
 # Increase it if draws change for the same arguments.
 _VERSION = 9
 _NAMES = {
@@ -219,23 +216,6 @@ def output_estimates(posterior: xr.Dataset) -> xr.Dataset:
     return series.mean(("chain", "draw")).merge(errors).drop_attrs()
 
 
-def of_posterior_mean(draws: np.ndarray, function) -> tuple[np.ndarray, np.ndarray]:
-    """Return `function` of the mean of draws (chains, draws, ...), and its error.
-
-    The jackknife leaves out parts longer than the correlation time.
-    """
-    chains, length, *axes = draws.shape
-    count = min(-(-_JACKKNIFE // chains), length)
-    whole = draws[:, : length - length % count]
-    means = whole.reshape(chains * count, -1, *axes).mean(axis=1)
-    parts = len(means)
-    others = (means.sum(axis=0) - means) / (parts - 1)
-    values = np.stack([np.asarray(function(mean)) for mean in others])
-    # Equal values have no rounding error.
-    error = np.sqrt((parts - 1) * np.var(values - values[0], axis=0))
-    return np.asarray(function(draws.mean(axis=(0, 1)))), error
-
-
 def compare(
     problem: bpkr.Problem | bpkr.Architecture,
     data: bpkr.Data | None = None,
@@ -286,11 +266,16 @@ def compare(
                 own = {"folder": folder and Path(folder, approach), **options.get(approach, {})}
                 own["key"] = jax.random.fold_in(key, get_args(Approach).index(approach))
                 tree = sample(problem, sampler=approach, **own, **shared)
-                found.append(_of_draws(tree, problem.data))
+                found.append(_of_draws(tree))
             else:
                 found.append(_of_theory(approach, problem, saddle))
             report.update()
     result = xr.concat(found, dim="approach").assign_coords(approach=list(approaches))
+    classes, truth = outputs_as_classes(problem.data.test_labels)
+    if classes is not None and "mean" in result:
+        hits = [np.mean(classes.nearest(mean) == truth) for mean in result["mean"].values]
+        is_missing = [np.isnan(mean).any() for mean in result["mean"].values]
+        result["accuracy"] = "approach", np.where(is_missing, np.nan, hits)
     return result.merge(_deviations(result)) if "exact" in approaches else result
 
 
@@ -305,21 +290,15 @@ def _deviations(result: xr.Dataset) -> xr.Dataset:
     return xr.Dataset(found)
 
 
-def _of_draws(tree: xr.DataTree, data: bpkr.Data) -> xr.Dataset:
+def _of_draws(tree: xr.DataTree) -> xr.Dataset:
     found, posterior = entry_estimates(tree), tree["posterior"].to_dataset()
-    if data.test_features is not None:
+    if {"mean", "sampled_output"} & set(posterior):
         found = found.merge(output_estimates(posterior))
-        classes, truth = outputs_as_classes(data.test_labels)
-        if classes is not None:
-            means = posterior["mean" if "mean" in posterior else "sampled_output"].values
-            accuracy, error = of_posterior_mean(means, lambda mean: np.mean(classes.nearest(mean) == truth))
-            found = found.assign(accuracy=float(accuracy), accuracy_error=float(error))
     return found.assign({name: tree.attrs[name] for name in ("mixed", "diagnosis", "seconds")})
 
 
-def _of_theory(approach, problem: bpkr.Problem, saddle) -> xr.Dataset:
+def _of_theory(approach: str, problem: bpkr.Problem, saddle: bpkr.Saddle | None) -> xr.Dataset:
     architecture, data = problem.architecture, problem.data
-    numbers, prediction = {}, None
     if approach == "infinite_width":
         saddle = None
         if architecture.richness is not None:
@@ -327,22 +306,19 @@ def _of_theory(approach, problem: bpkr.Problem, saddle) -> xr.Dataset:
             saddle = bpkr.solve(problem)
     point = bpkr.gp_limit(architecture) if saddle is None else saddle.order_parameters
     has_theory = approach != "one_over_n" or finite_width_law(architecture).is_regular
+    prediction, numbers = None, {}
     if approach == "one_over_n" and has_theory:
         corrected = bpkr.fluctuations(problem, point)
         point, prediction = corrected.mean, corrected.prediction
     elif data.test_features is not None:
         prediction = bpkr.predict(problem, point)
-        if problem.architecture.is_infinite:
-            prediction = replace(prediction, variance=prediction.variance / architecture.widths[0])
     if prediction is not None:
-        numbers = {"mean": prediction.mean, "variance": prediction.variance}
-        classes, truth = outputs_as_classes(data.test_labels)
-        if classes is not None:
-            numbers["accuracy"] = np.mean(classes.nearest(np.asarray(prediction.mean)) == truth)
+        unit = architecture.widths[0] if problem.architecture.is_infinite else 1.0
+        numbers = {"mean": prediction.mean, "variance": prediction.variance / unit}
     found = label(architecture, point, **numbers)
     found = found.merge({f"{name}_error": xr.zeros_like(found[name]) for name in found.data_vars})
-    mixed, diagnosis = (1, "") if saddle is None else (int(saddle.converged), saddle.diagnosis)
     if not has_theory:
-        found, mixed = found * np.nan, 0
         diagnosis = "a layer has fewer units than partial paths"
+        return (found * np.nan).assign(mixed=0, diagnosis=diagnosis, seconds=0.0)
+    mixed, diagnosis = (1, "") if saddle is None else (int(saddle.converged), saddle.diagnosis)
     return found.assign(mixed=mixed, diagnosis=diagnosis, seconds=0.0)
