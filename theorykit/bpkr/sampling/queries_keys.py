@@ -194,7 +194,7 @@ class QueryKeyPosterior(eqx.Module):
         return optx.minimise(loss, solver, start, self, max_steps=steps, throw=False).value
 
     def log_density(self, coordinates: Coordinates) -> Float[Array, ""]:
-        """Return the log density of the coordinates, without constants of Gaussian priors."""
+        """Return the log density, without constants of Gaussian priors."""
         heads, others = self.split(coordinates)
         white = coordinates[: self.dimension]
         return self.given(heads).log_density(others) - jnp.sum(white**2) / 2

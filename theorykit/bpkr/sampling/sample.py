@@ -36,6 +36,7 @@ BFMI = 0.3
 _FEWEST_DRAWS = 4
 # Increase it if draws change for the same arguments.
 _VERSION = 9
+_STATISTICS = ("lp", "energy", "diverging", "n_steps")
 _NAMES = {
     "exact": "NUTS on the order parameters",
     "gibbs": "block Gibbs on the weights",
@@ -114,7 +115,7 @@ def sample(
 
 
 def described(tree: xr.DataTree, sampler: str, problem: bpkr.Problem) -> xr.DataTree:
-    """Add the names of sampler and problem, and warn the caller's caller of draws that did not mix."""
+    """Name sampler and problem, and warn the caller's caller of poor mixing."""
     tree.attrs |= {"sampler": sampler, "problem": problem.description}
     if not tree.attrs["mixed"]:
         warnings.warn(f"{sampler}: {tree.attrs['diagnosis']}", MixingWarning, stacklevel=3)
@@ -155,14 +156,12 @@ def label_draws(
 ) -> xr.DataTree:
     """Label draws and judge them; `others` has the axes of further variables."""
     arviz_stats = needed("arviz_stats", "sampling")
-    layers = range(1, architecture.depth + 1)
-    known = {"u", "mean", "variance", "sampled_output", *(f"U_{layer}" for layer in layers), *others}
     seconds = {name: float(drawn[name]) for name in ("seconds", "warmup_seconds")}
     chains, draws = drawn["u"].shape[:2]
     axes = {"chain": ("chain", np.arange(chains)), "draw": ("draw", np.arange(draws))}
-    posterior = {name: values for name, values in drawn.items() if name in known}
+    stats = {name: (tuple(axes), drawn[name]) for name in _STATISTICS if name in drawn}
+    posterior = {name: drawn[name] for name in drawn if name not in {*stats, *seconds}}
     posterior |= {name: ((*axes, *others[name]), drawn[name]) for name in others}
-    stats = {name: (tuple(axes), drawn[name]) for name in drawn if name not in {*known, *seconds}}
     posterior = label(architecture, None, along=tuple(axes), **axes, **posterior)
     with np.errstate(invalid="ignore", divide="ignore"):  # R-hat of a constant is NaN.
         summary = arviz_stats.summary(posterior, fmt="xarray", round_to="none").rename(summary="statistic")
@@ -192,7 +191,8 @@ def _complaints(tree: xr.DataTree) -> list[str]:
             found.append(f"{least}, below {ESS_PER_CHAIN} per chain")
     if "diverging" in stats and (diverging := int(stats["diverging"].sum())):
         found.append(f"{diverging} of {chains * draws} transitions diverged")
-    if "energy" in stats and (lowest := float(needed("arviz_stats", "sampling").bfmi(tree)["energy"].min())) < BFMI:
+    bfmi = needed("arviz_stats", "sampling").bfmi
+    if "energy" in stats and (lowest := float(bfmi(tree)["energy"].min())) < BFMI:
         found.append(f"BFMI is {lowest:.2f}, below {BFMI}")
     return found
 
