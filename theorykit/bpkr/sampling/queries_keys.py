@@ -394,17 +394,17 @@ class QueryKeyMode(DisplayMixin, eqx.Module):
 
 
 @jit
-def _maximised(posterior: QueryKeyPosterior, start: Coordinates) -> tuple[Coordinates, QueryKeyMode]:
+def _maximised(posterior, start: Coordinates) -> tuple[Coordinates, QueryKeyMode]:
     at = posterior.maximised(optx.BFGS(rtol=_CLOSE, atol=_CLOSE), start, _STEPS)
     log_posterior, slope = jax.value_and_grad(posterior.log_density)(at)
     heads, _ = posterior.split(at)
     log_evidence, point = posterior.given(heads).solved()
-    values = tuple(map(singular_values, heads.query, heads.key))
-    return at, QueryKeyMode(heads, log_evidence, log_posterior, jnp.linalg.norm(slope), values, point)
+    norm, values = jnp.linalg.norm(slope), tuple(map(singular_values, heads.query, heads.key))
+    return at, QueryKeyMode(heads, log_evidence, log_posterior, norm, values, point)
 
 
 @jit
-def _curvatures(posterior: QueryKeyPosterior, at: Coordinates) -> Float[Array, " coordinates"]:
+def _curvatures(posterior, at: Coordinates) -> Float[Array, " coordinates"]:
     """Return the eigenvalues of minus the Hessian, from differences of the gradient.
 
     Exact second derivatives through a solve take long to compile.
@@ -461,6 +461,7 @@ def maximise_evidence(
         zero = _ZERO * curvatures[-1]
         if curvatures[0] >= -zero:
             modes.append(replace(mode, zero_modes=int(np.sum(curvatures < zero))))
-            points.append(np.concatenate([[mode.log_posterior], *map(np.ravel, mode.singular_values)]))
+            values = map(np.ravel, mode.singular_values)
+            points.append(np.hstack([mode.log_posterior, *values]))
     groups = distinct([-mode.log_posterior for mode in modes], points, _SAME)
     return [replace(modes[group[0]], reached=len(group)) for group in groups]

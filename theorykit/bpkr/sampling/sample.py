@@ -36,6 +36,7 @@ BFMI = 0.3
 _FEWEST_DRAWS = 4
 # Increase it if draws change for the same arguments.
 _VERSION = 9
+_FEW_UNITS = "a layer has fewer units than partial paths"
 _STATISTICS = ("lp", "energy", "diverging", "n_steps")
 _NAMES = {
     "exact": "NUTS on the order parameters",
@@ -128,7 +129,7 @@ def check_can_be_sampled(sampler: str, architecture: bpkr.Architecture) -> None:
     is_cold = float(architecture.temperature) == 0
     if sampler == "exact":
         if is_cold and finite_width_law(architecture).is_singular:
-            raise ValueError("temperature=0, but a layer has fewer units than partial paths")
+            raise ValueError(f"temperature=0, but {_FEW_UNITS}")
         return
     if sampler == "gibbs" and not architecture.is_linear:
         raise ValueError("block Gibbs needs linear hidden units")
@@ -137,7 +138,7 @@ def check_can_be_sampled(sampler: str, architecture: bpkr.Architecture) -> None:
         raise ValueError("temperature=0: the posterior of the weights has no density")
 
 
-def sampler_of(sampler: str, problem: bpkr.Problem, warmup: int, target_accept: float = 0.8) -> NoUTurn | Gibbs:
+def sampler_of(sampler, problem: bpkr.Problem, warmup, target_accept=0.8) -> NoUTurn | Gibbs:
     architecture, data = problem.architecture, problem.data
     tests = data.features[:0] if data.test_features is None else data.test_features
     if sampler == "exact":
@@ -318,7 +319,6 @@ def _of_theory(approach: str, problem: bpkr.Problem, saddle: bpkr.Saddle | None)
     found = label(architecture, point, **numbers)
     found = found.merge({f"{name}_error": xr.zeros_like(found[name]) for name in found.data_vars})
     if not has_theory:
-        diagnosis = "a layer has fewer units than partial paths"
-        return (found * np.nan).assign(mixed=0, diagnosis=diagnosis, seconds=0.0)
+        return (found * np.nan).assign(mixed=0, diagnosis=_FEW_UNITS, seconds=0.0)
     mixed, diagnosis = (1, "") if saddle is None else (int(saddle.converged), saddle.diagnosis)
     return found.assign(mixed=mixed, diagnosis=diagnosis, seconds=0.0)
