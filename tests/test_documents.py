@@ -10,7 +10,7 @@ import pytest
 from derivations import self_attention_dynamics
 from theorykit import bpkr
 from theorykit.bpkr.action import document
-from theorykit.symbolic.documents.document import Equation, Heading, Items, Text, as_latex, as_markdown
+from theorykit.symbolic.documents.document import as_latex
 
 from .marks import slow
 from .scripts import run_script
@@ -41,15 +41,6 @@ def assert_balanced(source: str) -> None:
             expected = {"}": "{", r"\right": r"\left"}.get(token, token.replace(r"\end", r"\begin"))
             assert opened.pop() == expected
     assert not opened
-
-
-BLOCKS = (Heading("A 100 % test", 1), Text("Of $a_b$ and `c_d`, **bold**."), Equation("a", "b"), Items(("one", "two")))
-
-
-def test_markdown_and_latex_are_written():
-    markdown, latex = as_markdown(BLOCKS), as_latex(BLOCKS)
-    assert "# A 100 % test" in markdown and "$$a = b$$" in markdown and "- two" in markdown
-    assert r"A 100 \% test" in latex and r"\textbf{bold}" in latex and r"\texttt{c\_d}" in latex and "$a_b$" in latex
 
 
 @pytest.mark.skipif(shutil.which("pdflatex") is None, reason="needs a LaTeX installation")

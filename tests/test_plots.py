@@ -160,13 +160,12 @@ def test_marked_levels_are_drawn_over_any_parameter(over):
 # ---- comparisons
 
 
-def compared(approaches=ALL, *, paths=2, outputs=1, tests=7, left_out=()) -> xr.Dataset:
+def compared(approaches=ALL, *, paths=2, outputs=1) -> xr.Dataset:
     """Return a result like that of `sampling.compare`, with random numbers."""
     rng = np.random.default_rng(0)
     rows = [f"{path + 1}:{output + 1}" for path in range(paths) for output in range(outputs)]
     shapes = {"U_1": (("path_1", "other_path_1"), (len(rows), len(rows))), "u": ((), ())}
-    if tests:
-        shapes |= {name: (("test_example", "output"), (tests, outputs)) for name in ("mean", "variance")}
+    shapes |= {name: (("test_example", "output"), (7, outputs)) for name in ("mean", "variance")}
     found = {}
     for name, (axes, shape) in shapes.items():
         values = rng.normal(size=(len(approaches), *shape))
@@ -180,14 +179,9 @@ def compared(approaches=ALL, *, paths=2, outputs=1, tests=7, left_out=()) -> xr.
             there = list(approaches).index("exact")
             both = np.hypot(error, error.isel(approach=there))
             found[f"{name}_deviation"] = (value - value.isel(approach=there)) / both
-    dataset = xr.Dataset(found, coords={"approach": list(approaches), "path_1": rows, "other_path_1": rows})
-    dataset = dataset.where(~dataset["approach"].isin(left_out))
-    sound = [int(approach not in left_out) for approach in approaches]
-    return dataset.assign(
-        mixed=("approach", sound),
-        diagnosis=("approach", ["mixed" if one else "it is said why" for one in sound]),
-        seconds=("approach", np.arange(len(approaches)) / 2),
-    )
+    coordinates = {"approach": list(approaches), "path_1": rows, "other_path_1": rows}
+    seconds = ("approach", np.arange(len(approaches)) / 2)
+    return xr.Dataset(found, coordinates).assign(mixed=1, diagnosis="mixed", seconds=seconds)
 
 
 @pytest.mark.quick(3)

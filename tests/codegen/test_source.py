@@ -15,19 +15,14 @@ import sympy as sp
 from tests.expressions import (
     A,
     L,
-    W,
     assert_close,
     primitives_of,
-    random_values,
     s,
 )
 from theorykit import bpkr
 from theorykit.bpkr.evaluation.formulas import compiled_terms
 from theorykit.codegen import compile_expressions
 from theorykit.derivation.claims import random_values as values_of
-from theorykit.symbolic import (
-    SquareRoot,
-)
 
 DEPTHS = range(1, 5)
 
@@ -81,13 +76,6 @@ def test_the_source_of_an_action_runs_without_this_package(tmp_path):
         assert_close(found[name], value, 1e-13)
     slope = jax.grad(lambda u: terms(**{**arrays, "U_1": u})["total"])(arrays["U_1"])
     assert_close(found["slope"] + found["slope"].T, slope + slope.T, 1e-12)
-
-
-def test_a_square_root_of_a_matrix_is_pasted():
-    function = compile_expressions("written", {"value": SquareRoot(W)}, (W,))
-    values = random_values((2, 3, 4), 5)
-    found = executed(function.source)(W=jnp.asarray(values["W"]))["value"]
-    assert_close(found @ found, values["W"], 1e-12)
 
 
 @pytest.mark.parametrize("depth", DEPTHS)

@@ -12,7 +12,6 @@ from tests.expressions import (
     N,
     P,
     assert_close,
-    generate,
     primitives_of,
     random_values,
 )
@@ -76,18 +75,6 @@ def test_structure_is_exploited_and_nothing_is_computed_twice(name):
     outputs = {f"value_{i}": expression for i, expression in enumerate(expressions)}
     counts = primitives_of(outputs, arguments, random_values((2, 3, 4), 5))
     assert {operation: counts[operation] for operation in expected} == expected
-
-
-def test_generated_functions_can_be_jitted_mapped_and_differentiated():
-    values = random_values((2, 3, 4), 7)
-    function = generate(s**2 * quadratic_form(y, sp.Inverse(REGULARISED)))
-
-    def of_scale(scale):
-        return function({**values, "s": scale})
-
-    scales = jnp.array([0.5, 1.0, 2.0])
-    assert_close(jax.jit(jax.vmap(of_scale))(scales), [of_scale(scale) for scale in scales], 1e-12)
-    assert_close(jax.grad(of_scale)(3.0), 2 * of_scale(3.0) / 3, 1e-12)
 
 
 NOT_PROVABLY_DEFINITE = [sp.Inverse(X), LogDet(X), LogDet(A - sp.Inverse(A)), LogDet(-A), LogDet(F * W * F.T)]

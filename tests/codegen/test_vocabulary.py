@@ -137,15 +137,9 @@ def _derivatives(function, numbers, place):
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.kind.__name__)
-def test_every_row_is_written_and_runs_on_a_batch(row):
+def test_every_row_is_written(row):
     for node in nodes(row):
         assert latex(node**2 + node)
-    node, points = next(iter(nodes(row).items()))
-    arrays = {name: jnp.array([values[name] for values, _ in points]) for name in points[0][0]}
-    expected = [interpret(node, values) for values, _ in points]
-    assert_close(
-        jax.vmap(lambda given: compiled({"value": node}, list(arrays))(**given)["value"])(arrays), expected, 1e-12
-    )
 
 
 def lambert_w(x):

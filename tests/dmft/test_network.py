@@ -53,18 +53,13 @@ def runs(drawn, seed, parameters, convention="token", samples=RUNS):
     return sampled(drawn, first_state(drawn, parameters, convention), parameters, 6, samples, seed)
 
 
-def attentions_of(tokens, positions, gamma, epsilon, context, forgotten):
-    """Eqs. (1) and (2), token by token with nothing remembered; the first `forgotten` tokens are not attended to."""
-    table, attentions = sums().limit.positional, []
-    overlaps = [
-        (1 - epsilon) * SMALL.semantic @ spins / NEURONS + epsilon * table[position]
-        for spins, position in zip(tokens, positions, strict=True)
-    ]
-    for time in range(1, len(tokens)):
-        attended = overlaps[max(forgotten, time - context + 1) : time + 1]
-        scores = np.array([np.exp(gamma * overlaps[time][2] @ token[3]) for token in attended])
-        attentions.append(scores @ np.array([token[1] for token in attended]) / scores.sum())
-    return np.array(overlaps[1:]), np.array(attentions)
+def second_attention(spins, gamma, epsilon):
+    """Eqs. (1) and (2) for the first token after the prompt."""
+    tokens, table = (SMALL.semantic[0, 0], spins), sums().limit.positional
+    semantic = [SMALL.semantic @ token / NEURONS for token in tokens]
+    overlaps = (1 - epsilon) * np.array(semantic) + epsilon * np.asarray(table[:2])
+    scores = np.exp(gamma * overlaps[:, 3] @ overlaps[1, 2])
+    return scores @ overlaps[:, 1] / scores.sum()
 
 
 def fields_of_the_first_step(beta, epsilon):
@@ -79,7 +74,7 @@ def test_the_law_of_a_step_is_that_of_the_spins():
     beta, gamma, epsilon = 0.7, 2.0, 0.1
     fields, law = fields_of_the_first_step(beta, epsilon), collections.Counter()
     for spins in itertools.product((-1, 1), repeat=NEURONS):
-        attention = attentions_of([SMALL.semantic[0, 0], spins], (0, 1), gamma, epsilon, 4, 0)[1][0]
+        attention = second_attention(spins, gamma, epsilon)
         law[outcome(attention)] += np.prod(np.exp(spins * fields) / (2 * np.cosh(fields)))  # Eq. (4)
     seen = collections.Counter(map(outcome, runs(sums(), 3, Parameters(beta, gamma, epsilon))[0][:, 0]))
     assert set(seen) <= set(law)
@@ -213,7 +208,6 @@ POINTS = {
     "one pattern, three tokens": (random_weights(1, 8, 1), 3, Parameters(1.5, 3.0, 0.05), 12_500),
     "four patterns, eight tokens": (random_weights(4, 40, 4, bits=3), 8, Parameters(1.0, 10.0, 0.1), 500),
 }
-BRIEF = ("two patterns in six classes",)
 
 
 @cache
@@ -234,13 +228,6 @@ def ratio(predicted, attention, _):
     return rms / float(predicted.rms), np.std(squares) / np.sqrt(len(squares)) / (2 * rms * float(predicted.rms))
 
 
-@pytest.mark.parametrize("point", BRIEF)
-def test_networks_deviate_as_predicted(point):
-    found, error = ratio(*simulated(point, 500, 24))
-    assert error < 0.01
-    assert abs(found - 1) < FAR * error
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("point", POINTS)
 def test_networks_deviate_as_predicted_within_two_percent(point):
@@ -250,9 +237,8 @@ def test_networks_deviate_as_predicted_within_two_percent(point):
     assert abs(found - 1) < 0.02
 
 
-@pytest.mark.parametrize("point", BRIEF)
-def test_attentions_and_overlaps_have_the_covariance_predicted_between_patterns_too(point):
-    predicted, attention, overlaps = simulated(point, 500, 24)
+def test_attentions_and_overlaps_have_the_covariance_predicted_between_patterns_too():
+    predicted, attention, overlaps = simulated("two patterns in six classes", 500, 24)
     samples, steps, families, patterns = overlaps.shape
     for drawn, covariance in (
         (attention, predicted.attention[1:]),

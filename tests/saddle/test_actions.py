@@ -130,14 +130,6 @@ def test_derivatives_of_min_max_points_follow_perturbation_theory():
     assert_close(jax.grad(multiplier)(0.0), -(vector.T @ direction @ vector)[0, 0] / 2, 1e-9)
 
 
-def test_solves_are_batched_by_vmap():
-    fields = jnp.linspace(-0.3, 0.3, 5)
-    solve = jax.jit(jax.vmap(lambda h: minimise(CURIE_WEISS, {"beta": 0.8, "h": h}, initial={m: 0.1})))
-    batch = solve(fields)
-    assert np.all(batch.converged)
-    assert_close(batch[m], np.tanh(0.8 * (batch[m] + fields)), 1e-12)
-
-
 def test_a_domain_that_is_left_during_a_solve_is_told_with_the_term():
     action = Action(m - log(m - 1) - 3 * log(2 - m), {m: Between(0, 3)})
     with pytest.raises(ValueError, match=r"the term -log\(m - 1\) of the action is not finite"):
@@ -236,7 +228,6 @@ def test_actions_and_solutions_show_themselves():
     "solver",
     [
         optx.BFGS(rtol=1e-8, atol=1e-8),
-        optx.LBFGS(rtol=1e-8, atol=1e-8),
         optx.NonlinearCG(rtol=1e-8, atol=1e-8),
         optx.GradientDescent(rtol=1e-8, atol=1e-8, learning_rate=0.3),
     ],

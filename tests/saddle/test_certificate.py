@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from tests.marks import slow
 from theorykit import bpkr
-from theorykit.bpkr.order_parameters import dimension, displaced, from_order_parameters
+from theorykit.bpkr.order_parameters import dimension, displaced
 from theorykit.bpkr.saddle.solvers import least_curvature, smallest_eigenvalue
 from theorykit.saddle.problem import QuadraticModel
 
@@ -32,11 +32,6 @@ def solved(problem, **options):
     return bpkr.solve(problem.architecture, bpkr.Data(problem.features, problem.labels), **options)
 
 
-def at_saddle(problem, saddle):
-    of_problem = bpkr.Problem(problem.architecture, bpkr.Data(problem.features, problem.labels))
-    return of_problem, of_problem.at(from_order_parameters(problem.architecture, saddle.order_parameters))
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("case", CASES)
 def test_the_curvature_is_that_of_the_action_along_displacements(case):
@@ -57,7 +52,9 @@ def test_the_curvature_is_that_of_the_action_along_displacements(case):
 @pytest.mark.parametrize("case", (SKIP_FIRST, TWO_LAYERS))
 def test_the_estimate_agrees_with_the_exact_curvature(case):
     problem = random_problem(case, 3)
-    of_problem, point = at_saddle(problem, solved(problem, tolerance=1e-11))
+    of_problem = bpkr.Problem(problem.architecture, bpkr.Data(problem.features, problem.labels))
+    saddle = bpkr.solve(of_problem, tolerance=1e-11)
+    point = of_problem.at(of_problem.coordinates(saddle.order_parameters))
     exact = QuadraticModel.of(of_problem.expansion(point)).curvatures[0] / of_problem.scale
     estimate = least_curvature(of_problem, point)
     assert exact * (1 - 1e-9) <= estimate <= exact * 1.3

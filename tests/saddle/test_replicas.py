@@ -39,15 +39,6 @@ def test_effects_of_rounding_on_the_perceptron_are_computed():
     np.testing.assert_allclose(np.abs(of_q), q * np.abs(of_constant), rtol=1e-12)
 
 
-@pytest.mark.slow
-def test_a_perceptron_with_a_margin_is_solved():
-    problem = PROBLEMS["perceptron"]()
-    at = {"alpha": 0.8, "kappa": 0.5}
-    found = minimise(problem.action, at, initial=problem.start)
-    assert found.converged
-    assert abs(found["q"] - problem.truth(**at)) < 1e-9
-
-
 @pytest.mark.parametrize("field", [*slow([0.0]), 0.7])
 def test_an_action_without_sums_within_its_terms_is_solved(field):
     """Such an action has no effects of rounding."""

@@ -14,8 +14,6 @@ from theorykit.bpkr.order_parameters import gp_coordinates, moved
 from theorykit.saddle import ConvergenceWarning
 
 from ..bpkr.cases import (
-    CASES,
-    GRAMMAR,
     SKIP_FIRST,
     THREE_LAYERS,
     TWO_LAYERS,
@@ -29,16 +27,6 @@ from ..bpkr.cases import (
 
 def solved(problem, **options):
     return bpkr.solve(problem.architecture, bpkr.Data(problem.features, problem.labels), **options)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("case", (*CASES, *GRAMMAR))
-def test_newton_solves_every_architecture(case):
-    saddle = solved(random_problem(case, 0))
-    assert saddle.converged, saddle.diagnosis
-    assert saddle.gradient_norm <= 1e-9
-    assert saddle.min_hessian_eigenvalue > 0
-    assert saddle.stats["evaluations"] < 20
 
 
 @pytest.mark.slow

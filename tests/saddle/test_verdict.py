@@ -11,7 +11,6 @@ from theorykit.saddle import (
     ConvergenceWarning,
     Positive,
     Real,
-    follow,
     minimise,
     search,
     stationary,
@@ -211,8 +210,3 @@ def test_solutions_do_not_depend_on_units(unit):
     solution = minimise(action, {alpha: unit, h: 0.1}, initial={m: unit})
     assert solution.converged
     assert_close(solution[m] / unit, np.tanh(1.5 * (solution[m] / unit + 0.1)), 1e-9)
-    field = Action(m**2 / 2 - log_cosh(1.5 * (m + h / alpha)) / 1.5, {m: Real()}, [alpha, h])
-    start = minimise(field, {alpha: unit, h: 0.4 * unit}, initial={m: 1.0})
-    branch = follow(field, {alpha: unit, h: 0.4 * unit}, start, h, (-0.4 * unit, 0.4 * unit), direction=-1)
-    assert np.sum(branch["event"] == "fold") == 2
-    assert branch.sizes["point"] < 200

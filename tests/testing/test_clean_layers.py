@@ -35,7 +35,6 @@ def independent(blocks):
 THREE = np.diag([1.2, 0.7, 1.5]) + 0.2
 KINDS = {
     "attention": (Attention(2), layers.attention, independent(2)),
-    "one head": (Attention(1), layers.attention, independent(1)),
     "four heads": (Attention(4), layers.attention, independent(4)),
     "dense": (Dense(), layers.dense, independent(1)),
     "a skip around attention": (Skip(2, 0.7), layers.skip, independent(2)),

@@ -6,7 +6,19 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ..cases import ANY_OF_THE_GRAMMAR, SEEDS, SHALLOW_OR_DEEP, assert_close, explicit_kernel, problems, random_problem
+from theorykit import bpkr
+
+from ..cases import (
+    ANY_OF_THE_GRAMMAR,
+    SEEDS,
+    SHALLOW_OR_DEEP,
+    TWO_LAYERS,
+    assert_close,
+    explicit_kernel,
+    problems,
+    random_problem,
+    refused,
+)
 from ..problems import TEST_EXAMPLES
 
 
@@ -41,3 +53,10 @@ def test_at_zero_temperature_the_network_interpolates(case, seed):
     assert_close(prediction.mean, problem.labels, 1e-8)
     assert np.min(prediction.variance) >= 0  # zero but for rounding, which would often fall below
     assert np.max(prediction.variance) < 1e-9 * np.max(prior_variance(on_training_set))
+
+
+def test_predictions_need_test_features():
+    problem = random_problem(TWO_LAYERS, 0)
+    data = bpkr.Data(problem.features, problem.labels)
+    with refused("test_features must be given, because data has no test features"):
+        bpkr.predict(bpkr.Problem(problem.architecture, data), problem.order_parameters)

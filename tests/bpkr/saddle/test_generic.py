@@ -5,7 +5,6 @@ import pytest
 
 from theorykit import bpkr, saddle
 
-from .. import reference
 from ..cases import CASES, GRAMMAR, ONE_HEAD, TWO_LAYERS, TWO_OUTPUTS, assert_close, random_problem
 
 
@@ -36,12 +35,6 @@ def assert_same_minimum(architecture, features, labels):
 def test_both_ways_lead_to_the_same_minimum_in_every_case(case, seed):
     problem = random_problem(case, seed)
     assert_same_minimum(problem.architecture, problem.features, problem.labels)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", reference.CASES)
-def test_both_ways_lead_to_the_same_minimum_on_the_reference_cases(name):
-    assert_same_minimum(reference.architecture_of(name), reference.stored_features(name), reference.arrays(name)["y"])
 
 
 @pytest.mark.slow

@@ -1,4 +1,4 @@
-"""The saddle point: stationary, minimal, known at large width, and honest about failure. One shape for all solves."""
+"""The saddle point: stationary, minimal, known at large width, and honest about failure."""
 
 import math
 import warnings
@@ -136,17 +136,3 @@ def test_too_few_steps_are_reported():
     with pytest.raises(RuntimeError):
         solved(problem, max_steps=1, throw=True)
     assert succeeded(solved(problem, throw=True))
-
-
-def test_solve_works_under_jit_and_vmap():
-    problem, temperatures = random_problem(SQUARE, 0), [0.1, 0.3, 1.0]
-
-    def at_temperature(temperature):
-        return solved(problem.at_temperature(temperature))
-
-    together = jax.jit(jax.vmap(at_temperature))(jnp.array(temperatures))
-    assert jnp.all(together.result == optx.RESULTS.successful)
-    for index, temperature in enumerate(temperatures):
-        alone = at_temperature(temperature)
-        assert_close(together.action[index], alone.action, 1e-12)
-        assert_close(together.order_parameters.matrices[0][index], alone.order_parameters.matrices[0], 1e-7)

@@ -244,7 +244,6 @@ REFUSED = {
     "unknown attention": (lambda: QueryKeyPrior(2, kind="hard"), "kind", "'hard'"),
     "no heads": (lambda: drawn(layers=[bpkr.Dense()]), "heads", "1 layer"),
     "a richness": (lambda: drawn(richness=0.5), "richness", "richness 0.5"),
-    "infinite widths": (lambda: drawn(widths=math.inf, richness=0.5), "richness"),
     "nonlinear units": (lambda: drawn(embedding="erf"), "linear hidden units"),
     "no noise": (lambda: drawn(temperature=0.0), "temperature > 0", "temperature 0"),
     "wide test inputs": (lambda: drawn(test_inputs=INPUTS[:, :3]), "test_inputs", "(12, 3, 4)"),

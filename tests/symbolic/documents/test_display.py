@@ -10,6 +10,7 @@ from theorykit.symbolic.documents.document import (
     Equation,
     Folded,
     Heading,
+    Items,
     Table,
     Text,
     as_latex,
@@ -52,11 +53,11 @@ def test_without_values_it_shows_what_it_is():
 
 def test_every_kind_of_block_is_shown():
     folded = Folded("**more** of $a<b$", (Equation("x", "y"),), is_open=True)
-    view = View([Text("of **it**"), Table((("1", "2"),), ("a", "b")), folded])
-    assert repr(view) == "of it\na  b\n1  2\nmore of a<b"
+    view = View([Text("of **it**"), Table((("1", "2"),), ("a", "b")), Items(("one",)), folded])
+    assert repr(view) == "of it\na  b\n1  2\n- one\nmore of a<b"
     fold = "**more** of $a<b$\n\n<details open><summary>Details</summary>\n\n$$x = y$$\n\n</details>"
-    assert view._repr_markdown_() == f"of **it**\n\n| a | b |\n| --- | --- |\n| 1 | 2 |\n\n{fold}\n"
-    assert "a & b" in as_latex(view.blocks)
+    assert view._repr_markdown_() == f"of **it**\n\n| a | b |\n| --- | --- |\n| 1 | 2 |\n\n- one\n\n{fold}\n"
+    assert "a & b" in as_latex(view.blocks) and r"\item one" in as_latex(view.blocks)
 
 
 def test_powers_are_no_bold_words():

@@ -141,9 +141,7 @@ def check_same_width(width: int, others: Features, name: str) -> None:
         raise ValueError(f"features have {width} input features, but {name} have {others.shape[2]}")
 
 
-def checked_features(
-    architecture: Architecture, features: ArrayLike | ImplicitFeatures, name: str = "features"
-) -> PathFeatures:
+def checked_features(architecture: Architecture, features, name="features") -> PathFeatures:
     activations, wanted = (IDENTITY,), architecture.activations
     if architecture.between:
         wanted = tuple(architecture.layers[layer - 1].activation for layer in architecture.between)

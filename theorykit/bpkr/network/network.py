@@ -267,7 +267,7 @@ def readout_weights(readout: Readout, tokens: int, real=None) -> Float[Array, ".
     return jax.nn.one_hot(place, tokens)[..., ::step, None]
 
 
-def checked_reading(architecture: Architecture, readout: Any, examples: int, tokens: int, real=None) -> Array:
+def checked_reading(architecture, readout, examples: int, tokens: int, real=None) -> Array:
     """Return the weights of tokens for a name, or for positions (examples,)."""
     if readout is None or isinstance(readout, str):
         return readout_weights(chosen_readout(architecture, readout, tokens), tokens, real)
@@ -510,7 +510,8 @@ class Network(eqx.Module):
         }
         smaller = dataclasses.replace(architecture, layers=layers)
         weights = (self.embedding, *weights, self.readout_weights)
-        return Network.of_weights(smaller, weights, Heads(**parameters, kind=self.heads.kind), readout=self.readout)
+        heads = Heads(**parameters, kind=self.heads.kind)
+        return Network.of_weights(smaller, weights, heads, readout=self.readout)
 
 
 def sample_network(

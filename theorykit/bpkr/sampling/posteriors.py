@@ -153,7 +153,8 @@ class NoUTurn(eqx.Module):
 
     def step(self, state):
         # `init` gives the kernel its settings; the state that it returns is not used.
-        there = needed("numpyro.infer.util", "NUTS").ParamInfo(state.z, state.potential_energy, state.z_grad)
+        info = needed("numpyro.infer.util", "NUTS").ParamInfo
+        there = info(state.z, state.potential_energy, state.z_grad)
         return self._kernel_and_state(state.rng_key, there)[0].sample(state, (), {})
 
     def draw(self, state):

@@ -22,6 +22,7 @@ import jax.numpy as jnp
 import numpy as np
 import optimistix as optx
 import xarray as xr
+from jax.flatten_util import ravel_pytree
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float, PRNGKeyArray
 
@@ -41,8 +42,8 @@ from ..order_parameters import FiniteWidthLaw, OrderParameters, finite_width_law
 from ..saddle.solve import solve
 from ..specification.architecture import Architecture, architecture_line, check_fits, checked_architecture
 from .chains import DEFAULT_SCHEDULES, Schedule, run_chains
-from .posteriors import Coordinates, NoUTurn, Number, OrderParameterPosterior, WeightPosterior, recorded, split_weights
-from .sample import MixingWarning, label_draws
+from .posteriors import Coordinates, NoUTurn, Number, OrderParameterPosterior, WeightPosterior, recorded
+from .sample import described, label_draws
 
 # Increase it if draws change for the same arguments.
 _VERSION = 1
@@ -156,13 +157,10 @@ class QueryKeyPosterior(eqx.Module):
     def split(self, coordinates: Coordinates) -> tuple[Heads, Float[Array, " others"]]:
         """Return heads, and other coordinates."""
         white, others = jnp.split(coordinates, [self.dimension])
-        # Queries of all layers, then keys.
-        leaves, structure = jax.tree.flatten(self.heads)
-        layers = split_weights(white, [leaf.shape for leaf in leaves])
-        count, prior = len(leaves) // 2, self.prior
-        variances = count * [prior.query_variance] + count * [prior.key_variance]
-        scaled = [jnp.sqrt(each) * layer for each, layer in zip(variances, layers, strict=True)]
-        return jax.tree.unflatten(structure, scaled), others
+        heads = ravel_pytree(self.heads)[1](white)
+        query = tuple(jnp.sqrt(self.prior.query_variance) * layer for layer in heads.query)
+        key = tuple(jnp.sqrt(self.prior.key_variance) * layer for layer in heads.key)
+        return eqx.tree_at(lambda of: (of.query, of.key), heads, (query, key)), others
 
     def given(self, heads: Heads) -> OrderParameterPosterior | _Integrated | WeightPosterior:
         """Return the posterior of other coordinates, given heads."""
@@ -196,7 +194,7 @@ class QueryKeyPosterior(eqx.Module):
         return optx.minimise(loss, solver, start, self, max_steps=steps, throw=False).value
 
     def log_density(self, coordinates: Coordinates) -> Float[Array, ""]:
-        """Return the log density of the coordinates, without constants of Gaussian priors."""
+        """Return the log density, without constants of Gaussian priors."""
         heads, others = self.split(coordinates)
         white = coordinates[: self.dimension]
         return self.given(heads).log_density(others) - jnp.sum(white**2) / 2
@@ -240,32 +238,27 @@ def make_posterior(
     checked_architecture(architecture)
     checks.checked_instance("prior", prior, QueryKeyPrior)
     heads = tuple(filter(None, architecture.heads))
-    needs = {
-        "heads": heads,
-        "richness=None": architecture.richness is None,
-        "linear hidden units": architecture.is_linear,
-        "temperature > 0": architecture.temperature > 0,
-    }
-    for what, is_met in needs.items():
-        if not is_met:
-            raise ValueError(f"queries and keys need {what}, got {architecture_line(architecture)}")
+    is_plain = architecture.is_linear and architecture.richness is None
+    if not (heads and is_plain and architecture.temperature > 0):
+        needs = "heads, linear hidden units, no richness and temperature > 0"
+        raise ValueError(f"queries and keys need {needs}, got {architecture_line(architecture)}")
     inputs = checks.finite_array("inputs", inputs, "examples tokens features")
-    (count, tokens, width), every = inputs.shape, inputs
+    count, tokens, width = inputs.shape
     if tests is not None:
         tests = checks.finite_array("test_inputs", tests, "examples tokens features")
         if tests.shape[1:] != (tokens, width):
             raise ValueError(f"test_inputs must have shape (_, {tokens}, {width}), got {tests.shape}")
-        every = jnp.concatenate([inputs, tests])
-    total = len(every)
+        inputs = jnp.concatenate([inputs, tests])
+    total = len(inputs)
     what = f"attention among {tokens} tokens of {total} examples"
     check_fits(architecture, what, _COPIES * sum(heads) * total * tokens**2)
     real = of_network.checked_real_tokens(real_tokens, total, tokens)
     read = of_network.checked_reading(architecture, readout, total, tokens, real)
     read = jnp.broadcast_to(read, (total, *read.shape[-2:]))
-    added = of_network.added_scores(mask, real, every.shape, heads, None)
+    added = of_network.added_scores(mask, real, inputs.shape, heads, None)
     if added is not None:
         added = jnp.broadcast_to(added, (total, *added.shape[1:]))
-    every = _Sequences(every, added, read)
+    every = _Sequences(inputs, added, read)
     examples = jax.tree.map(lambda each: each[:count], every)
     tests = None if tests is None else jax.tree.map(lambda each: each[count:], every)
     if cues is not None:
@@ -348,11 +341,10 @@ def sample_queries_keys(
     masks = {"readout": readout, "mask": mask, "real_tokens": real_tokens}
     arrays = architecture, inputs, labels
     posterior = make_posterior(*arrays, prior, evidence, **masks, tests=test_inputs, cues=cues)
-    # The number of draws may grow.
-    numbers = {"chains": schedule.chains, "warmup": schedule.warmup}
-    numbers |= {"posterior": posterior, "target_accept": target_accept}
-    kept = Folder.of(folder, "queries and keys", _VERSION, key=key, **numbers)
     make = partial(NoUTurn, posterior, target_accept, schedule.warmup)
+    # The number of draws may grow.
+    run = {"chains": schedule.chains, "warmup": schedule.warmup, "target_accept": target_accept}
+    kept = Folder.of(folder, "queries and keys", _VERSION, key=key, posterior=posterior, **run)
     drawn = run_chains(make, schedule, key=key, folder=kept, n_jobs=n_jobs, progress=progress)
     axes, weights = {}, {}
     for name in list(drawn):
@@ -364,11 +356,7 @@ def sample_queries_keys(
             axes[name] = own
     tree = label_draws(posterior.problem.architecture, drawn, axes)
     tree["weights"] = xr.DataTree(xr.Dataset(weights, tree["posterior"].coords))
-    name = f"NUTS on queries and keys, evidence: {evidence}"
-    tree.attrs |= {"sampler": name, "problem": posterior.problem.description}
-    if not tree.attrs["mixed"]:
-        warnings.warn(f"{name}: {tree.attrs['diagnosis']}", MixingWarning, stacklevel=2)
-    return tree
+    return described(tree, f"NUTS on queries and keys, evidence: {evidence}", posterior.problem)
 
 
 class QueryKeyMode(DisplayMixin, eqx.Module):
@@ -406,17 +394,17 @@ class QueryKeyMode(DisplayMixin, eqx.Module):
 
 
 @jit
-def _maximised(posterior: QueryKeyPosterior, start: Coordinates) -> tuple[Coordinates, QueryKeyMode]:
+def _maximised(posterior, start: Coordinates) -> tuple[Coordinates, QueryKeyMode]:
     at = posterior.maximised(optx.BFGS(rtol=_CLOSE, atol=_CLOSE), start, _STEPS)
     log_posterior, slope = jax.value_and_grad(posterior.log_density)(at)
     heads, _ = posterior.split(at)
     log_evidence, point = posterior.given(heads).solved()
-    values = tuple(map(singular_values, heads.query, heads.key))
-    return at, QueryKeyMode(heads, log_evidence, log_posterior, jnp.linalg.norm(slope), values, point)
+    norm, values = jnp.linalg.norm(slope), tuple(map(singular_values, heads.query, heads.key))
+    return at, QueryKeyMode(heads, log_evidence, log_posterior, norm, values, point)
 
 
 @jit
-def _curvatures(posterior: QueryKeyPosterior, at: Coordinates) -> Float[Array, " coordinates"]:
+def _curvatures(posterior, at: Coordinates) -> Float[Array, " coordinates"]:
     """Return the eigenvalues of minus the Hessian, from differences of the gradient.
 
     Exact second derivatives through a solve take long to compile.
@@ -461,8 +449,7 @@ def maximise_evidence(
     checks.checked_whole_number("starts", starts, least=1)
     masks = {"readout": readout, "mask": mask, "real_tokens": real_tokens}
     posterior = make_posterior(architecture, inputs, labels, prior, evidence, **masks)
-    entries, count = posterior.dimension, np.size(labels)
-    if entries > count:
+    if (entries := posterior.dimension) > (count := np.size(labels)):
         message = f"maxima overfit: {entries} entries of queries and keys for {count} labels"
         warnings.warn(message, stacklevel=2)
     modes, points = [], []
@@ -474,6 +461,7 @@ def maximise_evidence(
         zero = _ZERO * curvatures[-1]
         if curvatures[0] >= -zero:
             modes.append(replace(mode, zero_modes=int(np.sum(curvatures < zero))))
-            points.append(np.concatenate([[mode.log_posterior], *map(np.ravel, mode.singular_values)]))
+            values = map(np.ravel, mode.singular_values)
+            points.append(np.hstack([mode.log_posterior, *values]))
     groups = distinct([-mode.log_posterior for mode in modes], points, _SAME)
     return [replace(modes[group[0]], reached=len(group)) for group in groups]

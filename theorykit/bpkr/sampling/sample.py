@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
@@ -35,10 +34,10 @@ ESS_PER_CHAIN = 100
 BFMI = 0.3
 # With fewer draws per chain, the diagnostics of ArviZ are NaN.
 _FEWEST_DRAWS = 4
-# Fewest parts of the jackknife.
-_JACKKNIFE = 20
 # Increase it if draws change for the same arguments.
 _VERSION = 9
+_FEW_UNITS = "a layer has fewer units than partial paths"
+_STATISTICS = ("lp", "energy", "diverging", "n_steps")
 _NAMES = {
     "exact": "NUTS on the order parameters",
     "gibbs": "block Gibbs on the weights",
@@ -104,18 +103,23 @@ def sample(
     checked_number("target_accept", target_accept, above=0.0, below=1.0)
     schedule = DEFAULT_SCHEDULES[sampler] if schedule is None else schedule
     checked_instance("schedule", schedule, Schedule)
-    # The number of draws may grow.
-    numbers = {"chains": schedule.chains, "warmup": schedule.warmup, "target_accept": target_accept}
-    numbers |= {"architecture": problem.architecture, "data": problem.data, "sampler": sampler}
-    kept = Folder.of(folder, "sampling", _VERSION, key=key, **numbers)
     make = partial(sampler_of, sampler, problem, schedule.warmup, target_accept)
+    # The number of draws may grow.
+    run = {"chains": schedule.chains, "warmup": schedule.warmup, "target_accept": target_accept}
+    run |= {"architecture": problem.architecture, "data": problem.data, "sampler": sampler}
+    kept = Folder.of(folder, "sampling", _VERSION, key=key, **run)
     drawn = run_chains(make, schedule, key=key, folder=kept, n_jobs=n_jobs, progress=progress)
     tree = label_draws(problem.architecture, drawn)
-    tree.attrs |= {"sampler": _NAMES[sampler], "problem": problem.description}
     if sampler == "exact" and problem.ansatz:
         tree.attrs["ansatz"] = problem.ansatz
+    return described(tree, _NAMES[sampler], problem)
+
+
+def described(tree: xr.DataTree, sampler: str, problem: bpkr.Problem) -> xr.DataTree:
+    """Name sampler and problem, and warn the caller's caller of poor mixing."""
+    tree.attrs |= {"sampler": sampler, "problem": problem.description}
     if not tree.attrs["mixed"]:
-        warnings.warn(f"{_NAMES[sampler]}: {tree.attrs['diagnosis']}", MixingWarning, stacklevel=2)
+        warnings.warn(f"{sampler}: {tree.attrs['diagnosis']}", MixingWarning, stacklevel=3)
     return tree
 
 
@@ -125,7 +129,7 @@ def check_can_be_sampled(sampler: str, architecture: bpkr.Architecture) -> None:
     is_cold = float(architecture.temperature) == 0
     if sampler == "exact":
         if is_cold and finite_width_law(architecture).is_singular:
-            raise ValueError("temperature=0, but a layer has fewer units than partial paths")
+            raise ValueError(f"temperature=0, but {_FEW_UNITS}")
         return
     if sampler == "gibbs" and not architecture.is_linear:
         raise ValueError("block Gibbs needs linear hidden units")
@@ -134,7 +138,7 @@ def check_can_be_sampled(sampler: str, architecture: bpkr.Architecture) -> None:
         raise ValueError("temperature=0: the posterior of the weights has no density")
 
 
-def sampler_of(sampler: str, problem: bpkr.Problem, warmup: int, target_accept: float = 0.8) -> NoUTurn | Gibbs:
+def sampler_of(sampler, problem: bpkr.Problem, warmup, target_accept=0.8) -> NoUTurn | Gibbs:
     architecture, data = problem.architecture, problem.data
     tests = data.features[:0] if data.test_features is None else data.test_features
     if sampler == "exact":
@@ -153,14 +157,12 @@ def label_draws(
 ) -> xr.DataTree:
     """Label draws and judge them; `others` has the axes of further variables."""
     arviz_stats = needed("arviz_stats", "sampling")
-    layers = range(1, architecture.depth + 1)
-    known = {"u", "mean", "variance", "sampled_output", *(f"U_{layer}" for layer in layers), *others}
     seconds = {name: float(drawn[name]) for name in ("seconds", "warmup_seconds")}
     chains, draws = drawn["u"].shape[:2]
     axes = {"chain": ("chain", np.arange(chains)), "draw": ("draw", np.arange(draws))}
-    posterior = {name: values for name, values in drawn.items() if name in known}
+    stats = {name: (tuple(axes), drawn[name]) for name in _STATISTICS if name in drawn}
+    posterior = {name: drawn[name] for name in drawn if name not in {*stats, *seconds}}
     posterior |= {name: ((*axes, *others[name]), drawn[name]) for name in others}
-    stats = {name: (tuple(axes), drawn[name]) for name in drawn if name not in {*known, *seconds}}
     posterior = label(architecture, None, along=tuple(axes), **axes, **posterior)
     with np.errstate(invalid="ignore", divide="ignore"):  # R-hat of a constant is NaN.
         summary = arviz_stats.summary(posterior, fmt="xarray", round_to="none").rename(summary="statistic")
@@ -190,7 +192,8 @@ def _complaints(tree: xr.DataTree) -> list[str]:
             found.append(f"{least}, below {ESS_PER_CHAIN} per chain")
     if "diverging" in stats and (diverging := int(stats["diverging"].sum())):
         found.append(f"{diverging} of {chains * draws} transitions diverged")
-    if "energy" in stats and (lowest := float(needed("arviz_stats", "sampling").bfmi(tree)["energy"].min())) < BFMI:
+    bfmi = needed("arviz_stats", "sampling").bfmi
+    if "energy" in stats and (lowest := float(bfmi(tree)["energy"].min())) < BFMI:
         found.append(f"BFMI is {lowest:.2f}, below {BFMI}")
     return found
 
@@ -209,29 +212,9 @@ def output_estimates(posterior: xr.Dataset) -> xr.Dataset:
     means = posterior["mean" if "mean" in posterior else "sampled_output"]
     spread = (means - means.mean(("chain", "draw"))) ** 2 + posterior.get("variance", 0.0)
     series = xr.Dataset({"mean": means, "variance": spread})
-    errors = (
-        needed("arviz_stats", "sampling")
-        .mcse(series, method="mean")
-        .rename(mean="mean_error", variance="variance_error")
-    )
+    errors = needed("arviz_stats", "sampling").mcse(series, method="mean")
+    errors = errors.rename(mean="mean_error", variance="variance_error")
     return series.mean(("chain", "draw")).merge(errors).drop_attrs()
-
-
-def of_posterior_mean(draws: np.ndarray, function) -> tuple[np.ndarray, np.ndarray]:
-    """Return `function` of the mean of draws (chains, draws, ...), and its error.
-
-    The jackknife leaves out parts longer than the correlation time.
-    """
-    chains, length, *axes = draws.shape
-    count = min(-(-_JACKKNIFE // chains), length)
-    whole = draws[:, : length - length % count]
-    means = whole.reshape(chains * count, -1, *axes).mean(axis=1)
-    parts = len(means)
-    others = (means.sum(axis=0) - means) / (parts - 1)
-    values = np.stack([np.asarray(function(mean)) for mean in others])
-    # Equal values have no rounding error.
-    error = np.sqrt((parts - 1) * np.var(values - values[0], axis=0))
-    return np.asarray(function(draws.mean(axis=(0, 1)))), error
 
 
 def compare(
@@ -275,26 +258,25 @@ def compare(
     samplers = set(approaches) & set(get_args(Sampler))
     for sampler in samplers:
         check_can_be_sampled(sampler, problem.architecture)
-    found = []
+    found, shared = [], {"n_jobs": n_jobs, "progress": progress}
     with bar("comparison", len(approaches), "approach", shown=progress) as report:
         needs_saddle = {"saddle", "one_over_n"} & set(approaches)
         saddle = bpkr.solve(problem, **options.get("saddle", {})) if needs_saddle else None
         for approach in approaches:
             if approach in samplers:
-                tree = sample(
-                    problem,
-                    sampler=approach,
-                    key=jax.random.fold_in(key, get_args(Approach).index(approach)),
-                    folder=folder and Path(folder, approach),
-                    n_jobs=n_jobs,
-                    progress=progress,
-                    **options.get(approach, {}),
-                )
-                found.append(_of_draws(tree, problem.data))
+                own = {"folder": folder and Path(folder, approach), **options.get(approach, {})}
+                own["key"] = jax.random.fold_in(key, get_args(Approach).index(approach))
+                tree = sample(problem, sampler=approach, **own, **shared)
+                found.append(_of_draws(tree))
             else:
                 found.append(_of_theory(approach, problem, saddle))
             report.update()
     result = xr.concat(found, dim="approach").assign_coords(approach=list(approaches))
+    classes, truth = outputs_as_classes(problem.data.test_labels)
+    if classes is not None and "mean" in result:
+        hits = [np.mean(classes.nearest(mean) == truth) for mean in result["mean"].values]
+        is_missing = [np.isnan(mean).any() for mean in result["mean"].values]
+        result["accuracy"] = "approach", np.where(is_missing, np.nan, hits)
     return result.merge(_deviations(result)) if "exact" in approaches else result
 
 
@@ -309,48 +291,34 @@ def _deviations(result: xr.Dataset) -> xr.Dataset:
     return xr.Dataset(found)
 
 
-def _of_draws(tree: xr.DataTree, data: bpkr.Data) -> xr.Dataset:
+def _of_draws(tree: xr.DataTree) -> xr.Dataset:
     found, posterior = entry_estimates(tree), tree["posterior"].to_dataset()
-    if data.test_features is not None:
+    if {"mean", "sampled_output"} & set(posterior):
         found = found.merge(output_estimates(posterior))
-        classes, truth = outputs_as_classes(data.test_labels)
-        if classes is not None:
-            means = posterior["mean" if "mean" in posterior else "sampled_output"].values
-            accuracy, error = of_posterior_mean(means, lambda mean: np.mean(classes.nearest(mean) == truth))
-            found = found.assign(accuracy=float(accuracy), accuracy_error=float(error))
     return found.assign({name: tree.attrs[name] for name in ("mixed", "diagnosis", "seconds")})
 
 
-def _of_theory(approach, problem: bpkr.Problem, saddle) -> xr.Dataset:
-    architecture = problem.architecture
-    data = problem.data
-    numbers = {}
-    prediction = None
+def _of_theory(approach: str, problem: bpkr.Problem, saddle: bpkr.Saddle | None) -> xr.Dataset:
+    architecture, data = problem.architecture, problem.data
     if approach == "infinite_width":
         saddle = None
         if architecture.richness is not None:
             problem = bpkr.Problem(architecture.at_infinite_width(), data)
             saddle = bpkr.solve(problem)
     point = bpkr.gp_limit(architecture) if saddle is None else saddle.order_parameters
-    if has_theory := approach != "one_over_n" or finite_width_law(architecture).is_regular:
-        mixed = int(saddle is None or saddle.converged)
-        diagnosis = "" if saddle is None else saddle.diagnosis
-    else:
-        mixed, diagnosis = 0, "a layer has fewer units than partial paths"
+    has_theory = approach != "one_over_n" or finite_width_law(architecture).is_regular
+    prediction, numbers = None, {}
     if approach == "one_over_n" and has_theory:
         corrected = bpkr.fluctuations(problem, point)
         point, prediction = corrected.mean, corrected.prediction
     elif data.test_features is not None:
         prediction = bpkr.predict(problem, point)
-        if problem.architecture.is_infinite:
-            prediction = replace(prediction, variance=prediction.variance / architecture.widths[0])
     if prediction is not None:
-        numbers = {"mean": prediction.mean, "variance": prediction.variance}
-        classes, truth = outputs_as_classes(data.test_labels)
-        if classes is not None:
-            hits = classes.nearest(np.asarray(prediction.mean)) == truth
-            numbers["accuracy"] = float(np.mean(hits))
+        unit = architecture.widths[0] if problem.architecture.is_infinite else 1.0
+        numbers = {"mean": prediction.mean, "variance": prediction.variance / unit}
     found = label(architecture, point, **numbers)
     found = found.merge({f"{name}_error": xr.zeros_like(found[name]) for name in found.data_vars})
-    found = found if has_theory else found * np.nan
+    if not has_theory:
+        return (found * np.nan).assign(mixed=0, diagnosis=_FEW_UNITS, seconds=0.0)
+    mixed, diagnosis = (1, "") if saddle is None else (int(saddle.converged), saddle.diagnosis)
     return found.assign(mixed=mixed, diagnosis=diagnosis, seconds=0.0)

@@ -169,8 +169,8 @@ def _label(width: Any) -> str:
     return "-".join(map(repr, width)) if isinstance(width, tuple) else repr(width)
 
 
-def _solve_chain(architecture, data, options, folder, chain: Sequence[Place]) -> tuple[dict[Place, xr.Dataset], int]:
-    """Return the points of a chain, solved in order, and how many were read from `folder`."""
+def _solve_chain(architecture, data, options, folder, chain: Sequence[Place]):
+    """Return the points of a chain, and how many of them `folder` had."""
     kept = {place: folder.read(str(place)) for place in chain}
     points = {place: point for place, point in kept.items() if point is not None}
     read = len(points)
@@ -189,7 +189,7 @@ def _solve_chain(architecture, data, options, folder, chain: Sequence[Place]) ->
     return points, read
 
 
-def _solve_point(like, data, options, place: Place, neighbour: xr.Dataset | None) -> xr.Dataset:
+def _solve_point(like, data, options, place: Place, neighbour) -> xr.Dataset:
     try:
         architecture = place.architecture(like)
         if architecture is None:
@@ -307,7 +307,7 @@ def label_solution(problem: bpkr.Problem, saddle: bpkr.Saddle | None, **numbers:
     return label(architecture, point, **numbers)
 
 
-def _scores(prediction: bpkr.Prediction, labels: Any, architecture: bpkr.Architecture) -> dict[str, Any]:
+def _scores(prediction: bpkr.Prediction, labels, architecture) -> dict[str, Any]:
     mean, labels = np.asarray(prediction.mean), np.asarray(labels)
     found = {"test_error": np.mean((mean - labels) ** 2)}
     classes, truth = outputs_as_classes(labels)
