@@ -206,10 +206,8 @@ class Gibbs(eqx.Module):
         def outputs(own, features):
             return self.posterior.outputs((*white[:block], own, *white[block + 1 :]), features)
 
-        def slopes(example):
-            return jax.jacrev(outputs)(white[block], example[None])
-
-        design = jax.vmap(slopes)(self.posterior.features).reshape(labels.size, -1)
+        slopes = jax.vmap(jax.jacrev(outputs), (None, 0))(white[block], self.posterior.features[:, None])
+        design = slopes.reshape(labels.size, -1)
         prior_key, noise_key = jax.random.split(key)
         prior = jax.random.normal(prior_key, white[block].shape)
         noise = jnp.sqrt(temperature) * jax.random.normal(noise_key, labels.shape)
