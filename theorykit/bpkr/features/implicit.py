@@ -67,7 +67,7 @@ class ImplicitFeatures(eqx.Module):
         return self.with_examples(jax.tree.map(lambda array: array[examples], self.of_examples))
 
     def __array__(self, *_, **__):
-        raise TypeError("features of nonlinear units are kernels, not an array")
+        raise TypeError("features are kernels, not an array")
 
     def pair_kernels(self) -> Float[Array, "pairs examples examples"]:
         """Return `Kernel.pairs`."""

@@ -177,7 +177,7 @@ class Gibbs(eqx.Module):
     """Exact block Gibbs sampling of embedding, layers and readout.
 
     Outputs are A w + c in each block w; skip connections add c. Given the others,
-    Matheron's rule draws w from draws w_0 of the prior and e of the noise,
+    Matheron's rule draws w from a draw w_0 of the prior and noise e,
 
         w = w_0 + A^T (A A^T + T I)^-1 (y - c - A w_0 - e).
     """
