@@ -231,3 +231,5 @@ def test_what_is_not_covered_is_refused():
         bpkr.head_costs(problem, bpkr.solve(problem))
     with refused("are for the activations"):
         bpkr.Problem(block("relu"), problem.data)
+    with pytest.raises(TypeError, match="are kernels, not an array"):
+        np.asarray(problem.data.features)

@@ -64,8 +64,10 @@ class ImplicitFeatures(eqx.Module):
         return self.shape[0]
 
     def __getitem__(self, examples: Any) -> "ImplicitFeatures":
-        chosen = jax.tree.map(lambda array: array[examples], self.of_examples)
-        return self.with_examples(chosen)
+        return self.with_examples(jax.tree.map(lambda array: array[examples], self.of_examples))
+
+    def __array__(self, *_, **__):
+        raise TypeError("features are kernels, not an array")
 
     def pair_kernels(self) -> Float[Array, "pairs examples examples"]:
         """Return `Kernel.pairs`."""

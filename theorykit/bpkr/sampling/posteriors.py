@@ -178,7 +178,7 @@ class Gibbs(eqx.Module):
     """Exact block Gibbs sampling of embedding, layers and readout.
 
     Outputs are A w + c in each block w; skip connections add c. Given the others,
-    Matheron's rule draws w from draws w_0 of the prior and e of the noise,
+    Matheron's rule draws w from a draw w_0 of the prior and noise e,
 
         w = w_0 + A^T (A A^T + T I)^-1 (y - c - A w_0 - e).
     """
@@ -207,10 +207,8 @@ class Gibbs(eqx.Module):
         def outputs(own, features):
             return self.posterior.outputs((*white[:block], own, *white[block + 1 :]), features)
 
-        def slopes(example):
-            return jax.jacrev(outputs)(white[block], example[None])
-
-        design = jax.vmap(slopes)(self.posterior.features).reshape(labels.size, -1)
+        slopes = jax.vmap(jax.jacrev(outputs), (None, 0))(white[block], self.posterior.features[:, None])
+        design = slopes.reshape(labels.size, -1)
         prior_key, noise_key = jax.random.split(key)
         prior = jax.random.normal(prior_key, white[block].shape)
         noise = jnp.sqrt(temperature) * jax.random.normal(noise_key, labels.shape)

@@ -246,6 +246,7 @@ def label(
         `head_score_l` (head_l). At infinite width with a richness, actions and evidence
         end in `_per_width`, variances in `_times_width`, and there is no log loss.
     """
+    checked_instance("architecture", architecture, bpkr.Architecture)
     if isinstance(point, bpkr.Saddle):
         saddle, point = point, point.order_parameters
         suffix = "_per_width" if architecture.is_infinite else ""
