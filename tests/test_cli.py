@@ -196,7 +196,7 @@ def test_classes_that_are_text_equal_signs(folder, run):
     arrays = dict(np.load("data.npz"))
     names = {name: np.where(arrays[name] > 0, "yes", "no") for name in ("y", "y_test")}
     np.savez("text.npz", **{**arrays, **names})
-    text = SETTINGS.replace("data.npz", "text.npz").replace("[data]", "[data]\nclasses = true")
+    text = SETTINGS.replace("data.npz", "text.npz")
     (folder / "text.toml").write_text(text)
     for name in ("mine", "text"):
         assert "test_log_loss" in run("solve", f"{name}.toml")

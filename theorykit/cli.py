@@ -63,7 +63,7 @@ class Data(Examples, kw_only=True):
     mask: str | None = None
     layout: str | None = None
     readout: str | None = None
-    classes: bool = False
+    classes: bool | None = None
     test: Examples | None = None
 
     def __post_init__(self):
@@ -130,6 +130,7 @@ def parse_layer(word: int | str) -> Any:
 def read_data(settings: Data, folder: Path, architecture: Any) -> Any:
     """Read data from a file relative to `folder`."""
     from . import bpkr
+    from .bpkr.data.classes import are_classes
 
     array = reader(folder / settings.file)
     heads = {key: getattr(settings, key) for key in HEADS if getattr(settings, key)}
@@ -147,7 +148,8 @@ def read_data(settings: Data, folder: Path, architecture: Any) -> Any:
         if features is None:
             features = bpkr.path_features(inputs, attention, architecture, settings.readout, **options)
         found += [features, part.labels and array(part.labels)]
-    return (bpkr.Data.of_classes if settings.classes else bpkr.Data)(*found)
+    is_encoded = are_classes(found[1], settings.classes)
+    return (bpkr.Data.of_classes if is_encoded else bpkr.Data)(*found)
 
 
 def reader(path: Path) -> Callable:
