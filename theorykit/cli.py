@@ -3,8 +3,9 @@
 import hashlib
 import math
 import sys
-from collections.abc import Callable
-from contextlib import suppress
+import zipfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
@@ -75,6 +76,9 @@ class Data(Examples, kw_only=True):
                 raise ValueError("give only one of `features`, `attention` and heads")
         if self.mask and not heads:
             raise ValueError("`mask` needs heads")
+        both = self.inputs and self.test and self.test.inputs
+        if both and (self.real_tokens is None) != (self.test.real_tokens is None):
+            raise ValueError("give `real_tokens` of both [data] and [data.test], or of neither")
 
 
 class Solver(Table):
@@ -152,17 +156,28 @@ def read_data(settings: Data, folder: Path, architecture: Any) -> Any:
     return (bpkr.Data.of_classes if is_encoded else bpkr.Data)(*found)
 
 
+@contextmanager
+def naming(what: object) -> Iterator[None]:
+    """Put what is read before the message of an error."""
+    try:
+        yield
+    except (OSError, ValueError, zipfile.BadZipFile) as mistake:
+        raise ValueError(f"{what}: {mistake}") from mistake
+
+
 def reader(path: Path) -> Callable:
     """Return a function that reads arrays by name from an npz or netCDF file."""
     import numpy as np
     import xarray as xr
 
-    found = np.load(path) if path.suffix == ".npz" else xr.load_dataset(path, engine="h5netcdf").variables
+    with naming(path):
+        found = np.load(path) if path.suffix == ".npz" else xr.load_dataset(path, engine="h5netcdf").variables
 
     def array(name: str) -> np.ndarray:
         if name not in found:
             raise ValueError(f"{path} has no array {name!r}; it has {', '.join(found)}")
-        return np.asarray(found[name])
+        with naming(f"{path}, array {name!r}"):
+            return np.asarray(found[name])
 
     return array
 
@@ -330,7 +345,7 @@ def main() -> None:
     commands = {"derive": derive, "solve": solve, "sweep": sweep}
     try:
         subcommand_cli_from_dict(commands, prog="theorykit", description="Statistical mechanics of transformers.")
-    except (OSError, ValueError) as mistake:
+    except (OSError, TypeError, ValueError) as mistake:
         sys.exit(f"theorykit: {mistake}")
     except KeyboardInterrupt:
         sys.exit("theorykit: stopped; with --folder, the same command resumes")
