@@ -196,7 +196,7 @@ def test_classes_that_are_text_equal_signs(folder, run):
     arrays = dict(np.load("data.npz"))
     names = {name: np.where(arrays[name] > 0, "yes", "no") for name in ("y", "y_test")}
     np.savez("text.npz", **{**arrays, **names})
-    text = SETTINGS.replace("data.npz", "text.npz").replace("[data]", "[data]\nclasses = true")
+    text = SETTINGS.replace("data.npz", "text.npz")
     (folder / "text.toml").write_text(text)
     for name in ("mine", "text"):
         assert "test_log_loss" in run("solve", f"{name}.toml")
@@ -204,6 +204,8 @@ def test_classes_that_are_text_equal_signs(folder, run):
     assert classes["class"].values.tolist() == ["no", "yes"]
     for name in ("U_1", "mean", "test_accuracy", "test_log_loss"):
         np.testing.assert_array_equal(classes[name], signs[name], err_msg=name)
+    (folder / "text.toml").write_text(text.replace('inputs = "x"', 'inputs = "y"'))
+    assert "inputs must be an array of real numbers" in refused(run, "solve", "text.toml", "--overwrite")
 
 
 def test_a_sweep_whose_points_all_fail_gives_the_reason(folder, run):
@@ -271,6 +273,8 @@ def test_netcdf_and_path_features_are_read(tmp_path):
         ("[data]", "[date]", "unknown field `date`; use architecture, data"),
         ("temperature = 0.2", "", "needs widths and a temperature"),
         ('"data.npz"', '"other.npz"', "other.npz"),
+        ('"data.npz"', '"mine.toml"', "mine.toml: Unable"),
+        ("[data]\n", '[data]\nreal_tokens = "y"\n', "`real_tokens` of both [data] and [data.test]"),
         ("temperature = 0.2", 'temperature = "0.2"', "temperature"),
         ("[2, 1]", "[2, 1", "mine.toml: "),
         ('"mean"', '"middle"', "readout must be"),

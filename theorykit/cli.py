@@ -3,8 +3,9 @@
 import hashlib
 import math
 import sys
-from collections.abc import Callable
-from contextlib import suppress
+import zipfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
@@ -63,7 +64,7 @@ class Data(Examples, kw_only=True):
     mask: str | None = None
     layout: str | None = None
     readout: str | None = None
-    classes: bool = False
+    classes: bool | None = None
     test: Examples | None = None
 
     def __post_init__(self):
@@ -75,6 +76,9 @@ class Data(Examples, kw_only=True):
                 raise ValueError("give only one of `features`, `attention` and heads")
         if self.mask and not heads:
             raise ValueError("`mask` needs heads")
+        both = self.inputs and self.test and self.test.inputs
+        if both and (self.real_tokens is None) != (self.test.real_tokens is None):
+            raise ValueError("give `real_tokens` of both [data] and [data.test], or of neither")
 
 
 class Solver(Table):
@@ -130,6 +134,7 @@ def parse_layer(word: int | str) -> Any:
 def read_data(settings: Data, folder: Path, architecture: Any) -> Any:
     """Read data from a file relative to `folder`."""
     from . import bpkr
+    from .bpkr.data.classes import are_classes
 
     array = reader(folder / settings.file)
     heads = {key: getattr(settings, key) for key in HEADS if getattr(settings, key)}
@@ -147,7 +152,17 @@ def read_data(settings: Data, folder: Path, architecture: Any) -> Any:
         if features is None:
             features = bpkr.path_features(inputs, attention, architecture, settings.readout, **options)
         found += [features, part.labels and array(part.labels)]
-    return (bpkr.Data.of_classes if settings.classes else bpkr.Data)(*found)
+    is_encoded = are_classes(found[1], settings.classes)
+    return (bpkr.Data.of_classes if is_encoded else bpkr.Data)(*found)
+
+
+@contextmanager
+def naming(what: object) -> Iterator[None]:
+    """Put what is read before the message of an error."""
+    try:
+        yield
+    except (OSError, ValueError, zipfile.BadZipFile) as mistake:
+        raise ValueError(f"{what}: {mistake}") from mistake
 
 
 def reader(path: Path) -> Callable:
@@ -155,12 +170,14 @@ def reader(path: Path) -> Callable:
     import numpy as np
     import xarray as xr
 
-    found = np.load(path) if path.suffix == ".npz" else xr.load_dataset(path, engine="h5netcdf").variables
+    with naming(path):
+        found = np.load(path) if path.suffix == ".npz" else xr.load_dataset(path, engine="h5netcdf").variables
 
     def array(name: str) -> np.ndarray:
         if name not in found:
             raise ValueError(f"{path} has no array {name!r}; it has {', '.join(found)}")
-        return np.asarray(found[name])
+        with naming(f"{path}, array {name!r}"):
+            return np.asarray(found[name])
 
     return array
 
@@ -328,7 +345,7 @@ def main() -> None:
     commands = {"derive": derive, "solve": solve, "sweep": sweep}
     try:
         subcommand_cli_from_dict(commands, prog="theorykit", description="Statistical mechanics of transformers.")
-    except (OSError, ValueError) as mistake:
+    except (OSError, TypeError, ValueError) as mistake:
         sys.exit(f"theorykit: {mistake}")
     except KeyboardInterrupt:
         sys.exit("theorykit: stopped; with --folder, the same command resumes")

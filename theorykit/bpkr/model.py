@@ -16,7 +16,7 @@ from .. import checks
 from .._jit import usual_settings
 from ..symbolic.documents.display import DisplayMixin
 from ..symbolic.documents.document import Table, Text
-from .data.classes import r_squared
+from .data.classes import are_classes, r_squared
 from .data.data import Data, data_line
 from .evaluation.problem import Problem
 from .evaluation.values import Prediction, evaluate_infinite_width, head_scores, predict
@@ -99,13 +99,12 @@ class Model(DisplayMixin):
 
         is_classifier = self.classes or hasattr(self, "classes_")
         is_known = self.classes is not None or hasattr(self, "problem_")
-        is_regressor = not is_classifier and is_known
-        kind = "regressor" if is_regressor else None
+        kind = "regressor" if is_known and not is_classifier else None
         return Tags(
             estimator_type="classifier" if is_classifier else kind,
             target_tags=TargetTags(required=True, multi_output=not is_classifier),
             classifier_tags=ClassifierTags() if is_classifier else None,
-            regressor_tags=RegressorTags() if is_regressor else None,
+            regressor_tags=RegressorTags() if kind else None,
             input_tags=InputTags(two_d_array=False, three_d_array=True),
         )
 
@@ -229,9 +228,8 @@ class Model(DisplayMixin):
         from .sweeps.datasets import add_errors_of_examples, sweep
 
         seeds = checks.checked_whole_number("seeds", seeds, least=1)
+        temperature = [self.temperature] if temperature is None else temperature
         options |= {"width": width, "temperature": temperature}
-        if temperature is None:
-            options["temperature"] = [self.temperature]
         if not self._is_random or attention is not None:
             architecture, data, _ = self._prepare(inputs, labels, attention, test)
             return sweep(architecture, data, **options)
@@ -287,7 +285,7 @@ class Model(DisplayMixin):
         if test is not None:
             test_inputs, test_labels, *rest = test
             parts += [self._features(architecture, found, test_inputs, *rest), test_labels]
-        data = (Data.of_classes if self._has_classes(labels) else Data)(*parts)
+        data = (Data.of_classes if are_classes(labels, self.classes) else Data)(*parts)
         outputs = math.prod(np.shape(data.labels)[1:])
         return replace(architecture, outputs=outputs), data, found
 
@@ -305,14 +303,6 @@ class Model(DisplayMixin):
             found = [rng.normal(size=(count, features, features)) / features for count in counts]
         found = found if isinstance(found, Heads) else Heads(key_query=found)
         return found, found.counts if layers is None else layers
-
-    def _has_classes(self, labels: Any) -> bool:
-        if self.classes is not None:
-            return self.classes
-        array = np.asarray(labels)
-        if array.dtype.kind == "O":
-            return any(isinstance(each, (str, bytes, bool)) for each in array.ravel().tolist())
-        return array.dtype.kind in "USTb"
 
     def _features(self, architecture, found: Heads | None, inputs, attention=None) -> PathFeatures:
         sequences, real = _sequences(inputs)

@@ -36,6 +36,16 @@ _HELD = 2**20
 _GROWING = np.outer([-1, 1], 3.0 ** np.arange(-25, 3)).ravel()
 
 
+def are_classes(labels: Any, given: bool | None = None) -> bool:
+    """Return whether labels are classes: as given, or if they are text or booleans."""
+    if given is not None:
+        return given
+    array = np.asarray(labels)
+    if array.dtype.kind == "O":
+        return any(isinstance(each, (str, bytes, bool)) for each in array.ravel().tolist())
+    return array.dtype.kind in "USTb"
+
+
 class LabelsWarning(UserWarning):
     """Numbers as labels look like classes."""
 
