@@ -206,16 +206,16 @@ def refined(system: System, kind: str, start: Unknowns) -> Unknowns:
         change = jax.jacfwd(system.residual)(u)
         return jnp.hstack([system.residual(u) + slack * left, left @ change, left @ left - 1])
 
-    linear = _LEAST_NORM if kind == BRANCH_POINT else lx.LU()
     if kind == BRANCH_POINT:
-        equations, start = at_branch_point, jnp.hstack([start, left[:, -1], 0.0])
+        equations, linear, start = at_branch_point, _LEAST_NORM, jnp.hstack([start, left[:, -1], 0.0])
     else:
-        equations, entry = at_test, jnp.argmin(jnp.abs(tests(fixed, start)))
+        equations, linear, entry = at_test, lx.LU(), jnp.argmin(jnp.abs(tests(fixed, start)))
     solver, adjoint = optx.Newton(1e-14, 1e-14, linear_solver=linear), optx.ImplicitAdjoint(linear)
     at = optx.root_find(equations, solver, start, system, adjoint=adjoint, max_steps=20, throw=False).value
-    off = equations(at, fixed)
-    step = jnp.linalg.pinv(jax.jacfwd(equations)(at, fixed), rtol=1e-12)[:count] @ off
+    off, slopes = equations(at, fixed), jax.jacfwd(equations)(at, fixed)
+    step = jnp.linalg.pinv(slopes, rtol=1e-12)[:count] @ off
     is_solved = jnp.all(jnp.abs(step) <= _NEAR * (1 + jnp.abs(at[:count])))
-    # Branches that nearly meet have a slack.
+    # Branches that nearly meet have a slack. All slopes of G may vanish, but not those of w J.
     off = jnp.append(off, at[-1]) if kind == BRANCH_POINT else off
-    return at[:count] * jnp.where(is_solved & jnp.all(jnp.abs(off) <= _NEAR * jnp.linalg.norm(slope)), 1.0, jnp.nan)
+    largest = _NEAR * jnp.linalg.norm(slopes[:, :count])
+    return at[:count] * jnp.where(is_solved & jnp.all(jnp.abs(off) <= largest), 1.0, jnp.nan)
