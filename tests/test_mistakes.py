@@ -109,6 +109,7 @@ NETWORKS = {
     "one output for three classes": (lambda: bpkr.solve(NETWORK, classes()), "(5, 3)", "outputs=1"),
     "an order parameter of other heads": (lambda: at(np.eye(6)), "U_1", "(6, 6)"),
     "an indefinite order parameter": (lambda: at(np.diag([1.0, 1.0, 1.0, -0.5])), "U_1", "-0.5"),
+    "a width that is no sequence": (lambda: sweep(width=10, temperature=(1.0,)), "width", "sequence", "10"),
     "a sweep without temperatures": (lambda: sweep(width=(10,), temperature=()), "temperature"),
     "an unknown option": (lambda: sweep(width=(10,), temperature=(1.0,), tolerence=1e-6), "tolerence"),
 }

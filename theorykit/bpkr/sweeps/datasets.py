@@ -15,7 +15,7 @@ import numpy as np
 import pandas as pd
 import xarray as xr
 
-from ... import bpkr
+from ... import bpkr, checks
 from ..._compat import require_float64
 from ...checks import checked_choice, checked_instance, checked_number, checked_whole_number, refuse_traced
 from ...runs import Folder, bar, in_parallel
@@ -84,11 +84,13 @@ def sweep(
     """
     require_float64()
     refuse_traced("sweep", problem, data)
-    axes = {"width": [*map(_width, width)]}
+    axes = {"width": [*map(_width, checks.checked_sequence("width", width, "widths"))]}
     if seeds is not None:
+        seeds = checks.checked_sequence("seeds", seeds, "whole numbers")
         axes = {"seed": [checked_whole_number("seeds", seed) for seed in seeds], **axes}
     for axis, values in (("temperature", temperature), ("richness", richness)):
         if values is not None:
+            values = checks.checked_sequence(axis, values, "numbers")
             axes[axis] = [float(checked_number(axis, value, least=0.0)) for value in values]
     for axis, values in axes.items():
         if not 0 < len(values) == len(set(values)):
@@ -177,13 +179,12 @@ def _solve_chain(architecture, data, options, folder, chain: Sequence[Place]):
     for place in [place for place in chain if place not in points]:
         solved = [other for other in points if points[other]["converged"]]
         here = math.log(place.temperature + _COLDEST)
-        solved.sort(key=lambda other: abs(math.log(other.temperature + _COLDEST) - here))
-        neighbour = points[solved[0]] if solved else None
+        nearest = min(solved, key=lambda other: abs(math.log(other.temperature + _COLDEST) - here), default=None)
         with warnings.catch_warnings():
             # The sweep warns itself.
             warnings.simplefilter("ignore", bpkr.LabelsWarning)
             warnings.simplefilter("ignore", ConvergenceWarning)
-            points[place] = _solve_point(architecture, data, options, place, neighbour)
+            points[place] = _solve_point(architecture, data, options, place, points.get(nearest))
         if points[place]["converged"]:
             folder.write(str(place), points[place])
     return points, read
@@ -251,8 +252,7 @@ def label(
         saddle, point = point, point.order_parameters
         suffix = "_per_width" if architecture.is_infinite else ""
         of_solve = {"converged": bool(saddle.converged)}
-        for name in ("gradient_norm", "min_hessian_eigenvalue"):
-            of_solve[name] = getattr(saddle, name)
+        of_solve |= {name: getattr(saddle, name) for name in ("gradient_norm", "min_hessian_eigenvalue")}
         for name in ("action", "entropy", "energy", "log_evidence"):
             of_solve[name + suffix] = getattr(saddle, name)
         # Unlike a Boolean, a number can be missing.
