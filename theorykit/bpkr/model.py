@@ -305,7 +305,7 @@ class Model(DisplayMixin):
         return found, found.counts if layers is None else layers
 
     def _features(self, architecture, found: Heads | None, inputs, attention=None) -> PathFeatures:
-        sequences, real = _sequences(inputs)
+        sequences, real = _sequences(inputs, architecture.read_tokens)
         if (found is None) == (attention is None):
             raise ValueError("attention must be given for all inputs, or for none")
         options = {"real_tokens": real, "layout": self.layout}
@@ -315,8 +315,8 @@ class Model(DisplayMixin):
         return path_features(sequences, attention, architecture, self.readout, **options)
 
 
-def _sequences(inputs: Any) -> tuple[Array, np.ndarray | None]:
-    """Return inputs with zeros as padding, and which tokens are real, or None."""
+def _sequences(inputs: Any, least: int = 1) -> tuple[Array, np.ndarray | None]:
+    """Return inputs, lists with at least `least` tokens, and which are real, or None."""
     axes = "examples tokens features"
     if checks.is_traced(inputs):
         return checks.finite_array("inputs", inputs, axes), None
@@ -325,8 +325,8 @@ def _sequences(inputs: Any) -> tuple[Array, np.ndarray | None]:
         sequences = [checks.numeric_array(f"inputs[{i}]", x, "tokens features") for i, x in places]
         features = {each.shape[1] for each in sequences}
         if len(features) != 1:
-            raise ValueError(f"inputs must have one number of features, got {sorted(features)}")
-        inputs = np.full((len(sequences), max(map(len, sequences)), *features), np.nan)
+            raise ValueError(f"inputs must be sequences with one number of features, got {sorted(features)}")
+        inputs = np.full((len(sequences), max(least, *map(len, sequences)), *features), np.nan)
         for row, each in zip(inputs, sequences, strict=True):
             row[: len(each)] = each
     array = np.asarray(checks.numeric_array("inputs", inputs, axes))
