@@ -152,8 +152,8 @@ def read_data(settings: Data, folder: Path, architecture: Any) -> Any:
         if features is None:
             features = bpkr.path_features(inputs, attention, architecture, settings.readout, **options)
         found += [features, part.labels and array(part.labels)]
-    is_encoded = are_classes(found[1], settings.classes)
-    return (bpkr.Data.of_classes if is_encoded else bpkr.Data)(*found)
+    has_classes = are_classes(found[1]) if settings.classes is None else settings.classes
+    return (bpkr.Data.of_classes if has_classes else bpkr.Data)(*found)
 
 
 @contextmanager

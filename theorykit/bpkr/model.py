@@ -285,7 +285,8 @@ class Model(DisplayMixin):
         if test is not None:
             test_inputs, test_labels, *rest = test
             parts += [self._features(architecture, found, test_inputs, *rest), test_labels]
-        data = (Data.of_classes if are_classes(labels, self.classes) else Data)(*parts)
+        has_classes = are_classes(labels) if self.classes is None else self.classes
+        data = (Data.of_classes if has_classes else Data)(*parts)
         outputs = math.prod(np.shape(data.labels)[1:])
         return replace(architecture, outputs=outputs), data, found
 

@@ -36,14 +36,10 @@ _HELD = 2**20
 _GROWING = np.outer([-1, 1], 3.0 ** np.arange(-25, 3)).ravel()
 
 
-def are_classes(labels: Any, given: bool | None = None) -> bool:
-    """Return whether labels are classes: as given, or if they are text or booleans."""
-    if given is not None:
-        return given
-    array = np.asarray(labels)
-    if array.dtype.kind == "O":
-        return any(isinstance(each, (str, bytes, bool)) for each in array.ravel().tolist())
-    return array.dtype.kind in "USTb"
+def are_classes(labels: Any) -> bool:
+    """Return whether labels are text or booleans, which cannot be numbers."""
+    entries = np.asarray(labels).ravel().tolist()
+    return any(isinstance(each, (str, bytes, bool)) for each in entries)
 
 
 class LabelsWarning(UserWarning):
