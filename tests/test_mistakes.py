@@ -51,6 +51,8 @@ MODEL = {
     "NaN in the inputs": (lambda: fit(changed(INPUTS, (3, 1, 2), NAN)), "inputs", "nan", "(3, 1, 2)"),
     "a sequence of NaN": (lambda: fit(changed(INPUTS, 4, NAN)), "inputs[4]", "NaN"),
     "text in the inputs": (lambda: fit(INPUTS.astype(str)), "inputs"),
+    "attention that is not a list": (lambda: bpkr.Model().fit(INPUTS, TEXT, MAPS[0]), "attention", "list"),
+    "a mask next to attention": (lambda: bpkr.Model(mask="causal").fit(INPUTS, TEXT, MAPS), "attention", "mask"),
     "a negative temperature": (lambda: fit(temperature=-0.3), "temperature", "-0.3"),
     "an unknown readout": (lambda: fit(readout="middle"), "readout", "'middle'"),
     "heads of other inputs": (lambda: fit(heads=[np.ones((2, 4, 4))]), "heads", "4 features", "(24, 10, 3)"),

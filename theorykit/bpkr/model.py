@@ -128,8 +128,7 @@ class Model(DisplayMixin):
             _, log_evidence = evaluate_infinite_width(problem)
         else:
             saddle = solve(problem)
-            point = saddle.order_parameters
-            log_evidence = float(saddle.log_evidence)
+            point, log_evidence = saddle.order_parameters, float(saddle.log_evidence)
         # An error before this point leaves the model as it was.
         self.heads_ = found
         self.problem_ = problem
@@ -236,8 +235,7 @@ class Model(DisplayMixin):
         draws = range(self.random_state, self.random_state + seeds)
         sets = {}
         for seed in draws:
-            model = replace(self, random_state=seed)
-            architecture, sets[seed], _ = model._prepare(inputs, labels, None, test)
+            architecture, sets[seed], _ = replace(self, random_state=seed)._prepare(inputs, labels, None, test)
         found = sweep(architecture, sets.get, seeds=list(draws), **options)
         return add_errors_of_examples(found)
 
@@ -254,8 +252,7 @@ class Model(DisplayMixin):
 
     @property
     def _is_gaussian_process(self) -> bool:
-        is_infinite = np.ndim(self.widths) == 0 and self.widths == math.inf
-        return self.richness is None and is_infinite
+        return self.richness is None and np.ndim(self.widths) == 0 and self.widths == math.inf
 
     @property
     def _is_random(self) -> bool:
@@ -283,6 +280,8 @@ class Model(DisplayMixin):
         )
         parts = [self._features(architecture, found, inputs, attention), labels]
         if test is not None:
+            if len(test) not in (2, 3):
+                raise ValueError("test must be (inputs, labels) or (inputs, labels, attention)")
             test_inputs, test_labels, *rest = test
             parts += [self._features(architecture, found, test_inputs, *rest), test_labels]
         has_classes = are_classes(labels) if self.classes is None else self.classes
@@ -293,8 +292,13 @@ class Model(DisplayMixin):
     def _heads_and_layers(self, features, attention) -> tuple[Heads | None, Any]:
         layers, found = self.layers, self.heads
         if attention is not None:
+            if self.mask is not None or not self._is_random:
+                raise ValueError("attention replaces heads and mask: leave them out")
             if layers is None:
-                layers = [np.shape(each)[-3] if np.ndim(each) > 2 else 0 for each in attention]
+                if getattr(attention, "ndim", 0) == 4:
+                    raise ValueError("attention must be a list of one array per layer")
+                each = (checks.numeric_array(f"attention[{i}]", maps) for i, maps in enumerate(attention))
+                layers = [maps.shape[-3] if maps.ndim > 2 else 0 for maps in each]
             return None, layers
         if self._is_random:
             layers = (2, 2) if layers is None else layers
