@@ -236,8 +236,7 @@ class Model(DisplayMixin):
         sets = {}
         for seed in draws:
             architecture, sets[seed], _ = replace(self, random_state=seed)._prepare(inputs, labels, None, test)
-        found = sweep(architecture, sets.get, seeds=list(draws), **options)
-        return add_errors_of_examples(found)
+        return add_errors_of_examples(sweep(architecture, sets.get, seeds=draws, **options))
 
     def _view(self):
         if not hasattr(self, "problem_"):
@@ -293,12 +292,12 @@ class Model(DisplayMixin):
         layers, found = self.layers, self.heads
         if attention is not None:
             if self.mask is not None or not self._is_random:
-                raise ValueError("attention replaces heads and mask: leave them out")
+                raise ValueError("attention replaces heads and mask")
             if layers is None:
                 if getattr(attention, "ndim", 0) == 4:
                     raise ValueError("attention must be a list of one array per layer")
-                each = (checks.numeric_array(f"attention[{i}]", maps) for i, maps in enumerate(attention))
-                layers = [maps.shape[-3] if maps.ndim > 2 else 0 for maps in each]
+                shapes = [checks.numeric_array("attention", each).shape for each in attention]
+                layers = [shape[-3] if len(shape) > 2 else 0 for shape in shapes]
             return None, layers
         if self._is_random:
             layers = (2, 2) if layers is None else layers

@@ -37,7 +37,7 @@ _GROWING = np.outer([-1, 1], 3.0 ** np.arange(-25, 3)).ravel()
 
 
 def are_classes(labels: Any) -> bool:
-    """Return whether labels are text or booleans, which cannot be numbers."""
+    """Return whether labels are text or booleans."""
     entries = np.asarray(labels).ravel().tolist()
     return any(isinstance(each, (str, bytes, bool)) for each in entries)
 
