@@ -57,6 +57,9 @@ def test_levels_are_the_visited_ones_and_nan_is_left_out():
 def test_orbits_that_escape_are_marked():
     found = dynamics.orbits(henon, np.array([0.5, 3.0]), START, recorded=40, exponents=2)
     assert found["regime"].values.tolist() == ["periodic", "escaped"]
+    # Slopes of a linear map are finite.
+    found = dynamics.orbits(lambda x, p: p * x, np.array([0.5, 7.0]), START, recorded=40, exponents=2)
+    assert found["regime"].values.tolist() == ["periodic", "escaped"]
 
 
 def start_at(parameters):

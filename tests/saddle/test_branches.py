@@ -102,6 +102,12 @@ def test_curvatures_that_vanish_together_are_one_branch_point():
 
     for scale in (1.0, 1.01):
         assert_close(jax.value_and_grad(inverse)(scale), [3 / scale, -3 / scale**2], 1e-9)
+    # Without the multiplier, all slopes vanish there.
+    pair = states[:2]
+    reduced = Action(action.subs(states[2], 1 - Add(*pair)), dict.fromkeys(pair, Between(0, 1)), [beta, s])
+    start = minimise(reduced, {beta: 2.76, s: 1.0}, initial={pair[0]: 0.3, pair[1]: 0.35})
+    branch = follow(reduced, {beta: 2.76, s: 1.0}, start, beta, (2.7, 3.2))
+    assert events(branch)["event"].values.tolist() == ["branch point"]
 
 
 @pytest.mark.quick("0.001")

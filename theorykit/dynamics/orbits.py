@@ -38,11 +38,11 @@ Step = Callable[[PyTree, PyTree], PyTree]
 # Relative size of the noise that shows which exponents are resolved, some 100
 # times the rounding, and the largest change of a resolved exponent by it.
 _NOISE, _UNCHANGED = 2.0**-44, 1e-3
-# Number of parts of an orbit, for errors of exponents.
+# Parts of an orbit, for errors of exponents.
 _BLOCKS = 20
-# Increase it whenever orbits change for the same arguments.
+# Increase it when orbits change for equal arguments.
 _VERSION = 3
-# Most orbits in a block, for the cache of a CPU.
+# Most orbits per block, for a CPU's cache.
 _MOST, _MOST_ON_ACCELERATORS = 256, 4096
 _AXES = {"values": ("step", "component"), "visited": ("component", "level")}
 
@@ -112,8 +112,7 @@ def lyapunov_spectrum(
     floats = eqx.filter(start, eqx.is_inexact_array)
     if perturbations is None:
         size = ravel_pytree(_measured(step, floats))[0].size
-        count = size if exponents is None else exponents
-        count = checked_whole_number("exponents", count, least=1, most=size)
+        count = checked_whole_number("exponents", size if exponents is None else exponents, least=1, most=size)
         # The first perturbations do not depend on their number.
         tangents = np.random.default_rng(0).standard_normal((count, ravel_pytree(floats)[0].size))
     else:
@@ -175,10 +174,12 @@ def _growth(step, start, parameter, tangents, length, blocks):
 
         def one_block(at, _):
             *at, total = jax.lax.fori_loop(0, length, one_step, (*at, jnp.zeros(len(tangents))))
-            return tuple(at), total / length
+            # At infinity, slopes may be finite.
+            end = measured(ravel_pytree(at[0])[0])
+            return tuple(at), jnp.where(jnp.isfinite(end).all(), total / length, jnp.nan)
 
-        first = orthonormalise(tangents)[0]
-        return jax.lax.scan(one_block, (floats, others, first), None, length=blocks)[1]
+        at = floats, others, orthonormalise(tangents)[0]
+        return jax.lax.scan(one_block, at, None, length=blocks)[1]
 
     short = max(1, length // blocks)
     runs = jnp.array([length, short, short]), jnp.array([0.0, 0.0, _NOISE])
@@ -336,7 +337,7 @@ def orbits(
         return found
 
     pieces = []
-    # Compiled code does not hold the interpreter's lock.
+    # Compiled code releases the interpreter's lock.
     workers = os.cpu_count() if on_cpu else 1
     with ThreadPoolExecutor(workers) as pool, bar("orbits", count, "orbit", shown=progress) as report:
         for found in pool.map(piece, blocks):
@@ -349,12 +350,11 @@ def orbits(
     found = found.assign_coords({} if levels is None else {"level": np.asarray(levels)})
     if exponents:
         found["number"] = np.arange(1, exponents + 1)
-        more = (0, 0), (0, exponents == 1)  # in one dimension
-        values = np.pad(found["exponent"].values, more, constant_values=-np.inf)
-        escaped = np.any(np.isnan(values), axis=1)
-        values = np.where(escaped[:, None], -np.inf, values)
-        regimes = classify(values, np.pad(found["exponent_error"].values, more))
-        found["regime"] = ("orbit", np.where(escaped, "escaped", regimes).astype(str))
+        more = (0, 0), (0, exponents == 1)  # 1D
+        values = np.pad(found["exponent"].fillna(-np.inf), more, constant_values=-np.inf)
+        regimes = classify(values, np.pad(found["exponent_error"], more))
+        escaped = found["exponent"].isnull().any("number")
+        found["regime"] = "orbit", np.where(escaped, "escaped", regimes)
     return found
 
 

@@ -144,12 +144,12 @@ class Action(DisplayMixin):
         """Evaluate S at values of all symbols, as keywords or as a dictionary by symbol.
 
         Numbers may be arrays, which are broadcast. Order parameters may lie on an edge of
-        their domain. If S is NaN at numbers because a matrix is not positive definite as
-        assumed, a `RuntimeWarning` names the matrix.
+        their domain. Averages keep their number of nodes (`with_nodes`), 64 by default:
+        `codegen.average_errors` bounds their errors. If S is NaN because a matrix is not
+        positive definite as assumed, a `RuntimeWarning` names it.
 
         Raises:
-            ValueError: If a value is missing, unknown, not finite, outside its domain, or
-                has the wrong shape.
+            ValueError: If a value is missing, unknown, invalid or outside its domain.
         """
         require_float64()
         values = named("values", {**checked_instance("values", values, Mapping), **by_name}, self.symbols, every=True)
