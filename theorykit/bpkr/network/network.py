@@ -72,7 +72,7 @@ class Heads(eqx.Module):
     key: Any = _layers("key")
     query_bias: Any = _layers("query_bias")
     key_bias: Any = _layers("key_bias")
-    kind: Kind = eqx.field(default="softmax", static=True)
+    kind: Kind = eqx.field(default_factory=lambda: "softmax", static=True)
 
     def __check_init__(self):
         checks.checked_choice("kind", self.kind, get_args(Kind))
