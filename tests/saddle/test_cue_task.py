@@ -139,6 +139,6 @@ ENDS = {
 @pytest.mark.parametrize("kind", ENDS)
 def test_lines_of_first_order_transitions_end(kind):
     action, ranges, known = ENDS[kind]
-    diagram = phase_diagram(action, ranges, OTHERS, scans=1, starts=2, progress=False)
+    diagram = phase_diagram(action, ranges, OTHERS, scans=2, starts=8, progress=False)
     end = diagram.isel(point=diagram["kind"].values == kind)
     assert [end[symbol.name].item() for symbol in ranges] == pytest.approx(known, rel=1e-7)
