@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any
-
-import mpmath
 import sympy as sp
 from sympy import Abs, Expr, Heaviside, Integer, S, erf, erfc, exp, expand, log, pi, sign, sqrt
 from sympy.core.function import ArgumentIndexError
@@ -13,7 +9,6 @@ from sympy.core.logic import fuzzy_and
 
 from .atoms import checked_scalar
 from .notation import enclosed, power
-from .numeric import NumericFunction
 
 # Slopes and lengths below this number count as zero: the fourth power of a smaller one underflows.
 _SMALLEST = sp.Float(1e-70)
@@ -233,19 +228,3 @@ JUMPING = (Heaviside, sp.ceiling, sp.floor, sign)
 def partial_derivative(node: Expr, index: int) -> Expr:
     """Differentiate a scalar function with respect to argument `index`, counted from 1, between its jumps."""
     return S.Zero if isinstance(node, JUMPING) else node.fdiff(index)
-
-
-def many_digits(symbols: sp.Symbol | Sequence[sp.Symbol], expression: Expr) -> Callable[..., Any]:
-    """Return the expression as a function of mpmath numbers. Numeric functions of users have only float64 precision."""
-    evaluated: dict[str, Callable[..., mpmath.mpf]] = {}
-    for kind in {each.func for each in expression.atoms(WholeFunctionBase, NumericFunction)}:
-
-        def value(*numbers: Any, kind: Callable[..., Expr] = kind) -> mpmath.mpf:
-            digits = mpmath.mp.dps
-            exact = [Integer(int(each)) if each == int(each) else sp.Float(each, digits) for each in numbers]
-            return mpmath.mpmathify(kind(*exact).evalf(digits))
-
-        name = f"own_{len(evaluated)}"
-        evaluated[name] = value
-        expression = expression.replace(kind, sp.Function(name))
-    return sp.lambdify(symbols, expression, [evaluated, "mpmath"])
