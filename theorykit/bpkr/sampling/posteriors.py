@@ -23,7 +23,6 @@ from ..specification.architecture import Architecture, nonlinear_layers
 from ..specification.layers import activation_of, all_path_weights, evaluate_form
 
 Coordinates = Float[Array, " coordinates"]
-Number = Array | int
 White = tuple[Weights, ...]
 
 
@@ -47,7 +46,7 @@ class OrderParameterPosterior(eqx.Module):
     problem: Problem
     test_features: Features
 
-    def start(self, key: PRNGKeyArray, chain: Number = 0) -> Coordinates:
+    def start(self, key: PRNGKeyArray, chain: Array | int = 0) -> Coordinates:
         return self.law.sample(key)
 
     def log_density(self, coordinates: Coordinates) -> Float[Array, ""]:
@@ -72,7 +71,7 @@ class WeightPosterior(eqx.Module):
     test_features: Features
     shapes: tuple[tuple[int, int], ...] = eqx.field(static=True)
 
-    def start(self, key: PRNGKeyArray, chain: Number = 0) -> Coordinates:
+    def start(self, key: PRNGKeyArray, chain: Array | int = 0) -> Coordinates:
         return jax.random.normal(key, (sum(map(math.prod, self.shapes)),))
 
     def path_weights(self, white: White) -> tuple[Weights, ...]:

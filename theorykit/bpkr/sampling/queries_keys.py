@@ -27,7 +27,6 @@ from jax.typing import ArrayLike
 from jaxtyping import Array, Float, PRNGKeyArray
 
 from ... import checks
-from ..._compat import needed
 from ..._jit import jit, usual_settings
 from ...runs import Folder
 from ...saddle.solve import distinct
@@ -42,8 +41,8 @@ from ..order_parameters import FiniteWidthLaw, OrderParameters, finite_width_law
 from ..saddle.solve import solve
 from ..specification.architecture import Architecture, architecture_line, check_fits, checked_architecture
 from .chains import DEFAULT_SCHEDULES, Schedule, run_chains
-from .posteriors import Coordinates, NoUTurn, Number, OrderParameterPosterior, WeightPosterior, recorded
-from .sample import described, label_draws
+from .posteriors import Coordinates, NoUTurn, OrderParameterPosterior, WeightPosterior, recorded
+from .sample import check_run, described, label_draws
 
 # Increase it if draws change for the same arguments.
 _VERSION = 1
@@ -175,7 +174,7 @@ class QueryKeyPosterior(eqx.Module):
             return OrderParameterPosterior(self.law, problem, tests)
         return _Integrated(problem, tests, self.evidence)
 
-    def start(self, key: PRNGKeyArray, chain: Number = 0) -> Coordinates:
+    def start(self, key: PRNGKeyArray, chain: Array | int = 0) -> Coordinates:
         """Start even chains from weak attention, and odd ones from a local maximum.
 
         If the posterior has modes of both, R-hat shows it.
@@ -332,9 +331,8 @@ def sample_queries_keys(
         MixingWarning: the chains did not mix, for example if there are two modes.
     """
     checks.refuse_traced("sample_queries_keys", architecture, inputs, labels, prior, key)
-    needed("arviz_stats", "sampling")
+    check_run(key, target_accept)
     checks.checked_choice("evidence", evidence, get_args(Posterior))
-    checks.checked_number("target_accept", target_accept, above=0.0, below=1.0)
     if schedule is None:
         schedule = DEFAULT_SCHEDULES["nuts" if evidence == "weights" else "exact"]
     checks.checked_instance("schedule", schedule, Schedule)
@@ -445,6 +443,7 @@ def maximise_evidence(
         UserWarning: queries and keys have more entries than there are labels.
     """
     checks.refuse_traced("maximise_evidence", architecture, inputs, labels, prior, key)
+    checks.checked_instance("key", key, jax.Array, "jax.random.key(3)")
     checks.checked_choice("evidence", evidence, get_args(Evidence))
     checks.checked_whole_number("starts", starts, least=1)
     masks = {"readout": readout, "mask": mask, "real_tokens": real_tokens}

@@ -96,11 +96,9 @@ def sample(
         MixingWarning: the chains did not mix.
     """
     refuse_traced("sample", problem, data, key)
-    checked_instance("key", key, jax.Array, "jax.random.key(3)")
-    needed("arviz_stats", "sampling")
+    check_run(key, target_accept)
     problem = as_problem(problem, data)
     check_can_be_sampled(sampler, problem.architecture)
-    checked_number("target_accept", target_accept, above=0.0, below=1.0)
     schedule = DEFAULT_SCHEDULES[sampler] if schedule is None else schedule
     checked_instance("schedule", schedule, Schedule)
     make = partial(sampler_of, sampler, problem, schedule.warmup, target_accept)
@@ -113,6 +111,12 @@ def sample(
     if sampler == "exact" and problem.ansatz:
         tree.attrs["ansatz"] = problem.ansatz
     return described(tree, _NAMES[sampler], problem)
+
+
+def check_run(key: PRNGKeyArray, target_accept: float) -> None:
+    checked_instance("key", key, jax.Array, "jax.random.key(3)")
+    needed("arviz_stats", "sampling")
+    checked_number("target_accept", target_accept, above=0.0, below=1.0)
 
 
 def described(tree: xr.DataTree, sampler: str, problem: bpkr.Problem) -> xr.DataTree:
