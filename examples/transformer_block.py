@@ -38,7 +38,7 @@ print("all steps hold:", action.derivation.verify().holds)
 # %% [markdown]
 # ## The task
 #
-# The labels are those of a narrow teacher: three tanh units at the end of one path.
+# A narrow teacher gives the labels: three tanh units at the end of one path.
 
 # %%
 TRAINING, TESTS, TOKENS = 16, 12, 3

@@ -122,7 +122,7 @@ with use_style():
         left.errorbar(places, mean, deviation, fmt="o", color=color, markersize=4, label=f"width {width}")
     left.axhline(of_prior, color="k", lw=1, ls=":", label="prior")
     left.set(xlabel="examples", ylabel="attention to the cue", ylim=(0, 1))
-    left.legend(loc="lower right", title="bars: standard deviations", title_fontsize=8)
+    left.legend(loc="lower right", title="bars: standard deviations")
     stable = branch["index"].values == 0
     for line, label in ((stable, "minimum"), (~stable, "maximum")):
         score = np.where(line, branch["w"].values, np.nan)

@@ -325,7 +325,7 @@ def _integrate_layer(route: _Route, form: LayerForm, inner: MatrixSymbol) -> Mat
     through = MatrixSymbol(name, width, expand(form.blocks * rows))
     read = Stacked(through, form.blocks) / sqrt(width)
     if layer in route.symbols.noises:
-        # Noise has weights of its own, with readings E.
+        # Noise has its own weights, with readings E.
         noise = MatrixSymbol(f"E_{layer}", size("D"), rows)
         weights = MatrixSymbol(f"Vtilde_{layer}", weights.shape[0], weights.shape[1] + size("D"))
         covariance = BlockDiagMatrix(covariance, Identity(size("D")))

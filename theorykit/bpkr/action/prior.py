@@ -131,7 +131,7 @@ def _density(route, characteristic, inner, source, u, outer, has_skip) -> tuple[
     density = say("density of Gaussian columns", transformed, after, Average(g, Identity(g.shape[0])))
     after = normal(width * log_det(inner) + Trace(inverse(inner) * weights * weights.T))
     total = say("sum over rows", density, after, SumOverRows(((x, weights.T),), width, "before"))
-    # n x N weights of overlap U fill det(U)^((N - n - 1)/2), divided by that of given rows.
+    # n x N weights of overlap U fill det(U)^((N - n - 1)/2), divided by the volume of given rows.
     block, volume = u, -(width - size - 1) * log_det(u)
     if has_skip:
         block = principal_block(u, (outer.shape[0], source.shape[0]), 1)
