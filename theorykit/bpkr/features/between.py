@@ -27,7 +27,8 @@ from ..._jit import jit
 from ..specification.activations import Activation
 from ..specification.architecture import Architecture
 from ..specification.layers import prior_means
-from .implicit import HELD, ImplicitFeatures, Rules, Units, chosen_rule, joint, kernel_after, slopes_of, units_of
+from .implicit import HELD, ImplicitFeatures, Units, chosen_rule, joint, kernel_after, slopes_of, units_of
+from .pair_averages import Rule
 
 
 class Stage(eqx.Module):
@@ -36,12 +37,23 @@ class Stage(eqx.Module):
     - `mixing`: of tokens by the branches of the layer.
     - `units`, `slopes`: of a nonlinear layer, the units z and b.
     - `reading`: how partial paths from a nonlinear layer read its tokens.
+    - `activation`, `rule`: its function phi, and how to compute the kernel.
     """
 
     mixing: Float[Array, "examples tokens branches tokens"]
     units: Units | None = None
     slopes: Float[Array, "examples tokens"] | None = None
     reading: Float[Array, "examples tokens paths"] | None = None
+    activation: Activation | None = eqx.field(static=True, default=None)
+    rule: Rule | None = eqx.field(static=True, default=None)
+
+    def beside(self, other: Stage) -> Stage:
+        """Return the stage with units of a rule that serves `other`, too."""
+        rule = joint(self.rule, other.rule)
+        if rule == self.rule:
+            return self
+        units = jax.vmap(partial(units_of, self.activation, rule))(self.units.variance)
+        return replace(self, units=units, rule=rule)
 
 
 class BranchFeatures(ImplicitFeatures):
@@ -59,8 +71,10 @@ class BranchFeatures(ImplicitFeatures):
     stages: tuple[Stage, ...]
     covariances: tuple[Float[Array, "branches branches"], ...]
     readout: Float[Array, "examples tokens read"]
-    activations: tuple[Activation, ...] = eqx.field(static=True)
-    rules: Rules = eqx.field(static=True)
+
+    @property
+    def activations(self) -> tuple[Activation, ...]:
+        return tuple(stage.activation for stage in self.stages if stage.activation)
 
     @property
     def of_examples(self) -> tuple:
@@ -68,19 +82,7 @@ class BranchFeatures(ImplicitFeatures):
         return self.tokens, self.paths, self.stages, self.readout
 
     def with_examples(self, arrays: tuple) -> BranchFeatures:
-        return BranchFeatures(*arrays[:3], self.covariances, arrays[3], self.activations, self.rules)
-
-    def with_rules(self, rules: Rules) -> BranchFeatures:
-        """Return features with the units of these rules, which two sets of examples share."""
-        stages, functions = [], zip(self.activations, self.rules, rules, strict=True)
-        for stage in self.stages:
-            if stage.units is not None:
-                activation, own, rule = next(functions)
-                if rule != own:
-                    units = jax.vmap(partial(units_of, activation, rule))(stage.units.variance)
-                    stage = replace(stage, units=units)
-            stages.append(stage)
-        return replace(self, stages=tuple(stages), rules=rules)
+        return BranchFeatures(*arrays[:3], self.covariances, arrays[3])
 
     @property
     def shape(self) -> tuple[int, int, int]:
@@ -90,8 +92,8 @@ class BranchFeatures(ImplicitFeatures):
     def by_example(self, other, reduce):
         most = max(stage.mixing.shape[2] for stage in self.stages)
         between = len(other) * self.tokens.shape[1] ** 2 * most
-        rules = tuple(map(joint, self.rules, other.rules))
-        here, there = self.with_rules(rules), other.with_rules(rules)
+        here = replace(self, stages=tuple(map(Stage.beside, self.stages, other.stages)))
+        there = replace(other, stages=tuple(map(Stage.beside, other.stages, self.stages)))
 
         def of_example(example):
             return reduce(_kernels(here[example[None]], there)[0])
@@ -104,16 +106,14 @@ def _kernels(one: BranchFeatures, other: BranchFeatures) -> Float[Array, "some r
     examples, tokens = one.tokens.shape[:2]
     blocks = [jnp.einsum("epi,fqi->epqf", one.paths, other.paths)]
     between = jnp.einsum("esi,fti->esft", one.tokens, other.tokens)
-    functions = zip(one.activations, one.rules, strict=True)
     for here, there, covariance in zip(one.stages, other.stages, one.covariances, strict=True):
         between = jnp.einsum("esau,esft->eauft", here.mixing, between)
         between = jnp.einsum("ab,eauft,ftbv->eufv", covariance, between, there.mixing)
         if here.units is None:
             continue
-        activation, rule = next(functions)
         flat = between.reshape(examples * tokens, -1)
         units = (jax.tree.map(lambda each: each.reshape(-1, *each.shape[2:]), stage.units) for stage in (here, there))
-        kernel = kernel_after(activation, rule, *units, flat).reshape(between.shape)
+        kernel = kernel_after(here.activation, here.rule, *units, flat).reshape(between.shape)
         noise = kernel - here.slopes[:, :, None, None] * between * there.slopes
         blocks.append(jnp.einsum("esp,esft,ftq->epqf", here.reading, noise, there.reading))
         between = kernel
@@ -136,7 +136,7 @@ def branch_features(
     covariances = tuple(jnp.asarray(prior_means([form], numbers, unit)[0]) for form in architecture.forms)
     embedded = jnp.sqrt(architecture.prior_variances[0] / width) * inputs
     own = jnp.einsum("esi,eti->est", embedded, embedded)
-    stages, activations, rules = [], [], []
+    stages = []
     for layer, (mixing, covariance) in enumerate(zip(mixings, covariances, strict=True), 1):
         own = _mixed(own, mixing, covariance)
         stage = Stage(mixing)
@@ -145,11 +145,10 @@ def branch_features(
             variances = jnp.diagonal(own, axis1=1, axis2=2)
             rule = chosen_rule(activation, variances)
             units, slopes, own = _after(activation, rule, own, variances)
-            stage = Stage(mixing, units, slopes)
-            activations, rules = [*activations, activation], [*rules, rule]
+            stage = Stage(mixing, units, slopes, None, activation, rule)
         stages.append(stage)
     paths, stages = _read(embedded, tuple(stages), readout)
-    return BranchFeatures(embedded, paths, stages, covariances, readout, tuple(activations), tuple(rules))
+    return BranchFeatures(embedded, paths, stages, covariances, readout)
 
 
 @jit
@@ -171,7 +170,7 @@ def _read(embedded, stages, reading):
     read = []
     for stage in reversed(stages):
         if stage.units is not None:
-            stage = Stage(stage.mixing, stage.units, stage.slopes, reading)
+            stage = replace(stage, reading=reading)
             reading = stage.slopes[..., None] * reading
         read.insert(0, stage)
         reading = jnp.einsum("esau,eup->esap", stage.mixing, reading)

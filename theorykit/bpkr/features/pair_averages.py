@@ -77,8 +77,8 @@ def rule_over(activation: Activation, variances) -> tuple[Rule | None, float]:
 
 
 def joint(one: Rule | None, other: Rule | None) -> Rule | None:
-    if one is None or one == other:
-        return one
+    if one is None or other is None or one == other:
+        return one and other
     least, most = min(one.least, other.least), max(one.most, other.most)
     return _chosen(one.activation, least, most)[0]
 
