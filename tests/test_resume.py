@@ -5,6 +5,7 @@ import itertools
 import os
 import shutil
 import signal
+import threading
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
@@ -131,12 +132,13 @@ def stamps(folder: Path) -> dict[Path, tuple[int, int]]:
 def run_until_killed(name: str, folder: Path) -> None:
     """Run, and kill this process after the last surviving piece, before the next one gets its name."""
     theorykit.enable_float64()
-    rename, number = os.replace, itertools.count(1)
+    rename, number, lock = os.replace, itertools.count(1), threading.Lock()
 
     def replace_or_die(source, target, **options):
-        if folder in Path(target).parents and next(number) > KINDS[name].survivors:
-            os.kill(os.getpid(), signal.SIGKILL)
-        rename(source, target, **options)
+        with lock:  # Another thread must not stop the process before this piece has its name.
+            if folder in Path(target).parents and next(number) > KINDS[name].survivors:
+                os.kill(os.getpid(), signal.SIGKILL)
+            rename(source, target, **options)
 
     os.replace = replace_or_die
     run(name, folder)
