@@ -28,6 +28,16 @@ class Pitchfork(curve.System):
         return jnp.array([m**3 + self.b * m**2 - r * m])
 
 
+class Coupled(curve.System):
+    """x^3 - x + b mean(x) = h for each x, with folds on the diagonal at h = -+2 ((1 - b) / 3)^(3/2)."""
+
+    b: float
+
+    def residual(self, u):
+        x, h = u[:-1], u[-1]
+        return x**3 - x + self.b * jnp.mean(x) - h
+
+
 class Circle(curve.System):
     def residual(self, u):
         return jnp.array([u @ u - 1])
@@ -53,6 +63,15 @@ def test_both_folds_of_a_cubic_are_points_of_its_curve(hysteresis):
     np.testing.assert_allclose(m**3 - m, h, atol=1e-12)
     assert hysteresis.attrs["ended"] == "parameter reached -0.5" and h[-1] == -0.5
     np.testing.assert_allclose(h[hysteresis["event"] != ""], [-fold, fold])
+
+
+@pytest.mark.parametrize("count", [3, 16])
+def test_folds_of_many_unknowns(count):
+    h = 1.2**3 - 0.9 * 1.2
+    found = curve.trace(Coupled(0.1), np.append(np.full(count, 1.2), h), (-0.6, 0.7), direction=-1)
+    fold = 2 * 0.3**1.5
+    of_folds = found.isel(point=found["event"] == "fold")
+    np.testing.assert_allclose(of_folds["parameter"], [-fold, fold])
 
 
 def test_events_are_differentiable_under_grad_and_vmap(hysteresis):

@@ -52,8 +52,9 @@ class System(eqx.Module):
 
         Without "singular", no folds and branch points are found.
         """
-        sign, size = jnp.linalg.slogdet(jax.jacfwd(self.residual)(u)[:, :-1])
-        return {SINGULAR: sign * jnp.exp(size / (len(u) - 1))}
+        slope = jax.jacfwd(self.residual)(u)[:, :-1]
+        # A root of the determinant of many unknowns would be too flat, or one of its power too steep.
+        return {SINGULAR: jnp.linalg.slogdet(slope)[0] * jnp.linalg.svd(slope, compute_uv=False)[-1]}
 
     def seen(self, u: Unknowns) -> Mapping[str, Array]:
         """Return the arrays to record at a point, by name."""
