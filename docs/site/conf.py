@@ -105,6 +105,12 @@ def link_to_files(app, docname: str, content: list[str]) -> None:
     content[0] = re.sub(r"\]\((?!(?:\.\./)*examples/\w+\.py)([^)\s:]+\.py)\)", r"](path:\1)", content[0])
 
 
+def trim_code(app, docname, content: list[str]) -> None:
+    """Drop the blank line at the end of a block of code, which doctest needs and readers do not."""
+    content[0] = content[0].replace("\n\n```\n", "\n```\n")
+
+
 def setup(app) -> None:
-    """Register the hook with Sphinx."""
+    """Register the hooks with Sphinx."""
     app.connect("source-read", link_to_files)
+    app.connect("source-read", trim_code)
