@@ -41,7 +41,7 @@ _CLOSE = 1e-6
 _REFUSED, _AIM = 0.5, 0.3
 
 
-def chosen(condition: Bool[Array, ""], yes: Any, no: Any) -> Any:
+def tree_where(condition: Bool[Array, ""], yes: Any, no: Any) -> Any:
     """Select one of two trees, leaf by leaf."""
     return jax.tree.map(lambda a, b: jnp.where(condition, a, b), yes, no)
 
@@ -78,7 +78,7 @@ class Progress(eqx.Module):
         lower = point.action < self.point.action - _ROUNDING * jnp.abs(self.point.action)
         improved = jnp.where(accepted, (point.gradient_norm < self.best) | lower, promising)
         return Progress(
-            point=chosen(accepted, point, self.point),
+            point=tree_where(accepted, point, self.point),
             evaluations=self.evaluations + 1,
             curvatures=self.curvatures,
             best=jnp.where(accepted, jnp.fmin(self.best, point.gradient_norm), self.best),
