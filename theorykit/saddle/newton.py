@@ -183,7 +183,7 @@ class Newton(AbstractSaddleSolver):
         counts = jnp.array(True), jnp.array(jnp.inf), jnp.array(0), jnp.array(0)
         return _State(progress, coordinates, model, nothing, radius, *counts, no, None)
 
-    def swept(
+    def sweep(
         self, problem: AbstractSaddleProblem, here: Point, accepted: Array, state: Any
     ) -> tuple[Bool[Array, ""], Coordinates, Any]:
         """Return whether another step replaces Newton's from `here`, its end, and the next `state.sweeps`."""
@@ -213,13 +213,13 @@ class Newton(AbstractSaddleSolver):
         promising = (radius < state.radius) & (radius > _NARROWEST) & is_visible
         progress = last.moved(point, accepted, promising)
         here = progress.point
-        sweeping, swept, sweeps = self.swept(problem, here, accepted, state)
+        sweeping, end, sweeps = self.sweep(problem, here, accepted, state)
         newton = ~sweeping | self._is_finished(replace(state, progress=progress))
         # After a failed step, the point and its model stay the same.
         renewed = newton & (accepted | state.sweeping)
         model = jax.lax.cond(renewed, lambda: QuadraticModel.of(problem.expansion(here)), lambda: state.model)
         along = model.towards(0, radius)
-        ahead = jnp.where(newton, problem.moved(here.coordinates, model.directions @ along), swept)
+        ahead = jnp.where(newton, problem.moved(here.coordinates, model.directions @ along), end)
         progress = replace(progress, curvatures=progress.curvatures + jnp.where(renewed, 1, 0))
         state = replace(state, progress=progress, proposal=ahead, model=model, along=along, radius=radius)
         return here.coordinates, replace(state, sweeping=sweeping, sweeps=sweeps), None
