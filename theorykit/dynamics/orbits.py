@@ -192,7 +192,7 @@ def kaplan_yorke_dimension(exponents: ArrayLike) -> Float[np.ndarray, "*batch"]:
     """Return the Kaplan-Yorke dimension j + (lambda_1 + ... + lambda_j) / |lambda_{j+1}|.
 
     j is the largest number of leading exponents with a non-negative sum. If the sum of
-    all given exponents is non-negative, the result is their number, a lower bound.
+    all is non-negative, the result is their number, a lower bound.
 
     Args:
         exponents: (..., exponents), finite or minus infinity, in any order.
