@@ -86,10 +86,15 @@ def _docstring(app, what, name, value, options, lines: list[str]) -> None:
     lines[:] = _Docstring(escaped, Config()).lines()
 
 
+def _shorten(app, what, name, value, options, *texts: str | None) -> tuple[str | None, ...]:
+    return tuple(text and text.replace("jaxlib._jax.Array", "Array") for text in texts)
+
+
 def setup(app: Sphinx) -> dict:
     """Register the extension with Sphinx."""
     autosummary.WELL_KNOWN_ABBREVIATIONS += ("Eq.", "Eqs.", "Fig.")
     app.add_directive("api", Names)
     app.connect("autodoc-process-docstring", _docstring)
+    app.connect("autodoc-process-signature", _shorten)
     app.add_post_transform(NamesAreLinks)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

@@ -102,17 +102,12 @@ def read_example(text: str) -> NotebookNode:
     return notebook
 
 
-def link_to_files(app, docname: str, content: list[str]) -> None:
-    """Offer Python files that are no examples for download: MyST takes them for pages, as examples are."""
+def prepare(app, docname, content: list[str]) -> None:
+    """Offer Python files that are no examples, and no pages, for download; drop blank lines that doctest needs."""
     content[0] = re.sub(r"\]\((?!(?:\.\./)*examples/\w+\.py)([^)\s:]+\.py)\)", r"](path:\1)", content[0])
-
-
-def trim_code(app, docname, content: list[str]) -> None:
-    """Drop the blank line at the end of a block of code, which doctest needs and readers do not."""
     content[0] = content[0].replace("\n\n```\n", "\n```\n")
 
 
 def setup(app) -> None:
-    """Register the hooks with Sphinx."""
-    app.connect("source-read", link_to_files)
-    app.connect("source-read", trim_code)
+    """Register the hook with Sphinx."""
+    app.connect("source-read", prepare)
