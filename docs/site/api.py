@@ -87,7 +87,8 @@ def _docstring(app, what, name, value, options, lines: list[str]) -> None:
 
 
 def _shorten(app, what, name, value, options, *texts: str | None) -> tuple[str | None, ...]:
-    return tuple(text and text.replace("jaxlib._jax.Array", "Array") for text in texts)
+    names = r"jaxlib\._jax\.(Array)|TypeAliasForwardRef\('(\w+)'\)"
+    return tuple(text and re.sub(names, r"\1\2", text) for text in texts)
 
 
 def setup(app: Sphinx) -> dict:

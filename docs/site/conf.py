@@ -68,7 +68,6 @@ default_role = "code"
 autodoc_member_order = "bysource"
 autodoc_preserve_defaults = True
 autodoc_typehints_format = "short"
-# Show the names of these unions, not their members.
 autodoc_type_aliases = {name: name for name in ("ArrayLike", "PRNGKeyArray")}
 autosummary_generate = False
 maximum_signature_line_length = 90
