@@ -89,9 +89,10 @@ for power in (4, 5, 6):
 # %% [markdown]
 # ## Across the transitions
 #
-# The map has a cycle up to $\beta = 1.243$, then a torus, and is chaotic above about 1.275. The theory predicts
-# the same number for all sizes: $\sqrt{N}$ times the root mean square distance over 400 tokens. Nothing fixes the phase
-# on a torus, so networks spread around it, and the linear theory fails there and in chaos.
+# The map has a cycle up to $\beta = 1.243$, a torus up to 1.265, then long cycles next to chaos, and is chaotic above
+# 1.274. The theory predicts the same number for all sizes: $\sqrt{N}$ times the root mean square distance over 400
+# tokens. Nothing fixes the phase on a torus, so networks spread around it, and the linear theory fails there and in
+# chaos.
 
 # %%
 betas = np.concatenate([np.linspace(1.1, 1.2, 6), np.arange(1.205, 1.292, 0.0025)])

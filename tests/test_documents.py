@@ -15,7 +15,8 @@ from theorykit.symbolic.documents.document import as_latex
 from .marks import slow
 from .scripts import run_script
 
-DERIVATIONS = sorted((Path(__file__).parent.parent / "derivations").glob("*.py"))
+ROOT = Path(__file__).parent.parent
+DERIVATIONS = sorted((ROOT / "derivations").glob("*.py"))
 LONGEST = [script for script in DERIVATIONS if script.stem in ("deep_linear", "skip_connections")]
 OTHERS = [script for script in DERIVATIONS if script not in LONGEST]
 
@@ -41,6 +42,17 @@ def assert_balanced(source: str) -> None:
             expected = {"}": "{", r"\right": r"\left"}.get(token, token.replace(r"\end", r"\begin"))
             assert opened.pop() == expected
     assert not opened
+
+
+@pytest.mark.parametrize("package", ["bpkr", "theories", "dmft"])
+def test_the_notation_names_what_is_in_the_code(package):
+    sources = [path for part in (package, "symbolic") for path in (ROOT / "theorykit" / part).rglob("*.py")]
+    words = set(re.findall(r"\w+", " ".join(f"{path.name} {path.read_text()}" for path in sources)))
+    text = (ROOT / "derivations/notation.md").read_text().partition(f"(`theorykit.{package}`)")[2].split("\n## ")[0]
+    column = " ".join(row.split(" | ")[1] for row in text.splitlines() if row.startswith("| "))
+    # In the code, a name that ends in l has a number there.
+    names = re.findall(r"\b\w{2,}\b", " ".join(re.findall("`([^`]+)`", column)))
+    assert {name for name in names if not name.endswith("_l")} <= words
 
 
 @pytest.mark.skipif(shutil.which("pdflatex") is None, reason="needs a LaTeX installation")

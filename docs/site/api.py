@@ -67,6 +67,13 @@ def _ways(name: str) -> list[str]:
     return [".".join(parts[start:]) for start in range(len(parts) - is_word)]
 
 
+class _Docstring(GoogleDocstring):
+    """Docstring whose results are described in words, without a type before the first colon."""
+
+    def _consume_returns_section(self, preprocess_types: bool = False) -> list[tuple[str, str, list[str]]]:
+        return [("", "", self._dedent(self._consume_to_next_section()))]
+
+
 def _docstring(app, what, name, value, options, lines: list[str]) -> None:
     """Escape bars outside code, and letters right after code, as in Markdown, and format the sections."""
 
@@ -76,7 +83,12 @@ def _docstring(app, what, name, value, options, lines: list[str]) -> None:
 
     # Napoleon is not told the kind: it would read the text of a property before a colon as a type.
     escaped = [re.sub(r"(`+[^`]+`+)(\w)?|\|", kept, line) for line in lines]
-    lines[:] = GoogleDocstring(escaped, Config()).lines()
+    lines[:] = _Docstring(escaped, Config()).lines()
+
+
+def _shorten(app, what, name, value, options, *texts: str | None) -> tuple[str | None, ...]:
+    names = r"jaxlib\._jax\.(Array)|TypeAliasForwardRef\('(\w+)'\)"
+    return tuple(text and re.sub(names, r"\1\2", text) for text in texts)
 
 
 def setup(app: Sphinx) -> dict:
@@ -84,5 +96,6 @@ def setup(app: Sphinx) -> dict:
     autosummary.WELL_KNOWN_ABBREVIATIONS += ("Eq.", "Eqs.", "Fig.")
     app.add_directive("api", Names)
     app.connect("autodoc-process-docstring", _docstring)
+    app.connect("autodoc-process-signature", _shorten)
     app.add_post_transform(NamesAreLinks)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

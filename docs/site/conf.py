@@ -68,6 +68,7 @@ default_role = "code"
 autodoc_member_order = "bysource"
 autodoc_preserve_defaults = True
 autodoc_typehints_format = "short"
+autodoc_type_aliases = {name: name for name in ("ArrayLike", "PRNGKeyArray")}
 autosummary_generate = False
 maximum_signature_line_length = 90
 python_use_unqualified_type_names = True
@@ -100,11 +101,12 @@ def read_example(text: str) -> NotebookNode:
     return notebook
 
 
-def link_to_files(app, docname: str, content: list[str]) -> None:
-    """Offer Python files that are no examples for download: MyST takes them for pages, as examples are."""
+def prepare(app, docname, content: list[str]) -> None:
+    """Offer Python files that are no examples, and no pages, for download; drop blank lines that doctest needs."""
     content[0] = re.sub(r"\]\((?!(?:\.\./)*examples/\w+\.py)([^)\s:]+\.py)\)", r"](path:\1)", content[0])
+    content[0] = content[0].replace("\n\n```\n", "\n```\n")
 
 
 def setup(app) -> None:
     """Register the hook with Sphinx."""
-    app.connect("source-read", link_to_files)
+    app.connect("source-read", prepare)

@@ -12,17 +12,7 @@ from jaxtyping import Array
 from theorykit import curve
 from theorykit.dynamics import Cycles, cycle_near, double_period, find_cycle, follow
 
-
-def logistic(state, growth):
-    return growth * state * (1 - state)
-
-
-def delayed_logistic(state, growth):
-    return jnp.stack([growth * state[0] * (1 - state[1]), state[0]])
-
-
-def henon(state, height):
-    return jnp.stack([1 - height * state[0] ** 2 + state[1], 0.3 * state[0]])
+from ..frozen import delayed_logistic, henon, logistic
 
 
 def opposite_crossings(state, parameter):

@@ -7,14 +7,12 @@ import xarray as xr
 
 from theorykit import dmft, dynamics
 
+from ..frozen import henon
+
 GAMMA = 2.2 * 100 / np.sqrt(3)
 WEIGHTS = dmft.Weights.published()
 MODEL = dmft.SelfAttention.from_weights(WEIGHTS, 4)
 START = np.array([0.1, 0.1])
-
-
-def henon(state, height):
-    return jnp.array([1 - height * state[0] ** 2 + state[1], 0.3 * state[0]])
 
 
 def plain(height, transient, recorded, state=START):

@@ -266,19 +266,17 @@ def _chance(chance: float) -> str:
 def derivation_blocks(
     derivation: Derivation,
     names: Mapping[Expr, str] = MappingProxyType({}),
-    level: int = 3,
 ) -> Iterator[Block]:
     """Yield the numbered steps of a derivation by section.
 
     Args:
         derivation: the derivation.
         names: LaTeX names of symbols.
-        level: level of the headings of sections.
     """
     show, numbers = partial(latex, symbol_names=names), itertools.count(1)
     for section, steps in derivation.sections():
         if section:
-            yield Heading(section, level)
+            yield Heading(section, 3)
         for step in steps:
             yield _step_block(step, next(numbers), show)
 

@@ -191,8 +191,8 @@ def _growth(step, start, parameter, tangents, length, blocks):
 def kaplan_yorke_dimension(exponents: ArrayLike) -> Float[np.ndarray, "*batch"]:
     """Return the Kaplan-Yorke dimension j + (lambda_1 + ... + lambda_j) / |lambda_{j+1}|.
 
-    j is the largest number of leading exponents with a non-negative sum. If all
-    given exponents have one, the result is their number, a lower bound.
+    j is the largest number of leading exponents with a non-negative sum. If the sum of
+    all is non-negative, the result is their number, a lower bound.
 
     Args:
         exponents: (..., exponents), finite or minus infinity, in any order.

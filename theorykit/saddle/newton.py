@@ -41,7 +41,7 @@ _CLOSE = 1e-6
 _REFUSED, _AIM = 0.5, 0.3
 
 
-def chosen(condition: Bool[Array, ""], yes: Any, no: Any) -> Any:
+def tree_where(condition: Bool[Array, ""], yes: Any, no: Any) -> Any:
     """Select one of two trees, leaf by leaf."""
     return jax.tree.map(lambda a, b: jnp.where(condition, a, b), yes, no)
 
@@ -78,7 +78,7 @@ class Progress(eqx.Module):
         lower = point.action < self.point.action - _ROUNDING * jnp.abs(self.point.action)
         improved = jnp.where(accepted, (point.gradient_norm < self.best) | lower, promising)
         return Progress(
-            point=chosen(accepted, point, self.point),
+            point=tree_where(accepted, point, self.point),
             evaluations=self.evaluations + 1,
             curvatures=self.curvatures,
             best=jnp.where(accepted, jnp.fmin(self.best, point.gradient_norm), self.best),
@@ -183,7 +183,7 @@ class Newton(AbstractSaddleSolver):
         counts = jnp.array(True), jnp.array(jnp.inf), jnp.array(0), jnp.array(0)
         return _State(progress, coordinates, model, nothing, radius, *counts, no, None)
 
-    def swept(
+    def sweep(
         self, problem: AbstractSaddleProblem, here: Point, accepted: Array, state: Any
     ) -> tuple[Bool[Array, ""], Coordinates, Any]:
         """Return whether another step replaces Newton's from `here`, its end, and the next `state.sweeps`."""
@@ -213,13 +213,13 @@ class Newton(AbstractSaddleSolver):
         promising = (radius < state.radius) & (radius > _NARROWEST) & is_visible
         progress = last.moved(point, accepted, promising)
         here = progress.point
-        sweeping, swept, sweeps = self.swept(problem, here, accepted, state)
+        sweeping, end, sweeps = self.sweep(problem, here, accepted, state)
         newton = ~sweeping | self._is_finished(replace(state, progress=progress))
         # After a failed step, the point and its model stay the same.
         renewed = newton & (accepted | state.sweeping)
         model = jax.lax.cond(renewed, lambda: QuadraticModel.of(problem.expansion(here)), lambda: state.model)
         along = model.towards(0, radius)
-        ahead = jnp.where(newton, problem.moved(here.coordinates, model.directions @ along), swept)
+        ahead = jnp.where(newton, problem.moved(here.coordinates, model.directions @ along), end)
         progress = replace(progress, curvatures=progress.curvatures + jnp.where(renewed, 1, 0))
         state = replace(state, progress=progress, proposal=ahead, model=model, along=along, radius=radius)
         return here.coordinates, replace(state, sweeping=sweeping, sweeps=sweeps), None

@@ -21,7 +21,7 @@ from .action import Action
 from .bound_action import BEYOND, BoundAction, Values, bind, initial_coordinates
 from .certificate import NOT_FINITE, Evidence, evidence, with_quadrature
 from .diagnosis import ConvergenceWarning, report
-from .newton import MAX_STEPS, Newton, chosen
+from .newton import MAX_STEPS, Newton, tree_where
 from .problem import Coordinates, QuadraticModel, implicit_point, reach_of, stationary_value
 from .solution import Solution
 
@@ -271,7 +271,7 @@ def _end_from(run: _Run, start: Coordinates) -> _End:
         begin = jnp.stack([start, by_map, on_edge])[kind]
         useful = (kind != _FROM_EDGE) | jnp.any(beside)
         ended = jax.lax.cond(useful, lambda: attempt(begin, jnp.where(beside, 0.0, bound.free)), lambda: last)
-        return number + 1, chosen(number == 0, ended, first), ended
+        return number + 1, tree_where(number == 0, ended, first), ended
 
     def unfinished(state):
         number, _, last = state
@@ -280,7 +280,7 @@ def _end_from(run: _Run, start: Coordinates) -> _End:
     shapes = eqx.filter_eval_shape(attempt, start, bound.free)
     nothing = jax.tree.map(lambda leaf: jnp.zeros(np.shape(leaf), jnp.result_type(leaf)), shapes)
     _, first, last = jax.lax.while_loop(unfinished, next_attempt, (jnp.array(0), nothing, nothing))
-    end = chosen(last.evidence.is_solved, last, first)
+    end = tree_where(last.evidence.is_solved, last, first)
     known = with_quadrature(replace(bound, free=end.free), end.evidence, end.coordinates)
     size = jnp.maximum(jnp.sum(jnp.abs(known.terms)), 1.0)
     is_accurate = (known.quadrature <= run.tolerance) & (known.action_error <= run.tolerance * size)

@@ -92,12 +92,12 @@ class LogNormalCDF(WholeFunctionBase):
 
 
 def log_cosh(number: Expr) -> Expr:
-    """Return log cosh x (not log 2 cosh x)."""
+    """Return log cosh x of a number x (not log 2 cosh x)."""
     return LogCosh(checked_scalar("number", number))
 
 
 def log_normal_cdf(number: Expr) -> Expr:
-    """Return the logarithm of the standard normal distribution function at x."""
+    """Return the logarithm of the standard normal distribution function at a number."""
     return LogNormalCDF(checked_scalar("number", number))
 
 

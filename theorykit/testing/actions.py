@@ -36,7 +36,7 @@ def check_action(
     reference: Callable[..., Any] | None = None,
     seed: int = 0,
 ) -> Report:
-    """Return a report of the mistakes in an action. None raises an error.
+    """Return a report of the mistakes in an action. A mistake raises no error.
 
     Args:
         action: the action.

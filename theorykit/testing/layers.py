@@ -33,7 +33,7 @@ def check_layer(
     prior: Callable[..., Any] | None = None,
     seed: int = 0,
 ) -> Report:
-    """Return a report of the mistakes in a layer. None raises an error.
+    """Return a report of the mistakes in a layer. A mistake raises no error.
 
     Args:
         kind: the layer.

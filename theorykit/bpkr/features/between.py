@@ -27,7 +27,7 @@ from ..._jit import jit
 from ..specification.activations import Activation
 from ..specification.architecture import Architecture
 from ..specification.layers import prior_means
-from .implicit import HELD, ImplicitFeatures, Units, chosen_rule, joint, kernel_after, slopes_of, units_of
+from .implicit import HELD, ImplicitFeatures, Units, choose_rule, joint, kernel_after, slopes_of, units_of
 from .pair_averages import Rule
 
 
@@ -143,7 +143,7 @@ def branch_features(
         if layer in architecture.between:
             activation = architecture.layers[layer - 1].activation
             variances = jnp.diagonal(own, axis1=1, axis2=2)
-            rule = chosen_rule(activation, variances)
+            rule = choose_rule(activation, variances)
             units, slopes, own = _after(activation, rule, own, variances)
             stage = Stage(mixing, units, slopes, None, activation, rule)
         stages.append(stage)

@@ -153,11 +153,11 @@ def rules_for(activations: Sequence[Activation], variances: Array, tokens: Array
     for layer, activation in enumerate(activations):
         if layer:
             own = variances[layer - 1] * _mean_square(activations[layer - 1], rules[-1], own)
-        rules.append(chosen_rule(activation, own))
+        rules.append(choose_rule(activation, own))
     return tuple(rules)
 
 
-def chosen_rule(activation: Activation, variances: Array) -> Rule | None:
+def choose_rule(activation: Activation, variances: Array) -> Rule | None:
     """Choose a rule; warn of relative errors above 1e-10, refuse above 1e-3."""
     if is_traced(variances):
         return rule_over(activation, RANGE)[0]

@@ -186,14 +186,14 @@ def _by_output(u1: PathMatrix, paths: int) -> Float[Array, "n outputs n outputs"
 
 
 def kernel_between(u1: PathMatrix, one: Features, other: Features) -> Array:
-    """Compute K between two sets of examples, Eq. (10). The output varies fastest."""
+    """Compute K between two sets of examples. The output varies fastest."""
     by_output = _by_output(u1, one.shape[1])
     if isinstance(one, ImplicitFeatures):
         weighted = partial(jnp.einsum, "acbd,abv->cvd", by_output)
         found = one.by_example(other, weighted)
     else:
         half = jnp.einsum("pai,acbd->cdpbi", one, by_output)
-        found = jnp.einsum("cdpbi,qbi->cdpq", half, other).transpose(2, 0, 3, 1)
+        found = jnp.einsum("cdpbi,qbi->cdpq", half, other).transpose(2, 0, 3, 1)  # Eq. (10)
     return found.reshape(len(one) * by_output.shape[1], -1)
 
 

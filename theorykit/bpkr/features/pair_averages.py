@@ -73,18 +73,18 @@ def rule_over(activation: Activation, variances) -> tuple[Rule | None, float]:
     positive = variances[variances > 0] if np.any(variances > 0) else np.ones(1)
     # Round, so that similar data share a rule.
     least, most = np.floor(np.log2(positive.min())), np.ceil(np.log2(positive.max()))
-    return _chosen(activation, 2.0**least, 2.0**most)
+    return _choose_rule(activation, 2.0**least, 2.0**most)
 
 
 def joint(one: Rule | None, other: Rule | None) -> Rule | None:
     if one is None or other is None or one == other:
         return one and other
     least, most = min(one.least, other.least), max(one.most, other.most)
-    return _chosen(one.activation, least, most)[0]
+    return _choose_rule(one.activation, least, most)[0]
 
 
 @lru_cache(maxsize=256)
-def _chosen(activation, least, most) -> tuple[Rule | None, float]:
+def _choose_rule(activation, least, most) -> tuple[Rule | None, float]:
     variances = np.geomspace(least, most, _SAMPLE)
     with np.errstate(all="ignore"):
         try:

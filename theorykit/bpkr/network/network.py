@@ -270,7 +270,7 @@ def readout_weights(readout: Readout, tokens: int, real=None) -> Float[Array, ".
 def checked_reading(architecture, readout, examples: int, tokens: int, real=None) -> Array:
     """Return the weights of tokens for a name, or for positions (examples,)."""
     if readout is None or isinstance(readout, str):
-        return readout_weights(chosen_readout(architecture, readout, tokens), tokens, real)
+        return readout_weights(checked_readout(architecture, readout, tokens), tokens, real)
     positions = finite_array("readout", readout, "examples")
     is_read = positions[:, None] == np.arange(tokens)
     is_valid = np.any(is_read if real is None else is_read & real, axis=1)
@@ -279,7 +279,7 @@ def checked_reading(architecture, readout, examples: int, tokens: int, real=None
     return is_read[..., None].astype(float)
 
 
-def chosen_readout(architecture: Architecture, readout: Any, tokens: int) -> Readout:
+def checked_readout(architecture: Architecture, readout: Any, tokens: int) -> Readout:
     if readout is None:
         readout = "all" if architecture.read_tokens > 1 else "last"
     checks.checked_choice("readout", readout, get_args(Readout))
@@ -413,7 +413,7 @@ class Network(eqx.Module):
         """Make a network from the `weights` of embedding, layers and readout."""
         checked_architecture(architecture)
         checked_instance("heads", heads, Heads)
-        readout = chosen_readout(architecture, readout, architecture.read_tokens)
+        readout = checked_readout(architecture, readout, architecture.read_tokens)
         given = checks.checked_sequence("weights", weights, "arrays", architecture.depth + 2)
         weights = [finite_array(f"weights[{i}]", each, "rows columns") for i, each in enumerate(given)]
         features = weights[0].shape[1]
@@ -439,7 +439,7 @@ class Network(eqx.Module):
         """Compute outputs, with arguments as in `bpkr.attention`."""
         inputs = finite_array("inputs", inputs, "examples tokens features")
         examples, tokens, _ = inputs.shape
-        chosen_readout(self.architecture, self.readout, tokens)
+        checked_readout(self.architecture, self.readout, tokens)
         attention = self.heads(inputs, mask, real_tokens=real_tokens, layout=layout)
         real = checked_real_tokens(real_tokens, examples, tokens)
         read = readout_weights(self.readout, tokens, real)

@@ -18,7 +18,7 @@ import lineax as lx
 from jaxtyping import Array, Bool, Float, Int
 
 from ...saddle import newton as minimisers
-from ...saddle.newton import AbstractSaddleSolver, Progress, chosen
+from ...saddle.newton import AbstractSaddleSolver, Progress, tree_where
 from ...saddle.problem import Coordinates, Point
 from ..evaluation.problem import Problem
 
@@ -89,7 +89,7 @@ class _Sweeps(eqx.Module):
         ahead = jnp.where(combines, point + change - weights @ (steps + turns), end)
         after = _Sweeps(share, steps, turns, point, change, jnp.array(True), ~accepted)
         cleared = replace(jax.tree.map(jnp.zeros_like, after), share=share, plain=~accepted)
-        return end, ahead, chosen(combines, after, cleared)
+        return end, ahead, tree_where(combines, after, cleared)
 
 
 class Newton(minimisers.Newton):
@@ -107,16 +107,15 @@ class Newton(minimisers.Newton):
         sweeps = _Sweeps.start(_NEWTON_SHARE, _FIRST_SWEEPS, len(coordinates))
         return replace(state, sweeping=jnp.array(True), sweeps=(jnp.array(_FIRST_SWEEPS), sweeps))
 
-    def swept(self, problem, here, accepted, state):
+    def sweep(self, problem, here, accepted, state):
         if not problem.has_sweeps:
-            return super().swept(problem, here, accepted, state)
+            return super().sweep(problem, here, accepted, state)
         left, sweeps = state.sweeps
         failed = jnp.where(left > 0, jnp.where(sweeps.plain, 0, left), _SWEEPS)
         fewer = jnp.where(state.progress.evaluations > 0, jnp.maximum(left - 1, 0), left)
         left = jnp.where(accepted, fewer, failed)
         stays = here.coordinates, here.coordinates, sweeps
-        sweep = lambda: sweeps.ahead(problem, here, accepted)  # noqa: E731
-        end, ahead, sweeps = jax.lax.cond(left > 0, sweep, lambda: stays)
+        end, ahead, sweeps = jax.lax.cond(left > 0, lambda: sweeps.ahead(problem, here, accepted), lambda: stays)
         near = accepted & (jnp.max(jnp.abs(end - here.coordinates)) < _NEAR)
         left = jnp.where(near, 0, left)
         return left > 0, ahead, (left, sweeps)
