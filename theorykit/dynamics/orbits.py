@@ -74,6 +74,7 @@ class LyapunovSpectrum(NamedTuple):
     blocks: Float[Array, "blocks exponents"]
 
 
+@usual_settings()
 def lyapunov_spectrum(
     step: Step,
     start: PyTree,
