@@ -62,6 +62,9 @@ def test_dimensions_of_simple_spectra():
     spectra[2.0621740324] = LORENZ  # J. C. Sprott, Chaos and Time-Series Analysis (2003): 2.062
     for dimension, exponents in spectra.items():
         np.testing.assert_allclose(dynamics.kaplan_yorke_dimension(np.array(exponents)), dimension, rtol=1e-10)
+    for invalid in ((np.nan, -1.0), (np.inf, -1.0)):
+        with pytest.raises(ValueError, match="below infinity"):
+            dynamics.kaplan_yorke_dimension(invalid)
 
 
 @given(seed=SEEDS)

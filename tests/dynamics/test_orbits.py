@@ -99,3 +99,6 @@ def test_what_does_not_fit_is_named():
         dynamics.orbits(henon, np.array([1.0]), START, recorded=40, exponents=3)
     with pytest.raises(ValueError, match="an entry per orbit"):
         dynamics.orbits(henon, 1.0, START)
+    for levels in ([0.0], [0.0, 0.1, 1.0], [0.0, np.nan, 1.0], [1.0, 1.0]):
+        with pytest.raises(ValueError, match="evenly spaced"):
+            dynamics.orbits(henon, np.array([1.0]), START, levels=np.array(levels))

@@ -6,7 +6,7 @@ import numpy as np
 import optimistix as optx
 import pytest
 from hypothesis import given
-from sympy import MatrixSymbol, Trace, cosh, exp, log, symbols
+from sympy import Heaviside, MatrixSymbol, Piecewise, Trace, cosh, exp, log, symbols
 
 from theorykit.codegen import interpret
 from theorykit.saddle import (
@@ -21,10 +21,12 @@ from theorykit.saddle import (
     search,
     stationary,
 )
-from theorykit.symbolic import gaussian_average, log_det, positive_definite, symmetric
+from theorykit.symbolic import GaussianAverage, gaussian_average, log_det, positive_definite, symmetric
 
 from ..bpkr.cases import SEEDS, assert_close
 from .textbook import CURIE_WEISS, GLASS, RAYLEIGH, WISHART, K, U, beta, h, lam, m, q, random_matrix, x
+
+z = symbols("z", real=True)
 
 
 def test_without_a_start_the_lowest_minimum_is_found():
@@ -168,7 +170,6 @@ def test_gradients_are_measured_per_scale():
 @pytest.mark.slow
 @pytest.mark.parametrize("strength", [3.0, 40.0])
 def test_the_error_of_s_covers_that_of_its_averages(strength):
-    z = symbols("z", real=True)
     average = gaussian_average(log(2 * cosh(beta * z + m)), z)
     # At the symmetric point the slope of an inaccurate average is exact.
     found = minimise(Action(m**2 / 2 + average, {m: Real()}, [beta]), {beta: strength}, initial={m: 0.3})
@@ -178,9 +179,16 @@ def test_the_error_of_s_covers_that_of_its_averages(strength):
     assert found.action_error < 1e-9 * exact
 
 
+@pytest.mark.parametrize("step", [Piecewise((1, z < h), (0, True)), Heaviside(h - z)], ids=str)
+def test_slopes_of_averages_with_a_jump_are_exact(step):
+    """E[z; z < h] is minus the normal density at h. Integration by parts leaves out the jump."""
+    action = Action(m**2 / 2 + m * GaussianAverage(z * step, z), {m: Real()}, [h])
+    found = minimise(action, {h: 0.7}, initial={m: 0.4})
+    assert_close(found[m], np.exp(-0.245) / np.sqrt(2 * np.pi), 1e-12)
+
+
 @pytest.mark.slow
 def test_an_average_that_is_infinite_is_told():
-    z = symbols("z")
     tail = Action(m**2 * gaussian_average(exp(beta * z**2) / (1 + z**2), z) + (m - 1) ** 2, {m: Real()}, [beta])
     assert minimise(tail, {beta: 0.1}, initial={m: 1.0}).converged
     with pytest.warns(ConvergenceWarning, match="quadrature may move the point"):

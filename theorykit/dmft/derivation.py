@@ -4,7 +4,6 @@
 exp(-S/2), S = -2 N Phi. derivations/notation.md explains all symbols.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 from types import MappingProxyType
@@ -14,7 +13,7 @@ from sympy.matrices.expressions.diagonal import DiagMatrix
 from sympy.matrices.expressions.matexpr import MatrixExpr
 
 from ..derivation import Derivation
-from ..derivation.claims import SPINS, Average, Claim, Derivative, Equal, OrderParameterInserted, Solves
+from ..derivation.claims import SPINS, Average, Derivative, Equal, OrderParameterInserted, Solves
 from ..derivation.step import Recorder
 from ..symbolic import Softmax, entrywise, log_cosh, normal, sum_of
 from ..symbolic.documents.display import DisplayMixin
@@ -28,7 +27,7 @@ HORIZON = 3
 N, M, L, J = (Symbol(name, integer=True, positive=True) for name in "NMLJ")
 
 
-def _at(name: str, rows: Expr, columns: Expr | int = 1) -> Callable[[int], MatrixSymbol]:
+def _at(name: str, rows: Expr, columns: Expr | int = 1):
     return staticmethod(lambda time: MatrixSymbol(f"{name}_{time}", rows, columns))
 
 
@@ -113,11 +112,7 @@ class TrajectorySymbols:
 
 _LAPLACE = (r"$N \to \infty$ at fixed patterns, context and horizon",)
 # Checks enumerate every configuration of the spins, so there are few neurons.
-_SIZES = (
-    {N: 2, M: 2, L: 3, J: 2},
-    {N: 3, M: 1, L: 2, J: 4},
-    {N: 4, M: 3, L: 4, J: 1},
-)
+_SIZES = {N: 2, M: 2, L: 3, J: 2}, {N: 3, M: 1, L: 2, J: 4}, {N: 4, M: 3, L: 4, J: 1}
 
 
 @dataclass(frozen=True, repr=False)
@@ -175,18 +170,18 @@ def derive() -> MeanField:
     W, W_o, W_alpha = s.weights, s.output_weights, s.family_weights
     route = Recorder()
 
-    def say(rule: str, before: Expr, after: Expr, claim: Claim, equations: str = "", **record) -> Expr:
+    def say(rule, before, after, claim, equations="", **record):
         definitions = record.pop("definitions", getattr(claim, "definitions", ()))
         return route.say(rule, before, after, claim, equations=equations, definitions=definitions, **record)
 
-    def zero(symbol: MatrixSymbol) -> ZeroMatrix:
+    def zero(symbol):
         return ZeroMatrix(*symbol.shape)
 
-    def without(*symbols: MatrixSymbol) -> Equal:
+    def without(*symbols):
         """Claim that both sides are equal if these symbols are zero."""
         return Equal(tuple((symbol, zero(symbol)) for symbol in symbols))
 
-    def response(rule: str, before: Expr, after: Expr, variable: MatrixSymbol, *moved: tuple) -> None:
+    def response(rule, before, after, variable, *moved):
         """State the derivative at zero. It moves symbols and defines none."""
         say(rule, before, after, Derivative(variable, definitions=moved, at_zero=True), definitions=())
 
@@ -226,18 +221,16 @@ def derive() -> MeanField:
     route.section = "Saddle point in the overlaps"
     P_v, P_k, P_q = (s.pick[family] for family in "vkq")
     forces, conjugates = {}, {}
-    definitions: tuple[tuple[MatrixSymbol, MatrixExpr], ...] = ()
-    responses: dict[MatrixSymbol, MatrixExpr] = {}
+    definitions = ()
+    responses = {}
     for t in reversed(s.times):
         m, mhat = s.overlap(t), s.conjugate(t)
         if t < last:
             bits, free_bits = entrywise(tanh, fields[t + 1]), entrywise(tanh, s.drive(t + 1))
             forces[t] = sum_of([-2 * beta * W_o * bits, 2 * beta * W_o * free_bits])
             definitions = (*s.attention_definitions(t), (s.force(t), forces[t]), *definitions)
-            responses = {
-                s.attention_response(t): _of_softmax(s.attention_weights(t), s.values(t)),
-                **responses,
-            }
+            of_softmax = _of_softmax(s.attention_weights(t), s.values(t))
+            responses = {s.attention_response(t): of_softmax, **responses}
         # Overlaps act as value and key in this and later attentions, as query in this one.
         terms = [zero(mhat)]
         for later in range(t, last):

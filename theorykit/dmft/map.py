@@ -127,7 +127,7 @@ class SelfAttention(eqx.Module):
         signs = 1.0 - 2 * ((numbers >> np.arange(patterns)[::-1]) & 1)
         moments = np.zeros((4, *signs.shape))
         for subset, given in correlations.items():
-            values = np.asarray(checked_array(f"correlations[{subset}]", given))
+            values = checked_array(f"correlations[{subset}]", given)
             if len(subset) % 2 == 0 or not set(subset) <= set(range(patterns)):
                 raise ValueError(f"correlations must be of an odd number of patterns, got {subset}")
             if values.shape != (4, patterns):
@@ -160,7 +160,7 @@ class SelfAttention(eqx.Module):
                 and the next token has position 0.
         """
         checked_choice("convention", convention, ("token", "window"))
-        given, shape = np.asarray(checked_array("prompt", prompt)), (4, self.patterns)
+        given, shape = checked_array("prompt", prompt), (4, self.patterns)
         if given.shape != shape:
             raise ValueError(f"prompt must have shape {shape}, got {given.shape}")
         overlaps = (1 - parameters.epsilon) * given + parameters.epsilon * self.positional[0]  # Eq. (1)
@@ -206,9 +206,10 @@ class SelfAttention(eqx.Module):
                 "C": moments,
                 "A": attention[:, None],
                 "r": positional[:, None],
+                "beta": parameters.beta,
+                "epsilon": parameters.epsilon,
             }
-            found = compiled("overlap")(**given, beta=parameters.beta, epsilon=parameters.epsilon)
-            return found["overlap"][:, 0]
+            return compiled("overlap")(**given)["overlap"][:, 0]
 
         positional = jnp.zeros((4, self.patterns)) if position is None else self.positional[position]
         return jax.vmap(of_family)(self.moments, positional)

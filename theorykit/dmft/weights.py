@@ -34,7 +34,7 @@ class Weights(eqx.Module):
     positional: Int8[np.ndarray, "families patterns position_bits"]
 
     def __init__(self, signs: Any, position_bits: int):
-        values = np.asarray(checked_array("signs", signs, "families patterns bits"))
+        values = checked_array("signs", signs, "families patterns bits")
         if len(values) != 4 or not np.isin(values, (-1, 1)).all():
             raise ValueError(f"signs must be +1 or -1 of 4 families, got {np.unique(values)}")
         checked_whole_number("position_bits", position_bits, least=1, most=values.shape[-1] - 1)
@@ -79,7 +79,7 @@ class Weights(eqx.Module):
         By default, the bits are the first row of output weights.
         """
         neurons = self.semantic.shape[-1]
-        bits = self.semantic[OUTPUT, 0] if bits is None else np.asarray(checked_array("bits", bits))
+        bits = self.semantic[OUTPUT, 0] if bits is None else checked_array("bits", bits)
         if bits.shape != (neurons,) or not np.isin(bits, (-1, 1)).all():
             raise ValueError(f"bits must be {neurons} bits +-1, got shape {bits.shape}")
         return self.semantic @ bits.astype(float) / neurons

@@ -74,6 +74,7 @@ class LyapunovSpectrum(NamedTuple):
     blocks: Float[Array, "blocks exponents"]
 
 
+@usual_settings()
 def lyapunov_spectrum(
     step: Step,
     start: PyTree,
@@ -197,7 +198,10 @@ def kaplan_yorke_dimension(exponents: ArrayLike) -> Float[np.ndarray, "*batch"]:
     Args:
         exponents: (..., exponents), finite or minus infinity, in any order.
     """
-    ordered = -np.sort(-numeric_array("exponents", exponents), axis=-1)
+    given = numeric_array("exponents", exponents)
+    if not np.all(given < np.inf):
+        raise ValueError(f"exponents must be below infinity, not NaN, got {shown(exponents)}")
+    ordered = -np.sort(-given, axis=-1)
     before = np.insert(np.cumsum(ordered, axis=-1), 0, 0.0, axis=-1)[..., :-1]
     # Shares of the exponents: one while the partial sum is not negative, then a part, then zero.
     share = np.ones_like(ordered)
@@ -306,6 +310,8 @@ def orbits(
     ((count,),) = shapes
     start = start if callable(start) else jax.tree.map(jnp.asarray, start)
     grid = None if levels is None else jnp.asarray(levels, float)
+    if grid is not None and not (len(grid) > 1 and np.ptp(np.diff(grid)) < 1e-6 * np.ptp(grid)):
+        raise ValueError(f"levels must be two or more, evenly spaced, got {shown(levels)}")
     lengths = transient, recorded, exponents
     program = step, start, observe, lengths, grid
 
@@ -319,8 +325,8 @@ def orbits(
         first = jax.tree.map(lambda leaf: leaf[blocks[0]], parameters)
         text = _block.lower(*program, first).as_text()
         arrays = jax.tree.leaves(eqx.filter((program, parameters), eqx.is_array))
-        run = {"lengths": lengths, "arrays": arrays, "program": text.encode()}
-        kept = Folder.of(folder, "orbits", _VERSION, **run)
+        run = {"arrays": arrays, "program": text.encode()}
+        kept = Folder.of(folder, "orbits", _VERSION, lengths=lengths, **run)
 
     def piece(block: np.ndarray) -> xr.Dataset:
         name = f"{block[0]:06d}-{block[-1]:06d}"
@@ -350,7 +356,7 @@ def orbits(
     found = found.assign_coords({} if levels is None else {"level": np.asarray(levels)})
     if exponents:
         found["number"] = np.arange(1, exponents + 1)
-        more = (0, 0), (0, exponents == 1)  # 1D
+        more = (0, 0), (0, 1)
         values = np.pad(found["exponent"].fillna(-np.inf), more, constant_values=-np.inf)
         regimes = classify(values, np.pad(found["exponent_error"], more))
         escaped = found["exponent"].isnull().any("number")

@@ -358,14 +358,14 @@ def mean_slope(
     total = average_like(average, slope)
     for line in _jumps(integrand, z, symbol):
         a, b = line
-        height = _limit(integrand, z, line, 1) - _limit(integrand, z, line, -1)
+        height = limit(integrand, z, line, 1) - limit(integrand, z, line, -1)
         # Density of a + b z at zero, and its derivative in a, which is -a / b^2 times the density.
         density, steeper = SmoothedKink(a, b, 2, 0), SmoothedKink(a, b, 3, 0)
         total += height * sp.sign(b) * (a.diff(symbol) * density + b.diff(symbol) * b * steeper)
     return total.xreplace(back)
 
 
-def _limit(integrand: sp.Expr, z: sp.Symbol, line: Line, side: int) -> sp.Expr:
+def limit(integrand: sp.Expr, z: sp.Symbol, line: Line, side: int) -> sp.Expr:
     """Return the limit of the integrand just above or below the root of a linear function of z."""
     sides = {}
     for node in nodes_around(integrand, z):

@@ -2,10 +2,12 @@
 
 from collections.abc import Iterator
 
-from sympy import Add, DiracDelta, Expr, Poly, PolynomialError, S, Symbol, expand_mul
+from sympy import Add, DiracDelta, Expr, Poly, PolynomialError, S, Symbol, expand_mul, simplify
+from sympy.core.relational import Relational
 
 from .atoms import hold
-from .averages import GaussianAverage, average_like
+from .averages import GaussianAverage, average_like, limit, line_of, nodes_around
+from .functions import JUMPING
 
 # Do not expand expressions with more operations than this, which takes too long.
 _MOST_OPERATIONS = 3000
@@ -38,13 +40,25 @@ def in_standard_form(expression: Expr) -> Expr:
 
 def _by_parts(average: GaussianAverage) -> Expr:
     """Remove powers of the variable by parts. Return the average unchanged if this does not help, as for a Gaussian."""
-    coefficients = _powers(average.integrand, average.variable)
+    z, coefficients = average.variable, _powers(average.integrand, average.variable)
     if coefficients is None or set(coefficients) <= {0}:
         return _constants_out(average, average.integrand)
+    # A jump adds a term to E[g'].
+    if any(_jumps(rest.diff(z, order), z) for power, rest in coefficients.items() for order in range(power)):
+        return average
     lowered = Add(*(_mean(average, power, rest) for power, rest in coefficients.items()))
     powers = [_powers(node.integrand, node.variable) for node in lowered.atoms(GaussianAverage)]
     left = any(each is not None and not set(each) <= {0} for each in powers)
     return average if left or lowered.count_ops() > _LONGER * average.count_ops() else lowered
+
+
+def _jumps(integrand: Expr, z: Symbol) -> bool:
+    """Return whether an integrand may jump. Cases may meet without a jump."""
+    around = list(nodes_around(integrand, z))
+    lines = [line_of(node.lhs - node.rhs, z) for node in around if isinstance(node, Relational)]
+    if None in lines or any(isinstance(node, JUMPING) for node in around):
+        return True
+    return any(simplify(limit(integrand, z, line, 1) - limit(integrand, z, line, -1)) != 0 for line in lines)
 
 
 def _powers(integrand: Expr, variable: Symbol) -> dict[int, Expr] | None:

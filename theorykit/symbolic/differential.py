@@ -5,8 +5,6 @@ The gradient G of a scalar S is defined by dS = tr(G^T dX). For a symmetric matr
 symmetric part, the gradient on the space of symmetric matrices.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from functools import partial, singledispatch
 

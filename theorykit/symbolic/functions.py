@@ -1,7 +1,5 @@
 """Scalar functions that SymPy lacks. They stay unexpanded because their definitions overflow or lose digits."""
 
-from __future__ import annotations
-
 import sympy as sp
 from sympy import Abs, Expr, Heaviside, Integer, S, erf, erfc, exp, expand, log, pi, sign, sqrt
 from sympy.core.function import ArgumentIndexError

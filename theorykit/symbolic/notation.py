@@ -1,7 +1,5 @@
 """LaTeX of our atoms: what their methods `_latex(printer)` have in common. `printer` may be ours or SymPy's."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 import sympy as sp

@@ -1,7 +1,5 @@
 """Numeric functions: JAX code with a name, which JAX differentiates."""
 
-from __future__ import annotations
-
 import copyreg
 import inspect
 from collections.abc import Callable

@@ -4,8 +4,6 @@ An evaluator asks for the `stable_form` of a node and evaluates it in place of t
 because derivatives are taken of the expression itself.
 """
 
-from __future__ import annotations
-
 from functools import lru_cache, reduce
 
 import sympy as sp
@@ -108,7 +106,7 @@ def _log(node: Expr) -> Expr | None:
     if out != 0:
         return out + log(rest, evaluate=False) if rest != 1 else out
     terms = terms_of_exponentials(of) if of.is_Add else None
-    return None if terms is None else LogSumExp(*_pairs(terms))
+    return None if terms is None else LogSumExp(*sp.Tuple(*terms))
 
 
 def terms_of_exponentials(expression: Expr) -> list[tuple[Expr, Expr]] | None:
@@ -129,10 +127,6 @@ def terms_of_exponentials(expression: Expr) -> list[tuple[Expr, Expr]] | None:
     return terms if any(exponent.free_symbols for _, exponent in terms) else None
 
 
-def _pairs(terms: list[tuple[Expr, Expr]]) -> list[sp.Tuple]:
-    return [sp.Tuple(*term) for term in terms]
-
-
 def _product(node: Expr) -> Expr | None:
     """Cancel ratios of exponential functions, which may be infinity over infinity."""
     steep = [f for f in node.args if isinstance(f, Pow) and f.exp.is_negative and f.base.has(exp, cosh, sinh)]
@@ -151,7 +145,7 @@ def _product(node: Expr) -> Expr | None:
     powers = [power for _, power in sums]
     if not powers or not min(powers) < 0 < max(powers):
         return product if product != node else None
-    found = ProductOfExponentials(*(sp.Tuple(sp.Tuple(*_pairs(terms)), power) for terms, power in sums))
+    found = ProductOfExponentials(*(sp.Tuple(sp.Tuple(*terms), power) for terms, power in sums))
     return found if rest == 1 else rest * found
 
 
