@@ -147,20 +147,19 @@ def checked_order_parameters(
 ) -> OrderParameters:
     """Require order parameters that fit and are positive (semi)definite.
 
-    The result of a solve is trusted. If it failed, there is a warning.
+    The result of a solve has them; if it failed, there is a warning.
     """
     is_solution = isinstance(point, AbstractOutcome)
     given = point.order_parameters if is_solution else point
     checked_instance(name, given, OrderParameters, "such as the result of bpkr.solve")
+    sizes, found = checked_architecture(architecture).overlap_sizes, tuple(map(len, to_overlaps(given)))
+    if found != sizes:
+        raise ValueError(f"{name}: U_1, ..., u must have {sizes} rows for this architecture, got {found}")
     if is_solution:
         if not is_traced(point):
             warn_of_failures(point, stacklevel=4)
         return given
-    sizes = checked_architecture(architecture).overlap_sizes
-    depth, count = architecture.depth, len(point.matrices)
-    if count != depth:
-        raise ValueError(f"{name} must have {depth} matrices, one per layer, got {count}")
-    names = [*(f"{name}: U_{layer}" for layer in range(1, depth + 1)), f"{name}: u"]
+    names = [*(f"{name}: U_{layer}" for layer in range(1, len(sizes))), f"{name}: u"]
     check = partial(checked_positive_definite, singular=singular)
     overlaps = list(map(check, names, to_overlaps(jax.tree.map(on_host, point)), sizes))
     numbers = architecture.layer_numbers()

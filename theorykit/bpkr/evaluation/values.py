@@ -180,7 +180,7 @@ def kernel(problem: Problem, order_parameters: PointLike, other: Features | None
 
     Returns:
         One row per training example and output, one column per other example and output.
-        The output varies fastest.
+        The output varies fastest; in `Phi` of generated source, the example does.
     """
     problem = as_problem(problem, needs_labels=False)
     features = problem.data.features

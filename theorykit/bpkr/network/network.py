@@ -112,7 +112,9 @@ class Heads(eqx.Module):
             raise ValueError(f"inputs must have {wanted}, got shape {inputs.shape}")
         real = checked_real_tokens(real_tokens, *inputs.shape[:2])
         added = added_scores(mask, real, inputs.shape, self.counts, layout)
-        return unchecked_attention(self, inputs, added)
+        maps = unchecked_attention(self, inputs, added)
+        known = () if checks.is_traced(maps) else maps
+        return require(maps, [checks.finite_entries("attention overflows: it", each) for each in known])
 
 
 @jit_and_keep

@@ -37,6 +37,9 @@ from ..order_parameters import OrderParameters, gp_coordinates
 from ..specification.architecture import require_finite_widths
 from .solve import Saddle, solve
 
+# Largest Newton step to a minimum that is known to rounding.
+_FAR = 1e-3
+
 
 @usual_settings()
 def first_order(problem: Problem) -> OrderParameters:
@@ -125,10 +128,12 @@ def fluctuations(
     if not architecture.is_infinite and not manifold.finite_width_law(architecture).is_regular:
         widths = tuple(map(float, architecture.widths))
         raise ValueError(f"widths={widths}: a layer has fewer units than partial paths")
-    found = _fluctuations(problem.canonical, point, test_features)
+    found, farthest = _fluctuations(problem.canonical, point, test_features)
     is_known = not is_traced(found) and jnp.all(jnp.isfinite(point.first))
-    if is_known and jnp.isnan(found.log_evidence):
-        raise ValueError("order_parameters are not a minimum: the Hessian is not positive definite")
+    # The result of `solve` has a certificate. A Hessian that is not positive has NaN.
+    most = _FAR if isinstance(order_parameters, OrderParameters) else jnp.inf
+    if is_known and not farthest <= most:
+        raise ValueError(f"order_parameters are not a minimum: Newton's step to one is {farthest:.2g}; use bpkr.solve")
     named = {"ansatz": problem.ansatz, "classes": data.classes}
     prediction = found.prediction and replace(found.prediction, **named)
     return replace(problem.finite(found), prediction=prediction)
@@ -172,7 +177,7 @@ def corrected_evidence(problem: Problem, order_parameters: OrderParameters) -> A
 
 
 @jit_and_keep
-def _fluctuations(problem: Problem, order_parameters, test_features) -> Fluctuations:
+def _fluctuations(problem: Problem, order_parameters, test_features) -> tuple[Fluctuations, Array]:
     architecture, at = problem.architecture, problem.coordinates(order_parameters)
     is_infinite, has_tests = architecture.is_infinite, test_features is not None
 
@@ -201,6 +206,7 @@ def _fluctuations(problem: Problem, order_parameters, test_features) -> Fluctuat
     _, passes = jax.lax.scan(whiten, jnp.eye(len(at)), length=2)
     directions, here, first, second = jax.tree.map(lambda each: each[1], passes)
     modes, of_mean = first["results"]
+    farthest = jnp.max(jnp.abs(directions @ (directions.T @ here["slope"]))) / 2
     # Variance of the mean prediction.
     between = jnp.sum(of_mean.mean**2, axis=0) if has_tests else 0.0
     if is_infinite:
@@ -211,7 +217,7 @@ def _fluctuations(problem: Problem, order_parameters, test_features) -> Fluctuat
             prediction = replace(prediction, variance=prediction.variance + between)
         of_prior = problem.bound.entropy(manifold.gp_limit(architecture))
         log_evidence = (of_prior - problem.action(at)) / 2
-        return Fluctuations(order_parameters, modes, prediction, log_evidence)
+        return Fluctuations(order_parameters, modes, prediction, log_evidence), farthest
 
     drift = -(directions.T @ jnp.sum(second["slope"], axis=0) / 2 + first["of order one"]) / 2
 
@@ -224,4 +230,4 @@ def _fluctuations(problem: Problem, order_parameters, test_features) -> Fluctuat
         variance = jnp.maximum(prediction.variance + between, 0.0)
         prediction = replace(prediction, variance=variance)
     log_evidence = _evidence(problem, at, -2 * jnp.sum(jnp.log(jnp.diagonal(directions))))
-    return Fluctuations(point, modes, prediction, log_evidence)
+    return Fluctuations(point, modes, prediction, log_evidence), farthest

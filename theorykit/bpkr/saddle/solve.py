@@ -149,7 +149,7 @@ def solve(
     with usual_settings():
         problem = as_problem(problem, data)
         checked_whole_number("max_steps", max_steps, least=1)
-        checked_number("tolerance", tolerance, above=0.0)
+        tolerance = checked_number("tolerance", tolerance, above=0.0)
         if solver is not None:
             checked_instance("solver", solver, optx.AbstractMinimiser)
         architecture, rows = problem.architecture, problem.rows

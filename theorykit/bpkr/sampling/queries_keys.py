@@ -40,9 +40,9 @@ from ..network.network import Heads, Kind, Mask, Readout, weight_shapes
 from ..order_parameters import FiniteWidthLaw, OrderParameters, finite_width_law, gp_limit, order_parameter_rows
 from ..saddle.solve import solve
 from ..specification.architecture import Architecture, architecture_line, check_fits, checked_architecture
-from .chains import DEFAULT_SCHEDULES, Schedule, run_chains
+from .chains import Schedule, run_chains
 from .posteriors import Coordinates, NoUTurn, OrderParameterPosterior, WeightPosterior, recorded
-from .sample import check_run, described, label_draws
+from .sample import checked_run, described, label_draws
 
 # Increase it if draws change for the same arguments.
 _VERSION = 1
@@ -77,15 +77,12 @@ class QueryKeyPrior(eqx.Module):
     - `kind`: of attention, as in `bpkr.Heads`.
     """
 
-    rank: int = eqx.field(static=True)
-    query_variance: Any = 1.0
-    key_variance: Any = 1.0
+    rank: int = eqx.field(static=True, converter=partial(checks.checked_whole_number, "rank", least=1))
+    query_variance: Any = eqx.field(default=1.0, converter=partial(checks.checked_number, "query_variance", above=0.0))
+    key_variance: Any = eqx.field(default=1.0, converter=partial(checks.checked_number, "key_variance", above=0.0))
     kind: Kind = eqx.field(default="softmax", static=True)
 
     def __check_init__(self):
-        checks.checked_whole_number("rank", self.rank, least=1)
-        checks.checked_number("query_variance", self.query_variance, above=0.0)
-        checks.checked_number("key_variance", self.key_variance, above=0.0)
         checks.checked_choice("kind", self.kind, get_args(Kind))
 
 
@@ -298,14 +295,14 @@ def sample_queries_keys(
 
     Args:
         architecture: with heads and linear hidden units.
-        inputs, test_inputs: (examples, tokens, features).
+        inputs, test_inputs: (examples, tokens, features), no path features.
         labels: (examples,), or (examples, outputs) for several outputs.
         prior: of queries and keys.
         evidence: how all other weights are integrated out, one of
 
             - `exact`: by NUTS on the order parameters, at any width.
             - `leading`: by the theory, up to O(1/N) for a fixed number of examples.
-              Outputs are those at the saddle point.
+              Outputs are those at the saddle point. A solve per step takes long.
             - `infinite width`: by the prior means of order parameters.
             - `weights`: by NUTS on these weights, as a check.
         cues: a position per training example, whose attention is recorded.
@@ -331,11 +328,9 @@ def sample_queries_keys(
         MixingWarning: the chains did not mix, for example if there are two modes.
     """
     checks.refuse_traced("sample_queries_keys", architecture, inputs, labels, prior, key)
-    check_run(key, target_accept)
     checks.checked_choice("evidence", evidence, get_args(Posterior))
-    if schedule is None:
-        schedule = DEFAULT_SCHEDULES["nuts" if evidence == "weights" else "exact"]
-    checks.checked_instance("schedule", schedule, Schedule)
+    sampler = "nuts" if evidence == "weights" else "exact"
+    target_accept, schedule = checked_run(key, target_accept, schedule, sampler)
     masks = {"readout": readout, "mask": mask, "real_tokens": real_tokens}
     arrays = architecture, inputs, labels
     posterior = make_posterior(*arrays, prior, evidence, **masks, tests=test_inputs, cues=cues)
@@ -449,8 +444,7 @@ def maximise_evidence(
     masks = {"readout": readout, "mask": mask, "real_tokens": real_tokens}
     posterior = make_posterior(architecture, inputs, labels, prior, evidence, **masks)
     if (entries := posterior.dimension) > (count := np.size(labels)):
-        message = f"maxima overfit: {entries} entries of queries and keys for {count} labels"
-        warnings.warn(message, stacklevel=2)
+        warnings.warn(f"maxima overfit: {entries} entries of queries and keys for {count} labels", stacklevel=2)
     modes, points = [], []
     for start in jax.random.normal(key, (starts, posterior.dimension)):
         at, mode = _maximised(posterior, start)
@@ -460,7 +454,6 @@ def maximise_evidence(
         zero = _ZERO * curvatures[-1]
         if curvatures[0] >= -zero:
             modes.append(replace(mode, zero_modes=int(np.sum(curvatures < zero))))
-            values = map(np.ravel, mode.singular_values)
-            points.append(np.hstack([mode.log_posterior, *values]))
+            points.append(np.hstack([mode.log_posterior, *map(np.ravel, mode.singular_values)]))
     groups = distinct([-mode.log_posterior for mode in modes], points, _SAME)
     return [replace(modes[group[0]], reached=len(group)) for group in groups]

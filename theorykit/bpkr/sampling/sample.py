@@ -16,7 +16,7 @@ from jaxtyping import PRNGKeyArray
 
 from ... import bpkr
 from ..._compat import needed
-from ...checks import checked_choice, checked_instance, checked_number, counted, refuse_traced
+from ...checks import checked_choice, checked_instance, checked_number, checked_sequence, counted, refuse_traced
 from ...runs import Folder, bar
 from ..data.classes import outputs_as_classes
 from ..evaluation.problem import as_problem
@@ -96,11 +96,9 @@ def sample(
         MixingWarning: the chains did not mix.
     """
     refuse_traced("sample", problem, data, key)
-    check_run(key, target_accept)
     problem = as_problem(problem, data)
     check_can_be_sampled(sampler, problem.architecture)
-    schedule = DEFAULT_SCHEDULES[sampler] if schedule is None else schedule
-    checked_instance("schedule", schedule, Schedule)
+    target_accept, schedule = checked_run(key, target_accept, schedule, sampler)
     make = partial(sampler_of, sampler, problem, schedule.warmup, target_accept)
     # The number of draws may grow.
     run = {"chains": schedule.chains, "warmup": schedule.warmup, "target_accept": target_accept}
@@ -113,10 +111,12 @@ def sample(
     return described(tree, _NAMES[sampler], problem)
 
 
-def check_run(key: PRNGKeyArray, target_accept: float) -> None:
+def checked_run(key: PRNGKeyArray, target_accept: float, schedule: Any, sampler: str) -> tuple[float, Schedule]:
     checked_instance("key", key, jax.Array, "jax.random.key(3)")
     needed("arviz_stats", "sampling")
-    checked_number("target_accept", target_accept, above=0.0, below=1.0)
+    schedule = DEFAULT_SCHEDULES[sampler] if schedule is None else schedule
+    checked_instance("schedule", schedule, Schedule)
+    return checked_number("target_accept", target_accept, above=0.0, below=1.0), schedule
 
 
 def described(tree: xr.DataTree, sampler: str, problem: bpkr.Problem) -> xr.DataTree:
@@ -255,19 +255,18 @@ def compare(
     refuse_traced("compare", problem, data, key)
     checked_instance("key", key, jax.Array, "jax.random.key(3)")
     problem = as_problem(problem, data)
-    for approach in approaches:
+    for approach in checked_sequence("approaches", approaches, "names"):
         checked_choice("approaches", approach, get_args(Approach))
+        if approach in get_args(Sampler):
+            check_can_be_sampled(approach, problem.architecture)
     for approach in options:
         checked_choice("options", approach, ("saddle", *get_args(Sampler)))
-    samplers = set(approaches) & set(get_args(Sampler))
-    for sampler in samplers:
-        check_can_be_sampled(sampler, problem.architecture)
     found, shared = [], {"n_jobs": n_jobs, "progress": progress}
     with bar("comparison", len(approaches), "approach", shown=progress) as report:
         needs_saddle = {"saddle", "one_over_n"} & set(approaches)
         saddle = bpkr.solve(problem, **options.get("saddle", {})) if needs_saddle else None
         for approach in approaches:
-            if approach in samplers:
+            if approach in get_args(Sampler):
                 own = {"folder": folder and Path(folder, approach), **options.get(approach, {})}
                 own["key"] = jax.random.fold_in(key, get_args(Approach).index(approach))
                 tree = sample(problem, sampler=approach, **own, **shared)
@@ -313,7 +312,7 @@ def _of_theory(approach: str, problem: bpkr.Problem, saddle: bpkr.Saddle | None)
     has_theory = approach != "one_over_n" or finite_width_law(architecture).is_regular
     prediction, numbers = None, {}
     if approach == "one_over_n" and has_theory:
-        corrected = bpkr.fluctuations(problem, point)
+        corrected = bpkr.fluctuations(problem, saddle)
         point, prediction = corrected.mean, corrected.prediction
     elif data.test_features is not None:
         prediction = bpkr.predict(problem, point)

@@ -111,7 +111,7 @@ class Architecture(DisplayMixin, eqx.Module):
         if self.between and not all(activation.is_linear for activation in self.activations):
             where = f"layers[{self.between[0] - 1}] is nonlinear above attention"
             raise ValueError(f"{where}, so the embedding and layers below must be linear")
-        self.temperature = _number("temperature", temperature, least=0.0)
+        self.temperature = checks.checked_number("temperature", temperature, least=0.0)
         self.outputs = checks.checked_whole_number("outputs", outputs, least=1)
         self.read_tokens = checks.checked_whole_number("read_tokens", read_tokens, least=1)
 
@@ -133,7 +133,7 @@ class Architecture(DisplayMixin, eqx.Module):
                 raise ValueError("richness must be None for nonlinear hidden units")
             # At infinite width, a richness of zero is the Gaussian process.
             least = {"least": 0.0} if is_infinite else {"above": 0.0}
-            self.richness = _number("richness", richness, **least, most=_MOST_RICHNESS)
+            self.richness = checks.checked_number("richness", richness, **least, most=_MOST_RICHNESS)
 
         self.heads = tuple(layer.heads for layer in layers)
         counts = self.head_counts()
@@ -361,12 +361,6 @@ def _forms(structure: jax.tree_util.PyTreeDef) -> tuple[LayerForm, ...]:
     return tuple(forms)
 
 
-def _number(name: str, value: Any, **bounds: float) -> Any:
-    checked = checks.checked_number(name, value, **bounds)
-    # Calculations with short integers of NumPy would overflow.
-    return checked.item() if isinstance(checked, np.generic) else checked
-
-
 def _entries(name: str, values: Any, length: int) -> tuple:
     """Return `length` values; one number stands for all."""
     if not isinstance(values, Iterable) or getattr(values, "shape", None) == ():
@@ -376,7 +370,7 @@ def _entries(name: str, values: Any, length: int) -> tuple:
 
 def _numbers(name: str, values: Any, length: int, **bounds: float) -> list:
     entries = enumerate(_entries(name, values, length))
-    return [_number(f"{name}[{i}]", each, **bounds) for i, each in entries]
+    return [checks.checked_number(f"{name}[{i}]", each, **bounds) for i, each in entries]
 
 
 def _widths(name: str, widths: Any, forms: Sequence[LayerForm]) -> tuple:

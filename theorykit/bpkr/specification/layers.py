@@ -19,7 +19,7 @@ from sympy import Expr, Identity, KroneckerProduct, MatrixSymbol, S, Symbol, Tra
 from sympy.matrices.expressions.blockmatrix import BlockDiagMatrix
 from sympy.matrices.expressions.matexpr import MatrixExpr
 
-from ...checks import checked_whole_number, is_traced
+from ...checks import checked_whole_number, is_traced, shown
 from ...codegen import compile_expressions, interpret
 from ...codegen.compiled import CompiledFunction
 from ...symbolic import kronecker, positive_definite
@@ -141,6 +141,8 @@ class Dense(AbstractLayer):
 def as_layer(name: str, layer: AbstractLayer | int) -> AbstractLayer:
     if isinstance(layer, AbstractLayer):
         return layer
+    if isinstance(layer, (type, str)):
+        raise TypeError(f"{name} must be a layer such as bpkr.Dense(), or a number of heads, got {shown(layer)}")
     return Attention(checked_whole_number(name, layer, least=1))
 
 
