@@ -23,7 +23,7 @@ from .evaluation.values import Prediction, evaluate_infinite_width, head_scores,
 from .features.implicit import PathFeatures
 from .network.network import Heads, path_features
 from .order_parameters import gp_limit
-from .saddle.head_costs import HeadCosts, head_costs
+from .saddle.head_costs import head_costs
 from .saddle.solve import solve
 from .specification.architecture import Architecture, require_finite_widths
 
@@ -179,16 +179,9 @@ class Model(DisplayMixin):
             return float(np.mean(predicted == labels))
         return r_squared(predicted, np.asarray(labels))
 
-    def head_costs(self, inputs: Any = None, labels: Any = None, attention: Maps = None, **options: Any) -> HeadCosts:
-        """Measure the cost of leaving out each head, as `bpkr.head_costs` does."""
-        problem = self._fitted()
-        if inputs is not None:
-            classes = problem.data.classes
-            features = self._features(problem.architecture, self.heads_, inputs, attention)
-            tested = labels if classes is None else classes.encode(labels)
-            data = replace(problem.data, test_features=features, test_labels=tested)
-            problem = Problem(problem.architecture, data)
-        return head_costs(problem, self.saddle_, **options)
+    def head_costs(self, **options: Any) -> tuple[Float[np.ndarray, " _"], ...]:
+        """Measure the log evidence lost without each head, as `bpkr.head_costs` does."""
+        return head_costs(self._fitted(), self.saddle_, **options)
 
     def plot(self) -> Any:
         """Draw head scores and U_1, and return the Matplotlib figure."""

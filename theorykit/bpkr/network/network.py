@@ -616,7 +616,7 @@ def removable_heads(scores: Sequence[ArrayLike]) -> list[Head]:
 
     Args:
         scores: the importance of the heads of each layer, arrays (H_l,), such as
-            those of `head_scores` or `HeadCosts.log_evidence`.
+            those of `head_scores` or `head_costs`.
 
     Returns:
         The heads, the least important first.
