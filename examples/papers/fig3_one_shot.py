@@ -233,7 +233,10 @@ def prune(network: bpkr.Network, solved: xr.Dataset) -> xr.Dataset:
             single.append([accuracy(drawn, [head]) for head in heads])
             rows = [[accuracy(drawn, order[:count]) for count in steps] for order in orders]
             curves.append([*rows[:2], np.mean(rows[2:], axis=0)])
-    left = [network.without_heads(orders[0][:count]).parameter_count for count in steps]
+    # Heads have equal numbers of parameters.
+    parts = network.weights, network.heads, network.embedding, network.readout_weights
+    sizes = [sum(each.size for each in jax.tree.leaves(part)) for part in parts]
+    left = 1 - np.array(steps) / len(heads) * sum(sizes[:2]) / sum(sizes)
     by_draw = len(seeds), len(tests)
     axes = ("seed", "distribution")
     return xr.Dataset(
@@ -241,7 +244,7 @@ def prune(network: bpkr.Network, solved: xr.Dataset) -> xr.Dataset:
             "score": ("head", np.concatenate(scores)),
             "single": ((*axes, "head"), np.reshape(single, (*by_draw, -1))),
             "pruned": ((*axes, "order", "removed"), np.reshape(curves, (*by_draw, 3, -1))),
-            "left": ("removed", np.array(left) / left[0]),
+            "left": ("removed", left),
         },
         {"head": [f"{layer}.{head}" for layer, head in heads]},
     )

@@ -1,9 +1,8 @@
-"""The finite network: attention with masks, paths, layers, and pruning, Eqs. (1)-(7)."""
+"""The finite network: attention with masks, paths and layers, Eqs. (1)-(7)."""
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import Any, Literal, NamedTuple, get_args
 
@@ -25,7 +24,6 @@ from ..order_parameters import OrderParameters, from_overlaps
 from ..specification import layers as of_layers
 from ..specification.activations import apply_to
 from ..specification.architecture import Architecture, checked_architecture, nonlinear_layers, require_finite_widths
-from ..specification.layers import Attention, Skip
 
 Kind = Literal["softmax", "linear"]
 Layout = Literal["keys-first", "torch"]
@@ -427,12 +425,6 @@ class Network(eqx.Module):
         embedding, *layers, last = weights
         return cls(architecture.with_arrays(), embedding, tuple(layers), last, heads, readout)
 
-    @property
-    def parameter_count(self) -> int:
-        """Number of weights, with queries and keys."""
-        parameters = (self.embedding, self.weights, self.readout_weights, self.heads)
-        return sum(leaf.size for leaf in jax.tree.leaves(parameters))
-
     def __call__(
         self, inputs: ArrayLike, mask: Mask | None = None, *, real_tokens=None, layout=None
     ) -> Float[Array, "examples *outputs"]:
@@ -473,45 +465,6 @@ class Network(eqx.Module):
         readings = _path_readings(path_weights(self)[0], embedding, features.shape[1])
         outputs = jnp.einsum("epi,pci->epc", features, readings) / architecture.root_power
         return outputs[..., 0] if architecture.outputs == 1 else outputs
-
-    def without_heads(self, removed: Iterable[Head]) -> Network:
-        """Return a smaller network, whose output is that with zero weights of `removed` heads.
-
-        A layer that keeps H' of H heads divides by sqrt(H'), so its blocks are multiplied
-        by sqrt(H' / H). Source: Sec. 4.2 of arXiv 2405.15926.
-
-        Raises:
-            ValueError: a head is unknown, or its layer loses all or is custom.
-        """
-        architecture = self.architecture
-        layers, weights, kept = list(architecture.layers), list(self.weights), []
-        removed = unknown = set(removed)
-        for i, count in enumerate(architecture.heads):
-            heads = [Head(i + 1, head) for head in range(1, count + 1)]
-            unknown = unknown.difference(heads)
-            keep = np.array([head not in removed for head in heads], dtype=bool)
-            kept += [keep] * bool(count)
-            if np.all(keep):
-                continue
-            layer = layers[i]
-            inner = layer.layer if isinstance(layer, Skip) else layer
-            left = int(np.sum(keep))
-            if type(inner) is not Attention or not left:
-                which = f"{count - left} of {count} heads of layer {i + 1}"
-                raise ValueError(f"removed has {which}: only Attention can lose all but one")
-            layers[i] = Attention(left) if inner is layer else Skip(Attention(left), layer.gain)
-            columns = np.repeat(keep, weights[i].shape[1] // count)
-            weights[i] = np.sqrt(left / count) * weights[i][:, columns]
-        if unknown:
-            raise ValueError(f"removed has {sorted(unknown)}, not among the {architecture.heads} heads")
-        parameters = {
-            name: arrays and tuple(array[keep] for array, keep in zip(arrays, kept, strict=True))
-            for name, arrays in self.heads.parameters().items()
-        }
-        smaller = dataclasses.replace(architecture, layers=layers)
-        weights = (self.embedding, *weights, self.readout_weights)
-        heads = Heads(**parameters, kind=self.heads.kind)
-        return Network.of_weights(smaller, weights, heads, readout=self.readout)
 
 
 def sample_network(
