@@ -39,6 +39,7 @@ from theorykit.bpkr.features.implicit import TokenFeatures
 from theorykit.codegen import interpret
 from theorykit.saddle import ConvergenceWarning
 from theorykit.saddle.bound_action import bind
+from theorykit.saddle.solve import distinct
 from theorykit.symbolic import atoms, averages, functions, matrix_functions, normal
 from theorykit.theories import nested_kernels, units_with_mean
 
@@ -362,9 +363,12 @@ def _derivatives(spec, arrays, problem, saddle):
 
 
 def _minima(spec, arrays, problem, saddle):
-    found = bpkr.search(problem, key=jax.random.key(0), starts=4)
-    failures = 5 - sum(each.stats["reached"] for each in found)
-    return {"minima": np.array([each.action for each in found]), "failures": failures}
+    starts = jax.random.normal(jax.random.key(0), (4, problem.dimension))
+    solved = [bpkr.solve(problem, initial=point) for point in (None, *map(problem.order_parameters, starts))]
+    solved = [each for each in solved if each.converged]
+    ends = [np.asarray(problem.coordinates(each.order_parameters)) for each in solved]
+    groups = distinct([float(each.action) for each in solved], ends, 1e-4)
+    return {"minima": np.array([solved[group[0]].action for group in groups]), "failures": 5 - len(solved)}
 
 
 _RESULTS = {

@@ -12,15 +12,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optimistix as optx
-from jaxtyping import Array, Float, PRNGKeyArray
+from jaxtyping import Array, Float
 
 from ..._jit import jit_and_keep, usual_settings
-from ...checks import checked_instance, checked_number, checked_whole_number, counted, is_in_traced_code, refuse_traced
+from ...checks import checked_instance, checked_number, checked_whole_number, counted, is_in_traced_code
 from ...saddle import newton as minimisers
 from ...saddle.diagnosis import AbstractOutcome, report
 from ...saddle.newton import MAX_STEPS, AbstractSaddleSolver
 from ...saddle.problem import Coordinates, implicit_point, stationary_value, with_derivative_of
-from ...saddle.solve import distinct
 from ...symbolic.documents.display import DisplayMixin
 from ...symbolic.documents.document import Table, Text, verbatim
 from ...symbolic.documents.values import number
@@ -43,8 +42,6 @@ _NEWTON_SIZE = 500
 _COPIES, _KERNELS = 120, 16
 # Evaluations that polish the end of a solver without a certificate.
 _POLISHING = 6
-# Minima with coordinates closer than this are the same.
-_SAME = 1e-4
 
 
 class Saddle(DisplayMixin, AbstractOutcome):
@@ -281,37 +278,3 @@ def _minimise(problem: Problem, start: Coordinates, solver, tolerance, steps) ->
         stats=stats,
         architecture=architecture,
     )
-
-
-def search(
-    problem: Problem | Architecture,
-    data: Data | None = None,
-    *,
-    key: PRNGKeyArray,
-    starts: int = 16,
-    **options: Any,
-) -> list[Saddle]:
-    """Solve from the Gaussian-process limit and from random points.
-
-    Args:
-        problem, data, options: as in `solve`.
-        key: JAX random key.
-        starts: number of random points.
-
-    Returns:
-        The distinct minima found, lowest action first; others may exist.
-        `stats["reached"]` counts the solves that ended there.
-    """
-    refuse_traced("search", problem, data, key)
-    checked_whole_number("starts", starts, least=0)
-    problem = as_problem(problem, data)
-    draws = jax.random.normal(key, (starts, problem.dimension), dtype=jnp.float64)
-    points = (None, *map(problem.order_parameters, draws))
-    found = (solve(problem, initial=point, **options) for point in points)
-    found = [saddle for saddle in found if saddle.converged]
-    ends = [np.asarray(problem.coordinates(saddle.order_parameters)) for saddle in found]
-    minima = []
-    for group in distinct([float(saddle.action) for saddle in found], ends, _SAME):
-        lowest = found[group[0]]
-        minima.append(replace(lowest, stats={**lowest.stats, "reached": len(group)}))
-    return minima
