@@ -159,8 +159,6 @@ def _features(spec, arrays, part: str = ""):
 def _data(spec, arrays) -> bpkr.Data:
     features, tested = _features(spec, arrays), _features(spec, arrays, "test_")
     labels, test_labels = arrays["labels"], arrays.get("test_labels")
-    if spec.get("moments"):
-        return bpkr.Data.of_batches([(features, labels)], tested, test_labels)
     if "coding" in spec:
         data = bpkr.Data.of_classes(features, labels, tested, test_labels)
         # Labels 1 and -1 of more than two classes are like other numbers now.

@@ -84,10 +84,6 @@ def classes(**changes):
     return bpkr.Data.of_classes(FEATURES, list("abcab"), FEATURES, changes.get("test_labels"))
 
 
-def batches(*pairs):
-    return bpkr.Data.of_batches(pairs)
-
-
 NETWORKS = {
     "too few widths": (lambda: architecture(widths=(8, 9)), "widths", "2"),
     "infinite widths alone": (lambda: architecture(widths=INF), "widths", "richness="),
@@ -101,7 +97,6 @@ NETWORKS = {
     "labels as a column": (lambda: bind(labels=LABELS[:, None]), "labels", "(5, 1)"),
     "too few numbers as labels": (lambda: bind(labels=LABELS[1:]), "labels", "(4,)", "(5,)"),
     "an infinite label": (lambda: bind(labels=changed(LABELS, 2, INF)), "labels", "inf"),
-    "NaN in a batch": (lambda: batches((FEATURES, np.array([1, NAN, 1, 1, 1]))), "labels", "nan"),
     "complex features": (lambda: bind(FEATURES * 1j), "features", "complex"),
     "labels without a direction": (lambda: bpkr.kernel_task_alignment(np.eye(3), np.zeros(3)), "labels are all zero"),
     "no labels": (lambda: bpkr.evaluate(bind(labels=None), LIMIT), "labels"),

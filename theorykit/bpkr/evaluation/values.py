@@ -92,7 +92,7 @@ def parameter_values(problem: Problem) -> dict[Expr, Float[Array, "..."] | int]:
     Use them with the functions of `theorykit.saddle`.
     """
     bound, data = as_problem(problem).bound, problem.data
-    if data.replaces or isinstance(data.features, ImplicitFeatures):
+    if isinstance(data.features, ImplicitFeatures):
         raise ValueError("problem must have an array of features")
     values = bound.numbers() | bound.data(data.features, data.labels)
     return {symbol: values[symbol] for symbol in bound.action.of_free_order_parameters.parameters}
@@ -184,8 +184,6 @@ def kernel(problem: Problem, order_parameters: PointLike, other: Features | None
     """
     problem = as_problem(problem, needs_labels=False)
     features = problem.data.features
-    if problem.data.replaces:
-        raise ValueError("kernel needs training features, but data has those of batches")
     other = features if other is None else problem.test_features(other, "other features")
     point = problem.point(order_parameters, singular=True)
     return _kernel(of_kernel(problem.architecture, point), features, other)
