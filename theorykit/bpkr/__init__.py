@@ -6,16 +6,7 @@ Mechanics Theory of Transformers" (arXiv 2405.15926). Equation numbers in the co
     Architecture -> derive -> Action -> compiled function -> evaluate / solve -> OrderParameters -> predict, observables
 """
 
-import importlib
-from typing import Any
-
 import lazy_loader
 
-# The names of __init__.pyi, each imported from its module at its first use.
-_named, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
-# Packages on top of the theory, which are imported at their first use.
-_ABOVE = ("nonlinear", "sampling", "sweeps")
-
-
-def __getattr__(name: str) -> Any:
-    return importlib.import_module(f"{__name__}.{name}") if name in _ABOVE else _named(name)
+# Import each name of __init__.pyi from its module on first use.
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

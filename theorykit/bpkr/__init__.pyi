@@ -1,3 +1,4 @@
+from . import sampling, sweeps
 from .action.action import Action
 from .action.derivation import derive
 from .data.classes import Classes, LabelsWarning
@@ -70,5 +71,7 @@ __all__ = [
     "predict",
     "removable_heads",
     "sample_network",
+    "sampling",
     "solve",
+    "sweeps",
 ]
