@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from tests.marks import slow
 from theorykit import bpkr
-from theorykit.bpkr.order_parameters import dimension, displaced
+from theorykit.bpkr.order_parameters import displaced, gp_coordinates
 from theorykit.bpkr.saddle.solvers import least_curvature, smallest_eigenvalue
 from theorykit.saddle.problem import QuadraticModel
 
@@ -43,7 +43,7 @@ def test_the_curvature_is_that_of_the_action_along_displacements(case):
     def action(tangent):
         return bpkr.evaluate(bpkr.Problem(architecture, bpkr.Data(*data)), displaced(architecture, here, tangent)).total
 
-    hessian = jax.jit(jax.hessian(action))(jnp.zeros(dimension(architecture)))
+    hessian = jax.jit(jax.hessian(action))(gp_coordinates(architecture))
     smallest = np.linalg.eigvalsh(hessian)[0] / max(architecture.widths)
     assert_close(saddle.min_hessian_eigenvalue, smallest, 1e-6)
 

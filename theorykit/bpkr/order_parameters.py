@@ -218,12 +218,8 @@ def levels_of(architecture: Architecture, widths: tuple[float, ...] | None = Non
     return tuple(levels)
 
 
-def dimension(architecture: Architecture) -> int:
-    return sum(level.coordinates for level in levels_of(architecture))
-
-
 def gp_coordinates(architecture: Architecture) -> Coordinates:
-    return jnp.zeros(dimension(architecture))
+    return jnp.zeros(sum(level.coordinates for level in levels_of(architecture)))
 
 
 def _parts(levels: Iterable[Level], coordinates, step=None) -> list:
@@ -372,11 +368,6 @@ class FiniteWidthLaw(eqx.Module):
     def is_regular(self) -> bool:
         """Whether every order parameter is invertible."""
         return all(level.columns == level.rows for level in self.levels)
-
-    @property
-    def is_singular(self) -> bool:
-        """Whether U_1 is singular."""
-        return self.levels[-1].rank < self.architecture.overlap_sizes[0]
 
     @property
     def diagonal(self) -> np.ndarray:

@@ -12,14 +12,7 @@ from dataclasses import dataclass
 from sympy import Add, Expr, I, Identity, MatrixSymbol, Trace, expand, sqrt
 
 from ...derivation import Derivation
-from ...derivation.claims import (
-    Average,
-    Equal,
-    EqualUpToConstant,
-    LeadingOrder,
-    SumOverRows,
-    Volume,
-)
+from ...derivation.claims import Average, Equal, EqualUpToConstant, LeadingOrder, SumOverRows, Volume
 from ...derivation.step import Recorder
 from ...symbolic import inverse, kronecker, log_det, normal
 from ...symbolic.algebra import expand_products, simplify_traces

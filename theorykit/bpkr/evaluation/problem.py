@@ -73,7 +73,7 @@ class Problem(DisplayMixin, AbstractSaddleProblem):
         self.data = check_data(architecture, data)
         self.bound = bind(architecture.with_arrays())
         self.ansatz = ansatz_of(architecture)
-        self.dimension = manifold.dimension(architecture)
+        self.dimension = len(manifold.gp_coordinates(architecture))
         self.examples, self.forms_curvature = None, False
         if self.data.labels is None:
             return

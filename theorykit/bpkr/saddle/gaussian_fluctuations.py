@@ -25,11 +25,7 @@ from jaxtyping import Array, Float
 
 from ..._jit import jit, jit_and_keep, usual_settings
 from ...checks import is_traced
-from ...symbolic.documents.display import DisplayMixin
-from ...symbolic.documents.document import Table
-from ...symbolic.documents.values import number
 from .. import order_parameters as manifold
-from ..evaluation.formulas import BoundAction
 from ..evaluation.problem import Problem, as_problem
 from ..evaluation.values import Prediction, prediction_at
 from ..features.implicit import ImplicitFeatures
@@ -72,7 +68,7 @@ def _first_order(problem: Problem, wide: Problem | None, at) -> OrderParameters:
     return jax.tree.map(jnp.add, here, change)
 
 
-class Fluctuations(DisplayMixin, eqx.Module):
+class Fluctuations(eqx.Module):
     """The posterior of the order parameters to next order in 1/N.
 
     - `mean`: of the order parameters.
@@ -85,10 +81,6 @@ class Fluctuations(DisplayMixin, eqx.Module):
     modes: OrderParameters
     prediction: Prediction | None
     log_evidence: Float[Array, ""]
-
-    def _view(self):
-        evidence = "log evidence", number(self.log_evidence, 8)
-        yield Table((evidence, *manifold.order_parameter_rows(self.mean)))
 
     @property
     def deviation(self) -> OrderParameters:
@@ -134,14 +126,10 @@ def fluctuations(
     return replace(problem.finite(found), prediction=prediction)
 
 
-def prior_corrections(bound: BoundAction, order_parameters: OrderParameters) -> Array:
-    """Return the terms of the exact prior that the entropy lacks, up to a constant."""
-    return bound(bound.point(order_parameters), corrections=bound.action.corrections)["corrections"]
-
-
 def _of_order_one(problem: Problem, theta):
     """Return c - 2 log |dU/dtheta|."""
-    corrections = prior_corrections(problem.bound, problem.order_parameters(theta))
+    bound, point = problem.bound, problem.order_parameters(theta)
+    corrections = bound(bound.point(point), value=bound.action.corrections)["value"]
     return corrections - 2 * manifold.log_volume(problem.architecture, theta)
 
 

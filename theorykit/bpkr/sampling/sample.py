@@ -132,7 +132,8 @@ def check_can_be_sampled(sampler: str, architecture: bpkr.Architecture) -> None:
     require_finite_widths(architecture, "sampling")
     is_cold = float(architecture.temperature) == 0
     if sampler == "exact":
-        if is_cold and finite_width_law(architecture).is_singular:
+        rank = finite_width_law(architecture).levels[-1].rank
+        if is_cold and rank < architecture.overlap_sizes[0]:
             raise ValueError(f"temperature=0, but {_FEW_UNITS}")
         return
     if sampler == "gibbs" and not architecture.is_linear:
