@@ -214,10 +214,9 @@ class Model(DisplayMixin):
             options: passed to `sweeps.sweep`, such as `richness` and `folder`.
 
         Returns:
-            An xarray Dataset as of `sweeps.sweep`. Names `..._error_of_test_examples`
-            are standard errors of means over seeds due to shared test examples.
+            An xarray Dataset as of `sweeps.sweep`.
         """
-        from .sweeps.datasets import add_errors_of_examples, sweep
+        from .sweeps.datasets import sweep
 
         seeds = checks.checked_whole_number("seeds", seeds, least=1)
         temperature = [self.temperature] if temperature is None else temperature
@@ -229,7 +228,7 @@ class Model(DisplayMixin):
         sets = {}
         for seed in draws:
             architecture, sets[seed], _ = replace(self, random_state=seed)._prepare(inputs, labels, None, test)
-        return add_errors_of_examples(sweep(architecture, sets.get, seeds=draws, **options))
+        return sweep(architecture, sets.get, seeds=draws, **options)
 
     def _view(self):
         if not hasattr(self, "problem_"):

@@ -31,18 +31,9 @@ from jax.scipy.linalg import block_diag, solve_triangular
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float, PRNGKeyArray
 
+from .. import checks
 from .._compat import require_float64
 from .._jit import usual_settings
-from ..checks import (
-    Requirement,
-    checked_instance,
-    checked_positive_definite,
-    checked_sequence,
-    is_traced,
-    numeric_array,
-    on_host,
-    require,
-)
 from ..saddle.diagnosis import AbstractOutcome, warn_of_failures
 from ..saddle.domains import entries_of_factor, filled_factor
 from ..saddle.problem import Coordinates, Tangent
@@ -59,14 +50,14 @@ _CONSISTENCY = 1e-8
 
 
 def _matrices(values: Iterable[ArrayLike]) -> tuple[Array, ...]:
-    given = enumerate(checked_sequence("matrices", values, "matrices U_1, ..., U_L"))
-    checked = (numeric_array(f"matrices[{i}]", each, "rows columns") for i, each in given)
+    given = enumerate(checks.checked_sequence("matrices", values, "matrices U_1, ..., U_L"))
+    checked = (checks.numeric_array(f"matrices[{i}]", each, "rows columns") for i, each in given)
     return tuple(map(jnp.asarray, checked))
 
 
 def _readout(value: ArrayLike) -> Array:
     require_float64()
-    array = jnp.asarray(numeric_array("readout", value))
+    array = jnp.asarray(checks.numeric_array("readout", value))
     if array.ndim not in (0, 2):
         raise ValueError(f"readout must be a number or a matrix, got shape {array.shape}")
     return array
@@ -137,7 +128,7 @@ def gp_limit(architecture: Architecture) -> OrderParameters:
     size, outer = sizes[0], sizes[-1]
     # Three copies are in memory, measured.
     check_fits(architecture, f"making U_1, {size:,} x {size:,}", 3 * size**2)
-    readout = on_host(architecture.prior_variances[-1]) * np.eye(outer)
+    readout = checks.on_host(architecture.prior_variances[-1]) * np.eye(outer)
     matrices = prior_means(architecture.forms, architecture.layer_numbers(), readout)
     return from_overlaps((*matrices, readout))
 
@@ -151,9 +142,9 @@ def checked_order_parameters(
     """
     is_solution = isinstance(point, AbstractOutcome)
     given = point.order_parameters if is_solution else point
-    checked_instance(name, given, OrderParameters, "such as the result of bpkr.solve")
+    checks.checked_instance(name, given, OrderParameters, "such as the result of bpkr.solve")
     if is_solution:
-        if not is_traced(point):
+        if not checks.is_traced(point):
             warn_of_failures(point, stacklevel=4)
         return given
     sizes = checked_architecture(architecture).overlap_sizes
@@ -161,17 +152,17 @@ def checked_order_parameters(
     if count != depth:
         raise ValueError(f"{name} must have {depth} matrices, one per layer, got {count}")
     names = [*(f"{name}: U_{layer}" for layer in range(1, depth + 1)), f"{name}: u"]
-    check = partial(checked_positive_definite, singular=singular)
-    overlaps = list(map(check, names, to_overlaps(jax.tree.map(on_host, point)), sizes))
+    check = partial(checks.checked_positive_definite, singular=singular)
+    overlaps = list(map(check, names, to_overlaps(jax.tree.map(checks.on_host, point)), sizes))
     numbers = architecture.layer_numbers()
     for i, form in enumerate(architecture.forms):
         if form.has_skip:
             expected = evaluate_form(form.gain, numbers) ** 2 * overlaps[i + 1]
             block = overlaps[i][: len(expected), : len(expected)]
             largest = jnp.max(jnp.abs(expected))
-            is_block = on_host(jnp.max(jnp.abs(block - expected)) <= _CONSISTENCY * largest)
+            is_block = checks.on_host(jnp.max(jnp.abs(block - expected)) <= _CONSISTENCY * largest)
             message = f"{names[i]} must begin with U_{i + 2} times the squared gain of the skip"
-            overlaps[i] = require(overlaps[i], [Requirement(message, is_block)])
+            overlaps[i] = checks.require(overlaps[i], [checks.Requirement(message, is_block)])
     return from_overlaps(overlaps)
 
 
@@ -434,7 +425,7 @@ def finite_width_law(architecture: Architecture) -> FiniteWidthLaw:
             a whole number.
     """
     require_finite_widths(checked_architecture(architecture), "the law of the order parameters")
-    if is_traced(architecture.widths):
+    if checks.is_traced(architecture.widths):
         raise ValueError("widths must not be traced")
     widths = tuple(map(float, architecture.widths))
     law = FiniteWidthLaw(architecture, levels_of(architecture, widths))

@@ -104,17 +104,18 @@ class Problem(DisplayMixin, AbstractSaddleProblem):
     @property
     def canonical(self) -> Problem:
         """The problem without `data`, for compiled functions, in shared sizes."""
-        # `eqx.tree_at` would take a tenth of a small solve.
-        problem = object.__new__(Problem)
-        vars(problem).update(vars(self), data=None)
-        return problem
+        return self._with_examples(self.examples)
 
     def at_features(self, features: PathFeatures) -> Problem:
         """Return the problem with other training features, for compiled functions."""
-        labels, zero = self.data.labels.reshape(-1, 1), jnp.zeros(())
         kernel = kernel_of(features, self.architecture.outputs)
+        labels = self.data.labels.reshape(-1, 1)
+        return self._with_examples(Examples(kernel, labels, *jnp.zeros(3)))
+
+    def _with_examples(self, examples: Examples) -> Problem:
+        # `eqx.tree_at` would take a tenth of a small solve.
         problem = object.__new__(Problem)
-        vars(problem).update(vars(self), data=None, examples=Examples(kernel, labels, zero, zero, zero))
+        vars(problem).update(vars(self), data=None, examples=examples)
         return problem
 
     @property

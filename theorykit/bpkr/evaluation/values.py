@@ -13,18 +13,9 @@ from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 from sympy import Expr
 
+from ... import checks
 from ..._compat import MANY_ROWS
 from ..._jit import jit_and_keep, usual_settings
-from ...checks import (
-    Requirement,
-    array_module,
-    checked_positive_definite,
-    counted,
-    finite_array,
-    is_traced,
-    on_host,
-    require,
-)
 from ...symbolic.documents.display import DisplayMixin
 from ...symbolic.documents.document import Table, Text
 from ...symbolic.documents.values import brief
@@ -111,7 +102,7 @@ class Prediction(DisplayMixin, eqx.Module):
     classes: Classes | None = eqx.field(static=True, default=None)
 
     def _view(self):
-        examples = counted(len(self.mean), "test example")
+        examples = checks.counted(len(self.mean), "test example")
         yield Text(f"**Prediction** for {examples}, without label noise")
         rows = ("mean", self.mean), ("standard deviation", np.sqrt(self.variance))
         yield Table(tuple((name, brief(values)) for name, values in rows))
@@ -122,8 +113,7 @@ def predict(problem: Problem, order_parameters: PointLike, test_features: Featur
     """Predict the output on test examples: mean (Eqs. 9, 29) and variance (Eq. 30).
 
     Args:
-        problem: the architecture with its training data.
-        order_parameters: the order parameters, or a `Saddle`.
+        problem, order_parameters: as in `evaluate`.
         test_features: (examples, paths, features), by default those of the problem.
     """
     problem = as_problem(problem)
@@ -131,7 +121,7 @@ def predict(problem: Problem, order_parameters: PointLike, test_features: Featur
     point = problem.point(order_parameters, singular=True)
     examples = len(features)
     pads = examples <= MANY_ROWS and not isinstance(features, ImplicitFeatures)
-    pads = pads and not is_traced(point, features)
+    pads = pads and not checks.is_traced(point, features)
     if pads:
         # Similar numbers of examples share a compiled function.
         rows = shared_size(examples) - examples
@@ -174,8 +164,7 @@ def kernel(problem: Problem, order_parameters: PointLike, other: Features | None
     """Return the kernel K (Eq. 10) between training examples and other examples.
 
     Args:
-        problem: the architecture with its training data, which need not have labels.
-        order_parameters: the order parameters, or a `Saddle`.
+        problem, order_parameters: as in `evaluate`; labels are not needed.
         other: (examples, paths, features), by default the training features.
 
     Returns:
@@ -208,9 +197,9 @@ def kernel_task_alignment(kernel: ArrayLike, labels: ArrayLike) -> KernelTaskAli
         `eigenvalues`, the largest first, and the absolute `cosines` of components with
         the labels. Their squares sum to one.
     """
-    labels = finite_array("labels", labels, "examples")
-    kernel = checked_positive_definite("kernel", kernel, len(labels), singular=True)
-    labels = require(labels, [Requirement("labels are all zero", (on_host(labels) != 0).any())])
+    labels = checks.finite_array("labels", labels, "examples")
+    kernel = checks.checked_positive_definite("kernel", kernel, len(labels), singular=True)
+    labels = checks.require(labels, [checks.Requirement("labels are all zero", (checks.on_host(labels) != 0).any())])
     eigenvalues, components = jnp.linalg.eigh(kernel)
     cosines = jnp.abs(components.T @ labels) / jnp.linalg.norm(labels)
     return KernelTaskAlignment(eigenvalues[::-1], cosines[::-1])
@@ -224,15 +213,14 @@ def head_scores(architecture: Architecture, order_parameters: PointLike) -> tupl
     least one path through the head. It ignores the size of the features.
 
     Args:
-        architecture: the architecture.
         order_parameters: the order parameters, or a `Saddle`.
 
     Returns:
         One array (H_l,) per layer, empty for a layer without heads.
     """
     point = checked_order_parameters(architecture, order_parameters, singular=True)
-    first, paths = on_host(point.first), architecture.paths
-    module = array_module(first)
+    first, paths = checks.on_host(point.first), architecture.paths
+    module = checks.array_module(first)
     branches = np.array(architecture.path_branches()) - 1
     magnitudes = abs(first).reshape((paths, len(first) // paths) * 2).sum(axis=(1, 3))
     sums = []

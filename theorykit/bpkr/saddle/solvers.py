@@ -171,12 +171,8 @@ def smallest_eigenvalue(
     """Find the smallest eigenvalue of a symmetric matrix by Davidson's method.
 
     The next search vector is M^{-1} r for the residual r and a model M of the matrix.
-
-    Args:
-        product, model: multiply a vector by the matrix, and by its model.
-        start: random search vector (size,); directions orthogonal to it are not found.
-        products: maximum number of products.
-        tolerance: stop when the residual is below this multiple of the value.
+    Directions orthogonal to `start` are not found. It stops after so many `products`, or
+    when the residual is below the `tolerance` times the value.
     """
     size, first = len(start), _unit(start)
     products = min(products, size)

@@ -323,24 +323,6 @@ def _scores(prediction: bpkr.Prediction, labels, architecture) -> dict[str, Any]
     return found | {f"test_{name}": value for name, value in scores.items()}
 
 
-def add_errors_of_examples(result: xr.Dataset) -> xr.Dataset:
-    """Add errors of means over seeds due to their shared test examples."""
-    if "mean" not in result or "test_label" not in result:
-        return result
-    mean, labels = result["mean"], result["test_label"]
-    losses, hits = (mean - labels) ** 2, np.sign(mean) == labels
-    if "output" in mean.dims:
-        losses = losses.mean("output")
-        hits = mean.fillna(0).argmax("output") == labels.argmax("output")
-    scores = {"test_error": losses}
-    if "test_accuracy" in result:
-        scores["test_accuracy"] = hits.where(losses.notnull())
-    root = mean.sizes["test_example"] ** 0.5
-    for name, score in scores.items():
-        result[f"{name}_error_of_test_examples"] = score.mean("seed").std("test_example") / root
-    return result
-
-
 def order_parameters_of(architecture: bpkr.Architecture, solution: xr.Dataset) -> bpkr.OrderParameters:
     """Return the order parameters in the result of `label`, or in one point of a sweep."""
     checked_instance("solution", solution, xr.Dataset)
