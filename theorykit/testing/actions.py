@@ -1,8 +1,7 @@
-"""Compare an action with your NumPy function, its domains, and samples."""
+"""Check an action in its domains, and compare it with your NumPy function."""
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import permutations
 from typing import Any
@@ -15,7 +14,7 @@ from .._compat import require_float64
 from ..checks import by_name, checked_instance, shown
 from ..codegen import interpret
 from ..codegen.errors import quadrature_error
-from ..saddle import Action, search
+from ..saddle import Action
 from ..symbolic import log_det
 from .explain import Finding, Point, Report, Trial, changes_of, compare, of_shape, random_value
 
@@ -32,7 +31,6 @@ def check_action(
     action: Action,
     values: Values | None = None,
     *,
-    index: int | None = None,
     reference: Callable[..., Any] | None = None,
     seed: int = 0,
 ) -> Report:
@@ -41,7 +39,6 @@ def check_action(
     Args:
         action: the action.
         values: values of the parameters, by default random numbers.
-        index: index of the expected stationary point, 0 for a minimum.
         reference: the same action in NumPy, a function of all symbols by name. It may
             differ by a constant that depends on parameters.
         seed: seed of all random numbers.
@@ -50,22 +47,15 @@ def check_action(
     checked_instance("action", action, Action)
     rng, count = np.random.default_rng(seed), len(action.terms) + _POINTS
     groups = [random_values(action, rng, count, values) for _ in range(_GROUPS if values is None else 1)]
-    checks = list(_check_alone(action, groups, seed))
+    checks = list(_check_alone(action, groups))
     if checks[0].meaning:
         return Report("The action", tuple(checks))
     if reference is not None:
         checks.append(_check_reference(action, groups, reference))
-    if index is not None:
-        given = {symbol.name: groups[0][0][symbol.name] for symbol in action.parameters}
-        with warnings.catch_warnings(record=True) as failures:
-            warnings.simplefilter("always")
-            found = search(action, given, index=index)
-        said, wrong = ("; ".join(each.place for each in found), "") if found else ("", str(failures[-1].message))
-        checks.append(Finding(f"a stationary point has index {index}", said, wrong))
     return Report("The action", tuple(checks))
 
 
-def _check_alone(action: Action, groups: Sequence[Sequence[Point]], seed: int) -> Iterator[Finding]:
+def _check_alone(action: Action, groups: Sequence[Sequence[Point]]) -> Iterator[Finding]:
     points = [point for group in groups for point in group]
     values = _values(action, points)
     count = np.sum(~np.isfinite(values), axis=0)
@@ -76,24 +66,11 @@ def _check_alone(action: Action, groups: Sequence[Sequence[Point]], seed: int) -
         yield Finding(claim, f"it is not at {count[most]} of {len(points)} points", wrong)
         return
     yield Finding(claim, f"at {len(points)} random points")
-    if action.derivation is not None:
-        failures = action.derivation.verify(seed).failures
-        wrong = "; ".join(f"{each.step.rule} does not follow" for each in failures)
-        yield Finding("every step of the derivation holds", "", wrong)
     if action.nodes:
         given = {symbol.name: points[0][symbol.name] for symbol in action.symbols}
         error = float(quadrature_error(action.expression, given)) / max(np.max(np.abs(values[0])), 1.0)
         wrong = "an average is steep: use more nodes" if error > _AVERAGES else ""
         yield Finding("averages have enough nodes", f"their error is {error:.2g}", wrong)
-    scale = action.scale.free_symbols & set(action.parameters) - set(action.sizes)
-    if scale:
-        doubled = {symbol.name: 2 * points[0][symbol.name] for symbol in scale}
-        larger = [{**point, **doubled} for point in groups[0]]
-        by = _value(action.scale, larger[0]) / _value(action.scale, points[0])
-        ratios = np.abs(_values(action, larger) / values[: len(larger)])
-        power = np.log(np.max(np.median(ratios, axis=0))) / np.log(by)
-        wrong = "a factor of it is missing, or one too many" if abs(power - 1) > 0.01 else ""
-        yield Finding(f"S grows like {action.scale}", f"like its power {power:.3g}", wrong)
 
 
 def random_values(action: Action, rng: np.random.Generator, count: int, values: Values | None = None) -> list[Point]:
