@@ -233,10 +233,6 @@ def prune(network: bpkr.Network, solved: xr.Dataset) -> xr.Dataset:
             single.append([accuracy(drawn, [head]) for head in heads])
             rows = [[accuracy(drawn, order[:count]) for count in steps] for order in orders]
             curves.append([*rows[:2], np.mean(rows[2:], axis=0)])
-    # Heads have equal numbers of parameters.
-    parts = network.weights, network.heads, network.embedding, network.readout_weights
-    sizes = [sum(each.size for each in jax.tree.leaves(part)) for part in parts]
-    left = 1 - np.array(steps) / len(heads) * sum(sizes[:2]) / sum(sizes)
     by_draw = len(seeds), len(tests)
     axes = ("seed", "distribution")
     return xr.Dataset(
@@ -244,7 +240,6 @@ def prune(network: bpkr.Network, solved: xr.Dataset) -> xr.Dataset:
             "score": ("head", np.concatenate(scores)),
             "single": ((*axes, "head"), np.reshape(single, (*by_draw, -1))),
             "pruned": ((*axes, "order", "removed"), np.reshape(curves, (*by_draw, 3, -1))),
-            "left": ("removed", left),
         },
         {"head": [f"{layer}.{head}" for layer, head in heads]},
     )
@@ -418,7 +413,6 @@ for name in options.variants:
     pruned = found["pruned"].isel(distribution=0)
     show("accuracy over heads removed, by score, leave one out, random", pruned)
     show("loss of accuracy", pruned.isel(removed=0) - pruned)
-    show("share of parameters left", found["left"].expand_dims(seed=1))
     with use_style():
         draw(results[name]).savefig(options.output / f"figure-{FIGURES[name]}.png")
 xr.DataTree.from_dict(results).to_netcdf(options.output / "one-shot.nc")
