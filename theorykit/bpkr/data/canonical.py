@@ -81,7 +81,7 @@ def canonical(architecture: Architecture, data: Data) -> Examples:
         wider = shared_size(width) - width
         labels = np.pad(labels, ((0, rows), (0, 0)))
         features = np.pad(features, ((0, rows), (0, 0), (0, wider)))
-    omitted = (data.examples - size) * outputs
+    omitted = (examples - size) * outputs
     numbers = (jnp.asarray(np.float64(each)) for each in (omitted, unexplained, error))
     kernel = kernel_of(features, outputs)
     return Examples(kernel, jnp.asarray(labels.reshape(-1, 1)), *numbers)

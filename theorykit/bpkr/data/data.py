@@ -32,10 +32,6 @@ class Data(eqx.Module):
     test_labels: Any = None
     classes: Classes | None = eqx.field(static=True, default=None)
 
-    @property
-    def examples(self) -> int:
-        return len(self.features)
-
     @classmethod
     def of_classes(
         cls,
@@ -56,7 +52,7 @@ class Data(eqx.Module):
 
 
 def data_line(data: Data) -> str:
-    line = checks.counted(data.examples, "training example")
+    line = checks.counted(len(data.features), "training example")
     if data.test_features is None:
         return line
     return f"{line}, {checks.counted(len(data.test_features), 'test example')}"

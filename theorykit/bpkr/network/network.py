@@ -74,7 +74,8 @@ class Heads(eqx.Module):
 
     def __check_init__(self):
         checks.checked_choice("kind", self.kind, get_args(Kind))
-        given = {name: layers for name, layers in self.parameters().items() if layers is not None}
+        given = {name: layers for name, layers in vars(self).items() if name != "kind"}
+        given = {name: layers for name, layers in given.items() if layers is not None}
         is_product = set(given) == {"key_query"}
         if not is_product and ("key_query" in given or not {"query", "key"} <= set(given)):
             raise ValueError("give either key_query, or both query and key")
@@ -88,10 +89,6 @@ class Heads(eqx.Module):
             if found != wanted:
                 form = "(heads, features, features)" if is_product else f"{wanted}"
                 raise ValueError(f"{name} must have the shapes {form}, got {found}")
-
-    def parameters(self) -> dict[str, Any]:
-        """Return the arrays of all layers by name; None if not given."""
-        return {name: layers for name, layers in vars(self).items() if name != "kind"}
 
     @property
     def counts(self) -> tuple[int, ...]:

@@ -131,7 +131,7 @@ def sweep(
             report.write(f"{read} of {total} points were read from {folder}")
     result = _combined(axes, points)
     narrowest = [np.min(each) for each in axes["width"]]
-    loads = np.divide.outer([each.examples for each in sets.values()], narrowest)
+    loads = np.divide.outer([len(each.features) for each in sets.values()], narrowest)
     result.coords["load"] = ("width", loads[0]) if seeds is None else (("seed", "width"), loads)
     if given.test_labels is not None:
         labels = np.stack([each.test_labels for each in sets.values()])
