@@ -35,12 +35,8 @@ _NEAR = 0.04
 _PRODUCTS, _TOLERANCE = 16, 0.1
 # Tolerance and most steps of solves with the model, for rough directions.
 _MODEL_TOLERANCE, _MODEL_STEPS = 0.01, 20
-# Inverse iterations with the model that give the second search vector.
-_WARMUP = 2
 # Fewest products: the residual of a wrong eigenvalue may be small by chance.
 _LEAST = 5
-# Directions are the same if their cosine differs from one by less than this.
-_ALIKE = 1e-6
 
 Vector = Float[Array, " size"]
 Product = Callable[[Vector], Vector]
@@ -186,8 +182,6 @@ def smallest_eigenvalue(
         found = lx.linear_solve(operator, _unit(vector), solver, throw=False).value
         return _unit(jnp.where(jnp.all(jnp.isfinite(found)), found, vector))
 
-    softened = jax.lax.fori_loop(0, _WARMUP, lambda _, vector: solve(vector), first)
-
     def goes_on(state):
         _, _, ahead, found = state
         small = found.residual <= tolerance * jnp.abs(found.value)
@@ -205,9 +199,7 @@ def smallest_eigenvalue(
         beyond = 2 * jnp.sum(jnp.abs(projected)) + 1
         values, vectors = jnp.linalg.eigh((projected + projected.T) / 2 + beyond * unused)
         residual = vectors[:, 0] @ images - values[0] * (vectors[:, 0] @ basis)
-        # A model such as the identity leaves the start unchanged.
-        is_second = (taken == 0) & (jnp.abs(softened @ first) < 1 - _ALIKE)
-        remaining = _beyond(basis, jnp.where(is_second, softened, solve(residual)))
+        remaining = _beyond(basis, solve(residual))
         is_exhausted = jnp.linalg.norm(remaining) < jnp.sqrt(jnp.finfo(remaining.dtype).eps)
         ahead = jnp.where(is_exhausted, 0.0, _beyond(basis, _unit(remaining)))
         return basis, images, ahead, Eigenvalue(values[0], jnp.linalg.norm(residual), taken + 1)
