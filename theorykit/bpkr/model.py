@@ -128,7 +128,8 @@ class Model(DisplayMixin):
             _, log_evidence = evaluate_infinite_width(problem)
         else:
             saddle = solve(problem)
-            point, log_evidence = saddle.order_parameters, float(saddle.log_evidence)
+            point = saddle.order_parameters
+            log_evidence = float(saddle.log_evidence)
         # An error before this point leaves the model as it was.
         self.heads_ = found
         self.problem_ = problem

@@ -282,7 +282,8 @@ def from_order_parameters(architecture: Architecture, order_parameters: OrderPar
 
 def log_volume(architecture: Architecture, coordinates: Coordinates) -> Number:
     """Return log |dU/dtheta| of the free entries up to a constant."""
-    parts, total = _parts(levels_of(architecture), coordinates), jnp.zeros(())
+    parts = _parts(levels_of(architecture), coordinates)
+    total = jnp.zeros(())
     factors = reversed(_factors_of(architecture, parts))
     for (blocks, crossing), factor in zip(parts, factors, strict=True):
         rows, nested = crossing.shape
@@ -302,7 +303,8 @@ def gradient_length(architecture: Architecture, factors: Sequence[Matrix], gradi
     square, inherited = jnp.zeros(()), 0.0
     levels = reversed(levels_of(architecture))
     for level, factor, slope in zip(levels, factors, to_overlaps(gradient), strict=True):
-        whitened, nested = factor.T @ slope @ factor + inherited, level.crossing
+        whitened = factor.T @ slope @ factor + inherited
+        nested = level.crossing
         inherited = whitened[:nested, :nested] if nested else 0.0
         square += jnp.sum((whitened * level.own) ** 2)
     return jnp.sqrt(square)
@@ -365,7 +367,8 @@ class FiniteWidthLaw(eqx.Module):
         places, start = [], 0
         for level in self.levels:
             # In the order of `filled_factor`.
-            triangle, columns = start + np.arange(level.triangle), level.columns
+            triangle = start + np.arange(level.triangle)
+            columns = level.columns
             filled = np.concatenate([triangle[columns:], triangle[::-1]])
             places.append(filled[:: columns + 1])
             start += level.coordinates
@@ -381,7 +384,8 @@ class FiniteWidthLaw(eqx.Module):
     @usual_settings()
     def log_prior(self, coordinates: Coordinates) -> Number:
         """Return the log density of the coordinates."""
-        coordinates, degrees = self._checked(coordinates), self.degrees
+        coordinates = self._checked(coordinates)
+        degrees = self.degrees
         t = coordinates[self.diagonal]
         diagonal = jax.nn.softplus(t)
         chi = (degrees - 1) * jnp.log(diagonal) - diagonal**2 / 2

@@ -45,7 +45,9 @@ def finite_width_prior(symbols: ActionSymbols, sizes: tuple[Mapping, ...]) -> Fi
     say = route.say
     for form, u, outer in zip(symbols.form.layers, symbols.overlaps, symbols.overlaps[1:], strict=False):
         # The characteristic function of the path weights w^(l), with the source G.
-        layer, width, next_width = form.symbols.index, form.symbols.width, form.symbols.next_width
+        layer = form.symbols.index
+        width = form.symbols.width
+        next_width = form.symbols.next_width
         route.section, size = f"Layer {layer}", outer.shape[0]
         above = MatrixSymbol(f"w_{layer + 1}", size, next_width)
         source = MatrixSymbol("G", expand(form.blocks * size), width)

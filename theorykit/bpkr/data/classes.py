@@ -19,7 +19,6 @@ from ... import checks
 from ..._compat import require_float64
 
 Labels = Iterable[Any]
-"""Class labels (examples,): a sequence, an array, or a column of pandas."""
 
 # Largest number of class numbers.
 _MOST_NUMBERED = 20

@@ -40,12 +40,7 @@ class Data(eqx.Module):
         test_features: ArrayLike | ImplicitFeatures | None = None,
         test_labels: Labels | None = None,
     ) -> Data:
-        """Make data from class labels.
-
-        Args:
-            features, test_features: (examples, paths, features).
-            labels, test_labels: classes (examples,).
-        """
+        """Make data from classes (examples,) as labels."""
         classes = Classes(tuple(sorted(set(class_labels("labels", labels)))))
         tested = None if test_labels is None else classes.encode(test_labels, "test_labels")
         return cls(features, classes.encode(labels), test_features, tested, classes)

@@ -188,7 +188,8 @@ class Problem(DisplayMixin, AbstractSaddleProblem):
         return Point(coordinates, entropy + energy.value, jnp.abs(energy.value), norm, details)
 
     def expansion(self, point):
-        energy, factors = point.details.energy, point.details.factors
+        energy = point.details.energy
+        factors = point.details.factors
         no_step = jnp.zeros(len(point.coordinates))
 
         def after(step):

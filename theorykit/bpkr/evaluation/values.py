@@ -17,7 +17,7 @@ from ... import checks
 from ..._compat import MANY_ROWS
 from ..._jit import jit_and_keep, usual_settings
 from ...symbolic.documents.display import DisplayMixin
-from ...symbolic.documents.document import Table, Text
+from ...symbolic.documents.document import Table
 from ...symbolic.documents.values import brief
 from ..data.canonical import shared_size
 from ..data.classes import Classes
@@ -102,8 +102,6 @@ class Prediction(DisplayMixin, eqx.Module):
     classes: Classes | None = eqx.field(static=True, default=None)
 
     def _view(self):
-        examples = checks.counted(len(self.mean), "test example")
-        yield Text(f"**Prediction** for {examples}, without label noise")
         rows = ("mean", self.mean), ("standard deviation", np.sqrt(self.variance))
         yield Table(tuple((name, brief(values)) for name, values in rows))
 
@@ -137,7 +135,8 @@ def predict(problem: Problem, order_parameters: PointLike, test_features: Featur
 def prediction_at(problem: Problem, point: OrderParameters, test_features: Features) -> Prediction:
     """Predict without checks. Order parameters may be singular."""
     u1 = of_kernel(problem.architecture, point)
-    examples, outputs = problem.examples, problem.architecture.outputs
+    examples = problem.examples
+    outputs = problem.architecture.outputs
     between = kernel_between(u1, examples.tested(test_features), examples.kernel.features)
     kernels = examples.kernel.matrix(u1), between, kernel_diagonal(u1, test_features)
     found = prediction_from_kernels(problem.bound, *kernels, examples.labels)
@@ -148,7 +147,8 @@ def prediction_from_kernels(
     bound: BoundAction, kernel: Array, between: Array, test_diagonal: Array, labels: Array
 ) -> Prediction:
     """Evaluate Eqs. (9), (29), (30) with one row per (example, output)."""
-    form, richness = bound.action.of_kernels, bound.architecture.richness
+    form = bound.action.of_kernels
+    richness = bound.architecture.richness
     given = {form.kernel: kernel, form.between: between, bound.symbols.labels: labels}
     given[form.test_diagonal] = test_diagonal[:, None]
     if richness is not None:
@@ -219,7 +219,8 @@ def head_scores(architecture: Architecture, order_parameters: PointLike) -> tupl
         One array (H_l,) per layer, empty for a layer without heads.
     """
     point = checked_order_parameters(architecture, order_parameters, singular=True)
-    first, paths = checks.on_host(point.first), architecture.paths
+    first = checks.on_host(point.first)
+    paths = architecture.paths
     module = checks.array_module(first)
     branches = np.array(architecture.path_branches()) - 1
     magnitudes = abs(first).reshape((paths, len(first) // paths) * 2).sum(axis=(1, 3))

@@ -30,7 +30,6 @@ Layout = Literal["keys-first", "torch"]
 Mask = Literal["causal"] | ArrayLike
 Maps = Float[Array, "examples heads keys queries"]
 Readout = Literal["first", "last", "mean", "all"]
-"""The token that is read; "all" have separate weights."""
 Weights = Float[Array, "_ _"]
 
 # Libraries forbid attention by the lowest number of their precision.
@@ -155,9 +154,6 @@ def attention(
 
     Returns:
         One array (examples, heads, keys, queries) per layer with heads.
-
-    Raises:
-        ValueError: an array does not fit, or a query has no key.
     """
     return Heads(**parameters, kind=kind)(inputs, mask, real_tokens=real_tokens, layout=layout)
 
@@ -228,7 +224,8 @@ def unchecked_path_features(inputs, attention, architecture: Architecture, read)
 @jit_and_keep
 def _mixings(inputs, attention, architecture: Architecture, read):
     """Return how the branches of each layer mix tokens, and `read`, for each example."""
-    numbers, tokens = architecture.layer_numbers(), inputs.shape[1]
+    numbers = architecture.layer_numbers()
+    tokens = inputs.shape[1]
 
     def of_example(_, mixings, reading):
         given = ((form, mixings.get(form.symbols.index)) for form in architecture.forms)
@@ -278,7 +275,8 @@ def chosen_readout(architecture: Architecture, readout: Any, tokens: int) -> Rea
     if readout is None:
         readout = "all" if architecture.read_tokens > 1 else "last"
     checks.checked_choice("readout", readout, get_args(Readout))
-    needed, given = tokens if readout == "all" else 1, architecture.read_tokens
+    needed = tokens if readout == "all" else 1
+    given = architecture.read_tokens
     if given != needed:
         raise ValueError(f"readout={readout!r} needs read_tokens={needed}, got {given}")
     return readout
@@ -472,13 +470,7 @@ def sample_network(
     readout: Readout | None = None,
     key: PRNGKeyArray,
 ) -> Network:
-    """Draw all weights, except queries and keys, from their Gaussian prior.
-
-    Args:
-        input_features: number of features of a token.
-        readout: as in `bpkr.path_features`.
-        key: JAX random key.
-    """
+    """Draw all weights, except queries and keys, from their Gaussian prior."""
     require_float64()
     checks.checked_whole_number("input_features", input_features, least=1)
     shapes = weight_shapes(checked_architecture(architecture), input_features)
@@ -527,7 +519,8 @@ def path_weights(network: Network) -> tuple[Weights, ...]:
     architecture = checked_instance("network", network, Network).architecture
     if nonlinear_layers(architecture.layers):
         raise ValueError("paths through a nonlinear dense layer have no weights")
-    forms, numbers = architecture.forms, architecture.layer_numbers()
+    forms = architecture.forms
+    numbers = architecture.layer_numbers()
     return of_layers.all_path_weights(forms, numbers, network.weights, network.readout_weights)
 
 

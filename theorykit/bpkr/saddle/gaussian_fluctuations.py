@@ -40,9 +40,6 @@ def first_order(problem: Problem) -> OrderParameters:
 
     Without a richness it needs widths above the number of examples. At small widths
     the matrices may not be positive definite.
-
-    Raises:
-        ValueError: the widths are infinite.
     """
     problem = as_problem(problem)
     architecture, wide = problem.architecture, None
@@ -161,8 +158,10 @@ def corrected_evidence(problem: Problem, order_parameters: OrderParameters) -> A
 
 @jit_and_keep
 def _fluctuations(problem: Problem, order_parameters, test_features) -> Fluctuations:
-    architecture, at = problem.architecture, problem.coordinates(order_parameters)
-    is_infinite, has_tests = architecture.is_infinite, test_features is not None
+    architecture = problem.architecture
+    at = problem.coordinates(order_parameters)
+    is_infinite = architecture.is_infinite
+    has_tests = test_features is not None
 
     def described(theta):
         point = problem.order_parameters(theta)

@@ -47,12 +47,14 @@ def head_costs(
     refuse_traced("head_costs", problem, saddle)
     problem = as_problem(problem)
     checked_instance("saddle", saddle, Saddle)
-    architecture, point = problem.architecture, problem.point(saddle, "saddle")
+    architecture = problem.architecture
+    point = problem.point(saddle, "saddle")
     if not any(architecture.heads):
         raise ValueError("the architecture has no heads")
     if architecture.between:
         raise ValueError("heads below nonlinear units cannot be left out: the noise depends on them")
-    branches, stays = np.array(architecture.path_branches()) - 1, {}
+    branches = np.array(architecture.path_branches()) - 1
+    stays = {}
     for layer, count in enumerate(architecture.heads, 1):
         through = architecture.branch_heads(layer)
         if np.any(np.sum(through, axis=1) > 1):

@@ -12,7 +12,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optimistix as optx
-from jaxtyping import Array, Float
 
 from ..._jit import jit_and_keep, usual_settings
 from ...checks import checked_instance, checked_number, checked_whole_number, counted, is_in_traced_code
@@ -25,7 +24,7 @@ from ...symbolic.documents.document import Table, Text, verbatim
 from ...symbolic.documents.values import number
 from ..data.data import Data
 from ..evaluation.problem import Problem, as_problem
-from ..order_parameters import OrderParameters, gp_limit, order_parameter_rows
+from ..order_parameters import Number, OrderParameters, gp_limit, order_parameter_rows
 from ..specification.architecture import Architecture, ansatz_of, check_fits
 from .solvers import AcceleratedSweeps, Newton, least_curvature
 
@@ -63,13 +62,13 @@ class Saddle(DisplayMixin, AbstractOutcome):
     """
 
     order_parameters: OrderParameters
-    action: Float[Array, ""]
-    entropy: Float[Array, ""]
-    energy: Float[Array, ""]
-    log_evidence: Float[Array, ""]
-    gradient_norm: Float[Array, ""]
-    min_hessian_eigenvalue: Float[Array, ""]
-    action_error: Float[Array, ""]
+    action: Number
+    entropy: Number
+    energy: Number
+    log_evidence: Number
+    gradient_norm: Number
+    min_hessian_eigenvalue: Number
+    action_error: Number
     result: optx.RESULTS
     stats: Mapping[str, Any]
     architecture: Architecture
@@ -84,8 +83,10 @@ class Saddle(DisplayMixin, AbstractOutcome):
             yield Text(ansatz)
 
     def describe(self) -> str:
-        norm, tolerance = float(self.gradient_norm), float(self.stats["tolerance"])
-        steps, codes = counted(int(self.stats["steps"]), "step"), optx.RESULTS
+        norm = float(self.gradient_norm)
+        tolerance = float(self.stats["tolerance"])
+        steps = counted(int(self.stats["steps"]), "step")
+        codes = optx.RESULTS
         least = float(self.min_hessian_eigenvalue)
         curvature = f"smallest eigenvalue of the Hessian {least:.3g} per width"
         if self.converged:
@@ -101,7 +102,8 @@ class Saddle(DisplayMixin, AbstractOutcome):
 
     @property
     def diagnosis(self) -> str:
-        found, least = super().diagnosis, float(np.min(self.stats["units_per_path"]))
+        found = super().diagnosis
+        least = float(np.min(self.stats["units_per_path"]))
         narrow = f"The theory does not hold: a layer has {least:.2g} hidden units per partial path"
         return found if least >= 1 else f"{found}. {narrow}"
 
@@ -128,20 +130,6 @@ def solve(
         tolerance: largest `gradient_norm` of a solution.
         max_steps: largest number of steps in all attempts.
         throw: raise an error instead of a `ConvergenceWarning` on failure.
-
-    Raises:
-        ValueError: the data do not fit.
-
-    Example:
-        >>> import numpy as np
-        >>> import theorykit
-        >>> from theorykit import bpkr
-        >>> theorykit.enable_float64()
-        >>> rng = np.random.default_rng(0)
-        >>> data = bpkr.Data(rng.normal(size=(20, 2, 5)), rng.normal(size=20))
-        >>> arch = bpkr.Architecture(layers=(2,), widths=10, temperature=0.1)
-        >>> bpkr.solve(arch, data).converged
-        True
     """
     with usual_settings():
         problem = as_problem(problem, data)
@@ -172,7 +160,10 @@ def _solved(problem: Problem, start: Coordinates, solver, tolerance, max_steps) 
         return first
     newton = Newton(atol=tolerance) if len(start) <= _NEWTON_SIZE else None
     # Solves that only give starting points are no attempts.
-    solves, attempts, best, codes = [first], 1, first, optx.RESULTS
+    solves = [first]
+    attempts = 1
+    best = first
+    codes = optx.RESULTS
 
     def steps_left() -> int:
         return max_steps - sum(int(each.stats["steps"]) for each in solves)
@@ -206,7 +197,8 @@ def _solved(problem: Problem, start: Coordinates, solver, tolerance, max_steps) 
         solves.append(_attempt(problem, begin, newton, tolerance, min(most, left)))
         attempts += 1
         best = min(best, solves[-1], key=rank)
-    result, stats = best.result, {**best.stats, "attempts": jnp.array(attempts)}
+    result = best.result
+    stats = {**best.stats, "attempts": jnp.array(attempts)}
     if not best.converged and np.isfinite(best.gradient_norm):
         # That of the best attempt may refer to its own budget.
         ended = steps_left() <= 0
@@ -249,13 +241,16 @@ def _minimise(problem: Problem, start: Coordinates, solver, tolerance, steps) ->
         end = {**end, **{name: polished.stats[name] for name in ("point", "model")}}
     point = end["point"] if "point" in end else fixed.at(found.value)
     curvature = end["model"].curvatures[0] / fixed.scale if forms_curvature else least_curvature(fixed, point)
-    codes, stopped = optx.RESULTS, found.result == optx.RESULTS.successful
+    codes = optx.RESULTS
+    stopped = found.result == optx.RESULTS.successful
     # To stop where the action is not stationary is to diverge.
     failure = codes.where(stopped, codes.nonlinear_divergence, found.result)
     failure = codes.where(point.is_finite, failure, codes.nonfinite)
     is_minimum = (point.gradient_norm <= tolerance) & (curvature > 0)
     coordinates = implicit_point(problem, point.coordinates, forms_curvature, None)
-    there, details, architecture = (problem, coordinates), point.details, problem.architecture
+    there = (problem, coordinates)
+    details = point.details
+    architecture = problem.architecture
     parts = details.entropy, details.energy.value
     entropy, energy = with_derivative_of(parts, Problem.parts, there)
     # A stationary action needs no solve with the Hessian.

@@ -62,7 +62,9 @@ class _Sweeps(eqx.Module):
 
     @classmethod
     def start(cls, share: float, memory: int, size: int) -> _Sweeps:
-        rows, last, no = jnp.zeros((memory, size)), jnp.zeros(size), jnp.array(False)
+        rows = jnp.zeros((memory, size))
+        last = jnp.zeros(size)
+        no = jnp.array(False)
         return cls(jnp.array(share), rows, rows, last, last, no, no)
 
     def ahead(self, problem: Problem, here: Point, accepted: Bool[Array, ""]):
@@ -73,7 +75,8 @@ class _Sweeps(eqx.Module):
         share = jnp.where(accepted, self.share, jnp.minimum(2 * self.share, 1.0))
         end = problem.majorise(here, jnp.where(accepted, share, 1.0))
         # If the share is too small, the bound has no minimum: the end is not finite.
-        combines, point = accepted & jnp.all(jnp.isfinite(end)), here.coordinates
+        combines = accepted & jnp.all(jnp.isfinite(end))
+        point = here.coordinates
         change = jnp.where(combines, end - point, 0.0)
 
         def extended(rows, newest):

@@ -85,7 +85,8 @@ def run_chains(
 
 def _run_batch(make, schedule, folder, shown, name, keys, numbers) -> dict[str, Any]:
     sampler, total = make(), schedule.warmup + schedule.draws
-    states, drawn = _start(sampler, jnp.asarray(keys), jnp.asarray(numbers)), {}
+    states = _start(sampler, jnp.asarray(keys), jnp.asarray(numbers))
+    drawn = {}
     run = {"steps": 0, "warmup_seconds": 0.0, "seconds": 0.0}
     if (kept := folder.read(name)) is not None:
         leaves, structure = jax.tree.flatten(states)
@@ -117,7 +118,8 @@ def _run_batch(make, schedule, folder, shown, name, keys, numbers) -> dict[str, 
                 report.update(count)
                 if time.monotonic() - checkpointed > _CHECKPOINT:
                     checkpoint()
-                    saved, checkpointed = run["steps"], time.monotonic()
+                    saved = run["steps"]
+                    checkpointed = time.monotonic()
     finally:
         if run["steps"] > saved:
             checkpoint()

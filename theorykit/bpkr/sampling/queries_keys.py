@@ -172,10 +172,7 @@ class QueryKeyPosterior(eqx.Module):
         return _Integrated(problem, tests, self.evidence)
 
     def start(self, key: PRNGKeyArray, chain: Array | int = 0) -> Coordinates:
-        """Start even chains from weak attention, and odd ones from a local maximum.
-
-        If the posterior has modes of both, R-hat shows it.
-        """
+        """Start even chains from weak attention, and odd ones from a local maximum."""
         draw_key, others_key = jax.random.split(key)
         draw = jax.random.normal(draw_key, (self.dimension,))
         wide = replace(self, evidence="infinite width")
@@ -320,9 +317,6 @@ def sample_queries_keys(
         - `u`, `trace_l` = tr U_l / n_l; outputs as from `sample`.
 
         `weights` has `query_l` and `key_l`, up to rotations and the order of heads.
-
-    Raises:
-        ValueError: arguments do not fit, or the posterior has no density.
 
     Warns:
         MixingWarning: the chains did not mix, for example if there are two modes.

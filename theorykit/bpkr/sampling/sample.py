@@ -297,7 +297,8 @@ def _deviations(result: xr.Dataset) -> xr.Dataset:
 
 
 def _of_draws(tree: xr.DataTree) -> xr.Dataset:
-    found, posterior = entry_estimates(tree), tree["posterior"].to_dataset()
+    found = entry_estimates(tree)
+    posterior = tree["posterior"].to_dataset()
     if {"mean", "sampled_output"} & set(posterior):
         found = found.merge(output_estimates(posterior))
     return found.assign({name: tree.attrs[name] for name in ("mixed", "diagnosis", "seconds")})

@@ -270,7 +270,9 @@ def read_layer(kind: AbstractLayer, symbols: LayerSymbols) -> LayerForm:
 
 
 def _read(kind: AbstractLayer, symbols: LayerSymbols) -> LayerForm:
-    forward, covariance, hidden = kind.forward(symbols), kind.prior(symbols), symbols.hidden
+    forward = kind.forward(symbols)
+    covariance = kind.prior(symbols)
+    hidden = symbols.hidden
     if not getattr(covariance, "is_Matrix", False) or covariance.shape[0] != covariance.shape[1]:
         raise ValueError(f"its prior {covariance} is not a square matrix")
     size = (symbols.next_width, TOKENS)
