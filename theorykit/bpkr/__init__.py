@@ -2,8 +2,6 @@
 
 Source: L. Tiberi, F. Mignacco, K. Irie, H. Sompolinsky, "Dissecting the Interplay of Attention Paths in a Statistical
 Mechanics Theory of Transformers" (arXiv 2405.15926). Equation numbers in the code refer to this paper.
-
-    Architecture -> derive -> Action -> compiled function -> evaluate / solve -> OrderParameters -> predict, observables
 """
 
 import lazy_loader

@@ -122,7 +122,8 @@ class Model(DisplayMixin):
         """
         checks.refuse_traced("Model.fit", inputs, labels, attention, self.get_params())
         architecture, data, found = self._prepare(inputs, labels, attention)
-        problem, saddle = Problem(architecture, data), None
+        problem = Problem(architecture, data)
+        saddle = None
         if self._is_gaussian_process:
             point = gp_limit(architecture)
             _, log_evidence = evaluate_infinite_width(problem)

@@ -148,7 +148,8 @@ def checked_order_parameters(
             warn_of_failures(point, stacklevel=4)
         return given
     sizes = checked_architecture(architecture).overlap_sizes
-    depth, count = architecture.depth, len(point.matrices)
+    depth = architecture.depth
+    count = len(point.matrices)
     if count != depth:
         raise ValueError(f"{name} must have {depth} matrices, one per layer, got {count}")
     names = [*(f"{name}: U_{layer}" for layer in range(1, depth + 1)), f"{name}: u"]
@@ -164,9 +165,6 @@ def checked_order_parameters(
             message = f"{names[i]} must begin with U_{i + 2} times the squared gain of the skip"
             overlaps[i] = checks.require(overlaps[i], [checks.Requirement(message, is_block)])
     return from_overlaps(overlaps)
-
-
-# Coordinates.
 
 
 class Level(NamedTuple):
@@ -415,7 +413,8 @@ class FiniteWidthLaw(eqx.Module):
 
     def _checked(self, coordinates: Coordinates) -> Coordinates:
         require_float64()
-        shape, size = jnp.shape(coordinates), self.dimension
+        shape = jnp.shape(coordinates)
+        size = self.dimension
         if shape != (size,):
             raise ValueError(f"coordinates must have shape {(size,)}, got {shape}")
         return jnp.asarray(coordinates)

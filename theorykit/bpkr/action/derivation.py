@@ -141,7 +141,8 @@ def _derive(form: NetworkForm) -> Action:
         variables = tuple(u for u in symbols.overlaps if entropy.has(u))
         kept = Add(*(term for term in Add.make_args(entropy) if term.has(*variables)))
         entropies.append(say("constants dropped", entropy, kept, EqualUpToConstant(variables)))
-    last, readout = symbols.overlaps[-1], symbols.readout
+    last = symbols.overlaps[-1]
+    readout = symbols.readout
     if readout != last:
         rule = "1 x 1 matrix as a number"
         value = readout * Identity(1)
@@ -164,7 +165,8 @@ def _derive(form: NetworkForm) -> Action:
 
 
 def _of_data(symbols: ActionSymbols, *, written: bool = True) -> tuple[Expr, ...]:
-    pairs, y = ((0, 0), (1, 0), (1, 1)), symbols.labels
+    pairs = ((0, 0), (1, 0), (1, 1))
+    y = symbols.labels
     kernel, between, of_test = (symbols.kernel(*pair, written=written) for pair in pairs)
     resolvent = inverse(sum_of([symbols.temperature * Identity(y.shape[0]), kernel]))
     energy = log_det(inverse(resolvent)) + Trace(y.T * resolvent * y)  # Eq. (12)
@@ -248,7 +250,8 @@ def _replace_nonlinear_units(
     Source: Pacelli et al., arXiv 2209.04882; `splits` is ours.
     """
     # tr(M R^T R)/N of the tokens that are read, R = phi(V X) G.
-    width, tokens = route.symbols.widths[layer], size("D")
+    width = route.symbols.widths[layer]
+    tokens = size("D")
     weights = MatrixSymbol(f"V_{layer}", width, route.symbols.input_features)
     inputs = MatrixSymbol(f"x_{layer}", weights.shape[1], tokens)
     covariance = inputs.T * inputs
@@ -274,8 +277,10 @@ def _replace_nonlinear_units(
 def _integrate_readout(route: _Route, t: MatrixSymbol) -> MatrixSymbol:
     route.section = "Readout"
     say, symbols = route.say, route.symbols
-    tokens, depth = symbols.read_tokens, len(symbols.matrices)
-    width, variance = symbols.widths[-1], symbols.variances[-1]
+    tokens = symbols.read_tokens
+    depth = len(symbols.matrices)
+    width = symbols.widths[-1]
+    variance = symbols.variances[-1]
     units = expand(tokens * width)
     readings = route.readings(depth)
     weights = MatrixSymbol("A", symbols.outputs, units)

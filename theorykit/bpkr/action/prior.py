@@ -115,7 +115,9 @@ def _density(route, characteristic, inner, source, u, outer, has_skip) -> tuple[
     The columns of W have the covariance `inner`. With a skip connection the rows of
     `outer` are given, and W is the rest.
     """
-    say, width, size = route.say, source.shape[1], u.shape[0]
+    say = route.say
+    width = source.shape[1]
+    size = u.shape[0]
     weights = MatrixSymbol("W", *source.shape)
     g, x = (MatrixSymbol(name, source.shape[0], 1) for name in "gx")
     columns = SumOverRows(((g, source.T),), width, "after")
@@ -127,7 +129,8 @@ def _density(route, characteristic, inner, source, u, outer, has_skip) -> tuple[
     after = normal(width * log_det(inner) + Trace(inverse(inner) * weights * weights.T))
     total = say("sum over rows", density, after, SumOverRows(((x, weights.T),), width, "before"))
     # n x N weights of overlap U fill det(U)^((N - n - 1)/2), divided by the volume of given rows.
-    block, volume = u, -(width - size - 1) * log_det(u)
+    block = u
+    volume = -(width - size - 1) * log_det(u)
     if has_skip:
         block = principal_block(u, (outer.shape[0], source.shape[0]), 1)
         volume += (width - outer.shape[0] - 1) * log_det(outer)

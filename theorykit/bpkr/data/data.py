@@ -6,7 +6,6 @@ from dataclasses import replace
 from typing import Any
 
 import equinox as eqx
-from jax.typing import ArrayLike
 
 from ... import checks
 from ..._compat import require_float64
@@ -35,9 +34,9 @@ class Data(eqx.Module):
     @classmethod
     def of_classes(
         cls,
-        features: ArrayLike | ImplicitFeatures,
+        features: Features,
         labels: Labels,
-        test_features: ArrayLike | ImplicitFeatures | None = None,
+        test_features: Features | None = None,
         test_labels: Labels | None = None,
     ) -> Data:
         """Make data from classes (examples,) as labels."""

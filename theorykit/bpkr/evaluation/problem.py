@@ -29,7 +29,8 @@ from ..specification.architecture import Architecture, ansatz_of, architecture_l
 from .formulas import EPS, MARGIN, BoundAction, Energy, EnergyPoint, bind, entropy_rounding, has_sweeps
 
 # Form the curvature up to this cost in evaluations and bytes. Above, sweeps are faster.
-_CURVATURE_EVALUATIONS, _CURVATURE_BYTES = 8, 2**30
+_CURVATURE_EVALUATIONS = 8
+_CURVATURE_BYTES = 2**30
 # Operations of a small evaluation, and of a diagonalisation per size^3.
 _OVERHEAD, _DIAGONALISATION = 1e7, 10.0
 # Fraction of the misfit that the surrogate Hessian bounds: fastest for 64 and 256 paths.
@@ -150,8 +151,6 @@ class Problem(DisplayMixin, AbstractSaddleProblem):
         known = f"{message}, at temperature={self.architecture.temperature}"
         return require(results, [Requirement(message, module.array(finite), lambda: known)])
 
-    # The protocol of solvers.
-
     @property
     def scale(self):
         return jnp.max(jnp.array(self.architecture.relative_widths, dtype=jnp.float64))
@@ -235,7 +234,8 @@ class Problem(DisplayMixin, AbstractSaddleProblem):
 
     def temperatures(self) -> list[float]:
         """Return decreasing temperatures above that of the problem, for continuation."""
-        architecture, examples = self.architecture, self.examples
+        architecture = self.architecture
+        examples = self.examples
         coldest = float(architecture.temperature)
         narrowest = min(map(float, architecture.relative_widths))
         squares = np.sum(np.asarray(examples.labels) ** 2) + examples.unexplained

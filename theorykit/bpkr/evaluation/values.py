@@ -82,7 +82,8 @@ def parameter_values(problem: Problem) -> dict[Expr, Float[Array, "..."] | int]:
 
     Use them with the functions of `theorykit.saddle`.
     """
-    bound, data = as_problem(problem).bound, problem.data
+    bound = as_problem(problem).bound
+    data = problem.data
     if isinstance(data.features, ImplicitFeatures):
         raise ValueError("problem must have an array of features")
     values = bound.numbers() | bound.data(data.features, data.labels)

@@ -114,7 +114,8 @@ def unchecked_attention(heads: Heads, inputs: Array, added: Array | None) -> tup
     if heads.key_query is not None:
         scores = [jnp.einsum("psi,hij,ptj->phst", inputs, each, inputs) for each in heads.key_query]
     else:
-        scores, none = [], [jnp.zeros((1, 1))] * len(heads.query)
+        scores = []
+        none = [jnp.zeros((1, 1))] * len(heads.query)
         biases = heads.query_bias or none, heads.key_bias or none
         for query, key, of_query, of_key in zip(heads.query, heads.key, *biases, strict=True):
             queries = jnp.einsum("hgi,pti->phgt", query, inputs) + of_query[..., None]
@@ -318,7 +319,8 @@ def added_scores(mask, real, shape, counts, layout) -> Array | None:
         if array.ndim != 4 or any(size not in (1, most) for size, most in sizes):
             shapes = f"{whole[2:]}, or {whole} or 1 for each size"
             raise ValueError(f"mask must have shape {shapes}, got {shown(mask)}")
-    dtype, module = jnp.asarray(mask).dtype, array_module(array)
+    dtype = jnp.asarray(mask).dtype
+    module = array_module(array)
     if jnp.issubdtype(dtype, jnp.bool_):
         added = module.where(array != 0, 0.0, -np.inf)
     elif jnp.issubdtype(dtype, jnp.floating):
@@ -354,7 +356,8 @@ def _checked_attention(attention, shape, architecture, layout, real) -> tuple[Ar
     attention = checks.checked_sequence("attention", attention, "arrays of heads", len(counts))
     layers = []
     for i, (layer, heads) in enumerate(zip(attention, counts, strict=True)):
-        name, shared = f"attention[{i}]", (heads, tokens, tokens)
+        name = f"attention[{i}]"
+        shared = (heads, tokens, tokens)
         layer = finite_array(name, layer)
         if layer.shape not in (shared, (examples, *shared)):
             wanted = f"{(examples, *shared)} or {shared}"
@@ -498,7 +501,8 @@ def weight_shapes(architecture: Architecture, input_features: int):
 
 def colour_layers(architecture: Architecture, layers: Sequence[Weights]) -> tuple[Weights, ...]:
     """Return V_1, ..., V_L with their prior covariance, given standard normal numbers."""
-    numbers, coloured = architecture.layer_numbers(), []
+    numbers = architecture.layer_numbers()
+    coloured = []
     for form, white in zip(architecture.forms, layers, strict=True):
         root = of_layers.covariance_root(form, numbers)
         blocks = white.reshape(len(white), len(root), -1)

@@ -20,7 +20,6 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jax.scipy.linalg import cho_solve, solve_triangular
-from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 
 from ..._jit import jit, jit_and_keep, usual_settings
@@ -28,7 +27,7 @@ from ...checks import is_traced
 from .. import order_parameters as manifold
 from ..evaluation.problem import Problem, as_problem
 from ..evaluation.values import Prediction, prediction_at
-from ..features.implicit import ImplicitFeatures
+from ..features.implicit import Features
 from ..order_parameters import OrderParameters, gp_coordinates
 from ..specification.architecture import require_finite_widths
 from .solve import Saddle, solve
@@ -89,7 +88,7 @@ class Fluctuations(eqx.Module):
 def fluctuations(
     problem: Problem,
     order_parameters: OrderParameters | Saddle,
-    test_features: ArrayLike | ImplicitFeatures | None = None,
+    test_features: Features | None = None,
 ) -> Fluctuations:
     """Expand about a saddle point to next order in 1/N.
 
@@ -107,7 +106,8 @@ def fluctuations(
             than partial paths.
     """
     problem = as_problem(problem)
-    data, architecture = problem.data, problem.architecture
+    data = problem.data
+    architecture = problem.architecture
     if test_features is not None or data.test_features is not None:
         test_features = problem.test_features(test_features)
     point = problem.point(order_parameters)
@@ -125,7 +125,8 @@ def fluctuations(
 
 def _of_order_one(problem: Problem, theta):
     """Return c - 2 log |dU/dtheta|."""
-    bound, point = problem.bound, problem.order_parameters(theta)
+    bound = problem.bound
+    point = problem.order_parameters(theta)
     corrections = bound(bound.point(point), value=bound.action.corrections)["value"]
     return corrections - 2 * manifold.log_volume(problem.architecture, theta)
 

@@ -137,7 +137,8 @@ def solve(
         checked_number("tolerance", tolerance, above=0.0)
         if solver is not None:
             checked_instance("solver", solver, optx.AbstractMinimiser)
-        architecture, rows = problem.architecture, problem.rows
+        architecture = problem.architecture
+        rows = problem.rows
         # The coordinates of the Gaussian-process limit are zero.
         start = np.zeros(problem.dimension)
         if initial is not None:

@@ -5,7 +5,7 @@ Their prior is Gaussian. Given them, all other weights are integrated out:
     p(Q, K, U, u | D) ~ p(Q, K) p(U, u) N(y; 0, K(U_1; Q, K) + T I).
 
 The law of the order parameters does not depend on queries and keys, so this posterior
-is exact at every width. The question is from L. Tiberi et al., arXiv 2405.15926.
+is exact at every width.
 """
 
 from __future__ import annotations

@@ -144,7 +144,8 @@ def check_can_be_sampled(sampler: str, architecture: bpkr.Architecture) -> None:
 
 
 def sampler_of(sampler, problem: bpkr.Problem, warmup, target_accept=0.8) -> NoUTurn | Gibbs:
-    architecture, data = problem.architecture, problem.data
+    architecture = problem.architecture
+    data = problem.data
     tests = data.features[:0] if data.test_features is None else data.test_features
     if sampler == "exact":
         posterior = OrderParameterPosterior(finite_width_law(architecture), problem.canonical, tests)
@@ -263,7 +264,8 @@ def compare(
     samplers = set(approaches) & set(get_args(Sampler))
     for sampler in samplers:
         check_can_be_sampled(sampler, problem.architecture)
-    found, shared = [], {"n_jobs": n_jobs, "progress": progress}
+    found = []
+    shared = {"n_jobs": n_jobs, "progress": progress}
     with bar("comparison", len(approaches), "approach", shown=progress) as report:
         needs_saddle = {"saddle", "one_over_n"} & set(approaches)
         saddle = bpkr.solve(problem, **options.get("saddle", {})) if needs_saddle else None
@@ -305,7 +307,8 @@ def _of_draws(tree: xr.DataTree) -> xr.Dataset:
 
 
 def _of_theory(approach: str, problem: bpkr.Problem, saddle: bpkr.Saddle | None) -> xr.Dataset:
-    architecture, data = problem.architecture, problem.data
+    architecture = problem.architecture
+    data = problem.data
     if approach == "infinite_width":
         saddle = None
         if architecture.richness is not None:
@@ -316,7 +319,8 @@ def _of_theory(approach: str, problem: bpkr.Problem, saddle: bpkr.Saddle | None)
     prediction, numbers = None, {}
     if approach == "one_over_n" and has_theory:
         corrected = bpkr.fluctuations(problem, point)
-        point, prediction = corrected.mean, corrected.prediction
+        point = corrected.mean
+        prediction = corrected.prediction
     elif data.test_features is not None:
         prediction = bpkr.predict(problem, point)
     if prediction is not None:
