@@ -158,19 +158,11 @@ def compare(network: bpkr.Network, solved: xr.Dataset, folder: Path) -> xr.Datas
             warnings.simplefilter("ignore", MixingWarning)
             drawn = sample(architecture, data, **options)
         means = drawn["posterior"].to_dataset().mean(("chain", "draw"))
-        problem = bpkr.Problem(architecture, data)
-        outputs = (
-            bpkr.predict(problem, point).mean,
-            means["sampled_output"].values,
-            network.path_outputs(data.test_features).sum(axis=1),
-        )
         matrices = np.stack([point.matrices[0], means["U_1"], trained])
         measured = [agreement(matrices[0], each, network.heads.counts[0]) for each in matrices]
-        accuracies = [share_right(each, data.test_labels) for each in outputs]
         row = {
             "U": (("origin", "path_1", "other_path_1"), matrices),
             "agreement": (("origin", "measure"), measured),
-            "origin_accuracy": (("origin", "distribution"), accuracies),
             "mixed": drawn.attrs["mixed"],
             "temperature_here": temperature,
         }
@@ -409,7 +401,6 @@ for name in options.variants:
         show(f"accuracy, temperature by {rule}", chosen)
         show(f"gain of N = {low}", chosen.sel(width=low) - chosen)
     show("agreement with the theory", found["agreement"])
-    show("accuracy on the same examples", found["origin_accuracy"])
     pruned = found["pruned"].isel(distribution=0)
     show("accuracy over heads removed, by score, leave one out, random", pruned)
     show("loss of accuracy", pruned.isel(removed=0) - pruned)
