@@ -106,12 +106,6 @@ def examples(heads: bpkr.Heads, seed: int) -> bpkr.Data:
     return bpkr.Data(*path_examples(heads, training, first, key), *others)
 
 
-def share_right(outputs, labels) -> np.ndarray:
-    """Return accuracies (..., distributions) of outputs (..., test examples)."""
-    right = np.sign(outputs) == np.asarray(labels)
-    return right.reshape(*right.shape[:-1], len(tests), -1).mean(-1)
-
-
 # ---- Theory, with temperatures chosen by accuracy or by evidence
 
 
@@ -125,7 +119,8 @@ def theory(heads: bpkr.Heads, folder: Path) -> xr.Dataset:
     axes = ("seed", "width", "temperature")
     mean = found["mean"].transpose(*axes, "test_example")
     labels = found["test_label"].transpose("seed", "test_example").values
-    shares = share_right(mean.values, labels[:, None, None])
+    right = np.sign(mean.values) == labels[:, None, None]
+    shares = right.reshape(*right.shape[:-1], len(tests), -1).mean(-1)
     found["accuracy"] = (*axes, "distribution"), shares
     scores = [found["accuracy"].isel(distribution=0), found["log_evidence"]]
     best = [each.mean("seed", skipna=False).idxmax("temperature") for each in scores]
