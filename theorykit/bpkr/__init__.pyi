@@ -1,4 +1,3 @@
-from . import sampling, sweeps
 from .action.action import Action
 from .action.derivation import derive
 from .data.classes import Classes, LabelsWarning
@@ -71,7 +70,5 @@ __all__ = [
     "predict",
     "removable_heads",
     "sample_network",
-    "sampling",
     "solve",
-    "sweeps",
 ]

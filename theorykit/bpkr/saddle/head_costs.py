@@ -40,9 +40,6 @@ def head_costs(
 
     Raises:
         ValueError: the network has no heads, or heads share a weight block.
-
-    Warns:
-        ConvergenceWarning: solves failed.
     """
     refuse_traced("head_costs", problem, saddle)
     problem = as_problem(problem)

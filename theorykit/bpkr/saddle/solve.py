@@ -57,8 +57,6 @@ class Saddle(DisplayMixin, AbstractOutcome):
     - `stats`: `steps`, `evaluations`, `curvatures`, `attempts`, `tolerance`; whether
       the solver was `content`; `units_per_path`, the smallest ratio of hidden units
       to partial paths. The theory holds from one.
-
-    At infinite width with a richness, action and evidence are per N_1.
     """
 
     order_parameters: OrderParameters

@@ -89,9 +89,6 @@ def sample(
         - `summary`: of ArviZ, along `statistic`.
         - attributes: `mixed` (0 or 1), `diagnosis`, `problem`, `sampler`, `seconds`.
 
-    Raises:
-        ValueError: the posterior has no density that the sampler can use.
-
     Warns:
         MixingWarning: the chains did not mix.
     """
