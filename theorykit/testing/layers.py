@@ -214,7 +214,4 @@ _EXTRAS = {
     "layer.hidden": lambda at: at["hidden"],
     "mean of layer.hidden": lambda at: 0 * at["hidden"] + at["hidden"].mean(axis=1, keepdims=True),
     "weights * hidden": lambda at: at["weights"].sum(axis=0) @ at["hidden"],
-    "weights * hidden * attention": lambda at: np.sum(
-        at["weights"][: len(at["attention"])] @ at["hidden"] @ at["attention"], axis=0
-    ),
 }
