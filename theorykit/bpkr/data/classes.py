@@ -1,4 +1,4 @@
-"""Encode class labels as outputs of a network, and score predicted classes."""
+"""Class labels as outputs of a network, and scores."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Training and test data, and their checks against an architecture."""
+"""Training and test data."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sweeps over grids of widths, temperatures and seeds, and labelled datasets of results."""
+"""Sweeps over widths, temperatures and seeds, and labelled results."""
 
 from __future__ import annotations
 
