@@ -84,10 +84,6 @@ def classes(**changes):
     return bpkr.Data.of_classes(FEATURES, list("abcab"), FEATURES, changes.get("test_labels"))
 
 
-def batches(*pairs):
-    return bpkr.Data.of_batches(pairs)
-
-
 NETWORKS = {
     "too few widths": (lambda: architecture(widths=(8, 9)), "widths", "2"),
     "infinite widths alone": (lambda: architecture(widths=INF), "widths", "richness="),
@@ -103,7 +99,6 @@ NETWORKS = {
     "too few numbers as labels": (lambda: bind(labels=LABELS[1:]), "labels", "(4,)", "(5,)"),
     "a masked label": (lambda: bind(labels=np.ma.masked_array(LABELS, np.arange(5) == 2)), "labels", "nan", "(2,)"),
     "an infinite label": (lambda: bind(labels=changed(LABELS, 2, INF)), "labels", "inf"),
-    "NaN in a batch": (lambda: batches((FEATURES, np.array([1, NAN, 1, 1, 1]))), "labels", "nan"),
     "complex features": (lambda: bind(FEATURES * 1j), "features", "complex"),
     "labels without a direction": (lambda: bpkr.kernel_task_alignment(np.eye(3), np.zeros(3)), "labels are all zero"),
     "no labels": (lambda: bpkr.evaluate(bind(labels=None), LIMIT), "labels"),

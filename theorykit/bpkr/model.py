@@ -23,7 +23,7 @@ from .evaluation.values import Prediction, evaluate_infinite_width, head_scores,
 from .features.implicit import PathFeatures
 from .network.network import Heads, path_features
 from .order_parameters import gp_limit
-from .saddle.head_costs import HeadCosts, head_costs
+from .saddle.head_costs import head_costs
 from .saddle.solve import solve
 from .specification.architecture import Architecture, require_finite_widths
 
@@ -122,13 +122,15 @@ class Model(DisplayMixin):
         """
         checks.refuse_traced("Model.fit", inputs, labels, attention, self.get_params())
         architecture, data, found = self._prepare(inputs, labels, attention)
-        problem, saddle = Problem(architecture, data), None
+        problem = Problem(architecture, data)
+        saddle = None
         if self._is_gaussian_process:
             point = gp_limit(architecture)
             _, log_evidence = evaluate_infinite_width(problem)
         else:
             saddle = solve(problem)
-            point, log_evidence = saddle.order_parameters, float(saddle.log_evidence)
+            point = saddle.order_parameters
+            log_evidence = float(saddle.log_evidence)
         # An error before this point leaves the model as it was.
         self.heads_ = found
         self.problem_ = problem
@@ -179,16 +181,9 @@ class Model(DisplayMixin):
             return float(np.mean(predicted == labels))
         return r_squared(predicted, np.asarray(labels))
 
-    def head_costs(self, inputs: Any = None, labels: Any = None, attention: Maps = None, **options: Any) -> HeadCosts:
-        """Measure the cost of leaving out each head, as `bpkr.head_costs` does."""
-        problem = self._fitted()
-        if inputs is not None:
-            classes = problem.data.classes
-            features = self._features(problem.architecture, self.heads_, inputs, attention)
-            tested = labels if classes is None else classes.encode(labels)
-            data = replace(problem.data, test_features=features, test_labels=tested)
-            problem = Problem(problem.architecture, data)
-        return head_costs(problem, self.saddle_, **options)
+    def head_costs(self, **options: Any) -> tuple[Float[np.ndarray, " _"], ...]:
+        """Measure the log evidence lost without each head, as `bpkr.head_costs` does."""
+        return head_costs(self._fitted(), self.saddle_, **options)
 
     def plot(self) -> Any:
         """Draw head scores and U_1, and return the Matplotlib figure."""
@@ -221,10 +216,9 @@ class Model(DisplayMixin):
             options: passed to `sweeps.sweep`, such as `richness` and `folder`.
 
         Returns:
-            An xarray Dataset as of `sweeps.sweep`. Names `..._error_of_test_examples`
-            are standard errors of means over seeds due to shared test examples.
+            An xarray Dataset as of `sweeps.sweep`.
         """
-        from .sweeps.datasets import add_errors_of_examples, sweep
+        from .sweeps.datasets import sweep
 
         seeds = checks.checked_whole_number("seeds", seeds, least=1)
         temperature = [self.temperature] if temperature is None else temperature
@@ -236,7 +230,7 @@ class Model(DisplayMixin):
         sets = {}
         for seed in draws:
             architecture, sets[seed], _ = replace(self, random_state=seed)._prepare(inputs, labels, None, test)
-        return add_errors_of_examples(sweep(architecture, sets.get, seeds=draws, **options))
+        return sweep(architecture, sets.get, seeds=draws, **options)
 
     def _view(self):
         if not hasattr(self, "problem_"):

@@ -1,9 +1,8 @@
-"""The finite network: attention with masks, paths, layers, and pruning, Eqs. (1)-(7)."""
+"""The finite network: attention with masks, paths and layers, Eqs. (1)-(7)."""
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import Any, Literal, NamedTuple, get_args
 
@@ -25,14 +24,12 @@ from ..order_parameters import OrderParameters, from_overlaps
 from ..specification import layers as of_layers
 from ..specification.activations import apply_to
 from ..specification.architecture import Architecture, checked_architecture, nonlinear_layers, require_finite_widths
-from ..specification.layers import Attention, Skip
 
 Kind = Literal["softmax", "linear"]
 Layout = Literal["keys-first", "torch"]
 Mask = Literal["causal"] | ArrayLike
 Maps = Float[Array, "examples heads keys queries"]
 Readout = Literal["first", "last", "mean", "all"]
-"""The token that is read; "all" have separate weights."""
 Weights = Float[Array, "_ _"]
 
 # Libraries forbid attention by the lowest number of their precision.
@@ -76,7 +73,8 @@ class Heads(eqx.Module):
 
     def __check_init__(self):
         checks.checked_choice("kind", self.kind, get_args(Kind))
-        given = {name: layers for name, layers in self.parameters().items() if layers is not None}
+        given = {name: layers for name, layers in vars(self).items() if name != "kind"}
+        given = {name: layers for name, layers in given.items() if layers is not None}
         is_product = set(given) == {"key_query"}
         if not is_product and ("key_query" in given or not {"query", "key"} <= set(given)):
             raise ValueError("give either key_query, or both query and key")
@@ -90,10 +88,6 @@ class Heads(eqx.Module):
             if found != wanted:
                 form = "(heads, features, features)" if is_product else f"{wanted}"
                 raise ValueError(f"{name} must have the shapes {form}, got {found}")
-
-    def parameters(self) -> dict[str, Any]:
-        """Return the arrays of all layers by name; None if not given."""
-        return {name: layers for name, layers in vars(self).items() if name != "kind"}
 
     @property
     def counts(self) -> tuple[int, ...]:
@@ -122,7 +116,8 @@ def unchecked_attention(heads: Heads, inputs: Array, added: Array | None) -> tup
     if heads.key_query is not None:
         scores = [jnp.einsum("psi,hij,ptj->phst", inputs, each, inputs) for each in heads.key_query]
     else:
-        scores, none = [], [jnp.zeros((1, 1))] * len(heads.query)
+        scores = []
+        none = [jnp.zeros((1, 1))] * len(heads.query)
         biases = heads.query_bias or none, heads.key_bias or none
         for query, key, of_query, of_key in zip(heads.query, heads.key, *biases, strict=True):
             queries = jnp.einsum("hgi,pti->phgt", query, inputs) + of_query[..., None]
@@ -162,9 +157,6 @@ def attention(
 
     Returns:
         One array (examples, heads, keys, queries) per layer with heads.
-
-    Raises:
-        ValueError: an array does not fit, or a query has no key.
     """
     return Heads(**parameters, kind=kind)(inputs, mask, real_tokens=real_tokens, layout=layout)
 
@@ -235,7 +227,8 @@ def unchecked_path_features(inputs, attention, architecture: Architecture, read)
 @jit_and_keep
 def _mixings(inputs, attention, architecture: Architecture, read):
     """Return how the branches of each layer mix tokens, and `read`, for each example."""
-    numbers, tokens = architecture.layer_numbers(), inputs.shape[1]
+    numbers = architecture.layer_numbers()
+    tokens = inputs.shape[1]
 
     def of_example(_, mixings, reading):
         given = ((form, mixings.get(form.symbols.index)) for form in architecture.forms)
@@ -285,7 +278,8 @@ def checked_readout(architecture: Architecture, readout: Any, tokens: int) -> Re
     if readout is None:
         readout = "all" if architecture.read_tokens > 1 else "last"
     checks.checked_choice("readout", readout, get_args(Readout))
-    needed, given = tokens if readout == "all" else 1, architecture.read_tokens
+    needed = tokens if readout == "all" else 1
+    given = architecture.read_tokens
     if given != needed:
         raise ValueError(f"readout={readout!r} needs read_tokens={needed}, got {given}")
     return readout
@@ -327,7 +321,8 @@ def added_scores(mask, real, shape, counts, layout) -> Array | None:
         if array.ndim != 4 or any(size not in (1, most) for size, most in sizes):
             shapes = f"{whole[2:]}, or {whole} or 1 for each size"
             raise ValueError(f"mask must have shape {shapes}, got {shown(mask)}")
-    dtype, module = jnp.asarray(mask).dtype, array_module(array)
+    dtype = jnp.asarray(mask).dtype
+    module = array_module(array)
     if jnp.issubdtype(dtype, jnp.bool_):
         added = module.where(array != 0, 0.0, -np.inf)
     elif jnp.issubdtype(dtype, jnp.floating):
@@ -363,7 +358,8 @@ def _checked_attention(attention, shape, architecture, layout, real) -> tuple[Ar
     attention = checks.checked_sequence("attention", attention, "arrays of heads", len(counts))
     layers = []
     for i, (layer, heads) in enumerate(zip(attention, counts, strict=True)):
-        name, shared = f"attention[{i}]", (heads, tokens, tokens)
+        name = f"attention[{i}]"
+        shared = (heads, tokens, tokens)
         layer = finite_array(name, layer)
         if layer.shape not in (shared, (examples, *shared)):
             wanted = f"{(examples, *shared)} or {shared}"
@@ -429,12 +425,6 @@ class Network(eqx.Module):
         embedding, *layers, last = weights
         return cls(architecture.with_arrays(), embedding, tuple(layers), last, heads, readout)
 
-    @property
-    def parameter_count(self) -> int:
-        """Number of weights, with queries and keys."""
-        parameters = (self.embedding, self.weights, self.readout_weights, self.heads)
-        return sum(leaf.size for leaf in jax.tree.leaves(parameters))
-
     def __call__(
         self, inputs: ArrayLike, mask: Mask | None = None, *, real_tokens=None, layout=None
     ) -> Float[Array, "examples *outputs"]:
@@ -476,45 +466,6 @@ class Network(eqx.Module):
         outputs = jnp.einsum("epi,pci->epc", features, readings) / architecture.root_power
         return outputs[..., 0] if architecture.outputs == 1 else outputs
 
-    def without_heads(self, removed: Iterable[Head]) -> Network:
-        """Return a smaller network, whose output is that with zero weights of `removed` heads.
-
-        A layer that keeps H' of H heads divides by sqrt(H'), so its blocks are multiplied
-        by sqrt(H' / H). Source: Sec. 4.2 of arXiv 2405.15926.
-
-        Raises:
-            ValueError: a head is unknown, or its layer loses all or is custom.
-        """
-        architecture = self.architecture
-        layers, weights, kept = list(architecture.layers), list(self.weights), []
-        removed = unknown = set(removed)
-        for i, count in enumerate(architecture.heads):
-            heads = [Head(i + 1, head) for head in range(1, count + 1)]
-            unknown = unknown.difference(heads)
-            keep = np.array([head not in removed for head in heads], dtype=bool)
-            kept += [keep] * bool(count)
-            if np.all(keep):
-                continue
-            layer = layers[i]
-            inner = layer.layer if isinstance(layer, Skip) else layer
-            left = int(np.sum(keep))
-            if type(inner) is not Attention or not left:
-                which = f"{count - left} of {count} heads of layer {i + 1}"
-                raise ValueError(f"removed has {which}: only Attention can lose all but one")
-            layers[i] = Attention(left) if inner is layer else Skip(Attention(left), layer.gain)
-            columns = np.repeat(keep, weights[i].shape[1] // count)
-            weights[i] = np.sqrt(left / count) * weights[i][:, columns]
-        if unknown:
-            raise ValueError(f"removed has {sorted(unknown)}, not among the {architecture.heads} heads")
-        parameters = {
-            name: arrays and tuple(array[keep] for array, keep in zip(arrays, kept, strict=True))
-            for name, arrays in self.heads.parameters().items()
-        }
-        smaller = dataclasses.replace(architecture, layers=layers)
-        weights = (self.embedding, *weights, self.readout_weights)
-        heads = Heads(**parameters, kind=self.heads.kind)
-        return Network.of_weights(smaller, weights, heads, readout=self.readout)
-
 
 def sample_network(
     architecture: Architecture,
@@ -524,13 +475,7 @@ def sample_network(
     readout: Readout | None = None,
     key: PRNGKeyArray,
 ) -> Network:
-    """Draw all weights, except queries and keys, from their Gaussian prior.
-
-    Args:
-        input_features: number of features of a token.
-        readout: as in `bpkr.path_features`.
-        key: JAX random key.
-    """
+    """Draw all weights, except queries and keys, from their Gaussian prior."""
     require_float64()
     checks.checked_whole_number("input_features", input_features, least=1)
     shapes = weight_shapes(checked_architecture(architecture), input_features)
@@ -558,7 +503,8 @@ def weight_shapes(architecture: Architecture, input_features: int):
 
 def colour_layers(architecture: Architecture, layers: Sequence[Weights]) -> tuple[Weights, ...]:
     """Return V_1, ..., V_L with their prior covariance, given standard normal numbers."""
-    numbers, coloured = architecture.layer_numbers(), []
+    numbers = architecture.layer_numbers()
+    coloured = []
     for form, white in zip(architecture.forms, layers, strict=True):
         root = of_layers.covariance_root(form, numbers)
         blocks = white.reshape(len(white), len(root), -1)
@@ -579,7 +525,8 @@ def path_weights(network: Network) -> tuple[Weights, ...]:
     architecture = checked_instance("network", network, Network).architecture
     if nonlinear_layers(architecture.layers):
         raise ValueError("paths through a nonlinear dense layer have no weights")
-    forms, numbers = architecture.forms, architecture.layer_numbers()
+    forms = architecture.forms
+    numbers = architecture.layer_numbers()
     return of_layers.all_path_weights(forms, numbers, network.weights, network.readout_weights)
 
 
@@ -618,7 +565,7 @@ def removable_heads(scores: Sequence[ArrayLike]) -> list[Head]:
 
     Args:
         scores: the importance of the heads of each layer, arrays (H_l,), such as
-            those of `head_scores` or `HeadCosts.log_evidence`.
+            those of `head_scores` or `head_costs`.
 
     Returns:
         The heads, the least important first.

@@ -20,19 +20,14 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jax.scipy.linalg import cho_solve, solve_triangular
-from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 
 from ..._jit import jit, jit_and_keep, usual_settings
 from ...checks import is_traced
-from ...symbolic.documents.display import DisplayMixin
-from ...symbolic.documents.document import Table
-from ...symbolic.documents.values import number
 from .. import order_parameters as manifold
-from ..evaluation.formulas import BoundAction
 from ..evaluation.problem import Problem, as_problem
 from ..evaluation.values import Prediction, prediction_at
-from ..features.implicit import ImplicitFeatures
+from ..features.implicit import Features
 from ..order_parameters import OrderParameters, gp_coordinates
 from ..specification.architecture import require_finite_widths
 from .solve import Saddle, solve
@@ -47,9 +42,6 @@ def first_order(problem: Problem) -> OrderParameters:
 
     Without a richness it needs widths above the number of examples. At small widths
     the matrices may not be positive definite.
-
-    Raises:
-        ValueError: the widths are infinite.
     """
     problem = as_problem(problem)
     architecture, wide = problem.architecture, None
@@ -75,7 +67,7 @@ def _first_order(problem: Problem, wide: Problem | None, at) -> OrderParameters:
     return jax.tree.map(jnp.add, here, change)
 
 
-class Fluctuations(DisplayMixin, eqx.Module):
+class Fluctuations(eqx.Module):
     """The posterior of the order parameters to next order in 1/N.
 
     - `mean`: of the order parameters.
@@ -89,10 +81,6 @@ class Fluctuations(DisplayMixin, eqx.Module):
     prediction: Prediction | None
     log_evidence: Float[Array, ""]
 
-    def _view(self):
-        evidence = "log evidence", number(self.log_evidence, 8)
-        yield Table((evidence, *manifold.order_parameter_rows(self.mean)))
-
     @property
     def deviation(self) -> OrderParameters:
         """Standard deviations of the order parameters."""
@@ -103,7 +91,7 @@ class Fluctuations(DisplayMixin, eqx.Module):
 def fluctuations(
     problem: Problem,
     order_parameters: OrderParameters | Saddle,
-    test_features: ArrayLike | ImplicitFeatures | None = None,
+    test_features: Features | None = None,
 ) -> Fluctuations:
     """Expand about a saddle point to next order in 1/N.
 
@@ -121,7 +109,8 @@ def fluctuations(
             than partial paths.
     """
     problem = as_problem(problem)
-    data, architecture = problem.data, problem.architecture
+    data = problem.data
+    architecture = problem.architecture
     if test_features is not None or data.test_features is not None:
         test_features = problem.test_features(test_features)
     point = problem.point(order_parameters)
@@ -139,14 +128,11 @@ def fluctuations(
     return replace(problem.finite(found), prediction=prediction)
 
 
-def prior_corrections(bound: BoundAction, order_parameters: OrderParameters) -> Array:
-    """Return the terms of the exact prior that the entropy lacks, up to a constant."""
-    return bound(bound.point(order_parameters), corrections=bound.action.corrections)["corrections"]
-
-
 def _of_order_one(problem: Problem, theta):
     """Return c - 2 log |dU/dtheta|."""
-    corrections = prior_corrections(problem.bound, problem.order_parameters(theta))
+    bound = problem.bound
+    point = problem.order_parameters(theta)
+    corrections = bound(bound.point(point), value=bound.action.corrections)["value"]
     return corrections - 2 * manifold.log_volume(problem.architecture, theta)
 
 
@@ -178,8 +164,10 @@ def corrected_evidence(problem: Problem, order_parameters: OrderParameters) -> A
 
 @jit_and_keep
 def _fluctuations(problem: Problem, order_parameters, test_features) -> tuple[Fluctuations, Array]:
-    architecture, at = problem.architecture, problem.coordinates(order_parameters)
-    is_infinite, has_tests = architecture.is_infinite, test_features is not None
+    architecture = problem.architecture
+    at = problem.coordinates(order_parameters)
+    is_infinite = architecture.is_infinite
+    has_tests = test_features is not None
 
     def described(theta):
         point = problem.order_parameters(theta)

@@ -5,7 +5,7 @@ Their prior is Gaussian. Given them, all other weights are integrated out:
     p(Q, K, U, u | D) ~ p(Q, K) p(U, u) N(y; 0, K(U_1; Q, K) + T I).
 
 The law of the order parameters does not depend on queries and keys, so this posterior
-is exact at every width. The question is from L. Tiberi et al., arXiv 2405.15926.
+is exact at every width.
 """
 
 from __future__ import annotations
@@ -30,14 +30,11 @@ from ... import checks
 from ..._jit import jit, usual_settings
 from ...runs import Folder
 from ...saddle.solve import distinct
-from ...symbolic.documents.display import DisplayMixin
-from ...symbolic.documents.document import Table, Text
-from ...symbolic.documents.values import brief
 from ..data.data import Data
 from ..evaluation.problem import Problem
 from ..network import network as of_network
 from ..network.network import Heads, Kind, Mask, Readout, weight_shapes
-from ..order_parameters import FiniteWidthLaw, OrderParameters, finite_width_law, gp_limit, order_parameter_rows
+from ..order_parameters import FiniteWidthLaw, OrderParameters, finite_width_law, gp_limit
 from ..saddle.solve import solve
 from ..specification.architecture import Architecture, architecture_line, check_fits, checked_architecture
 from .chains import Schedule, run_chains
@@ -172,10 +169,7 @@ class QueryKeyPosterior(eqx.Module):
         return _Integrated(problem, tests, self.evidence)
 
     def start(self, key: PRNGKeyArray, chain: Array | int = 0) -> Coordinates:
-        """Start even chains from weak attention, and odd ones from a local maximum.
-
-        If the posterior has modes of both, R-hat shows it.
-        """
+        """Start even chains from weak attention, and odd ones from a local maximum."""
         draw_key, others_key = jax.random.split(key)
         draw = jax.random.normal(draw_key, (self.dimension,))
         wide = replace(self, evidence="infinite width")
@@ -321,9 +315,6 @@ def sample_queries_keys(
 
         `weights` has `query_l` and `key_l`, up to rotations and the order of heads.
 
-    Raises:
-        ValueError: arguments do not fit, or the posterior has no density.
-
     Warns:
         MixingWarning: the chains did not mix, for example if there are two modes.
     """
@@ -352,7 +343,7 @@ def sample_queries_keys(
     return described(tree, f"NUTS on queries and keys, evidence: {evidence}", posterior.problem)
 
 
-class QueryKeyMode(DisplayMixin, eqx.Module):
+class QueryKeyMode(eqx.Module):
     """A local maximum of the posterior of queries and keys; no summary of the posterior.
 
     - `heads`: queries and keys.
@@ -374,16 +365,6 @@ class QueryKeyMode(DisplayMixin, eqx.Module):
     order_parameters: OrderParameters
     zero_modes: int = 0
     reached: int = 1
-
-    def _view(self):
-        yield Text(
-            "A maximum is no summary of the posterior: the prior acts as a nuclear norm of "
-            "K^T Q, which can switch heads off. Use `sampling.sample_queries_keys`."
-        )
-        names = ("log_posterior", "log_evidence", "gradient_norm", "zero_modes", "reached")
-        rows = [(name.replace("_", " "), brief(getattr(self, name))) for name in names]
-        rows += [("singular values", brief(values)) for values in self.singular_values]
-        yield Table((*rows, *order_parameter_rows(self.order_parameters)))
 
 
 @jit

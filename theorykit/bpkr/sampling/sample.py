@@ -89,9 +89,6 @@ def sample(
         - `summary`: of ArviZ, along `statistic`.
         - attributes: `mixed` (0 or 1), `diagnosis`, `problem`, `sampler`, `seconds`.
 
-    Raises:
-        ValueError: the posterior has no density that the sampler can use.
-
     Warns:
         MixingWarning: the chains did not mix.
     """
@@ -132,7 +129,8 @@ def check_can_be_sampled(sampler: str, architecture: bpkr.Architecture) -> None:
     require_finite_widths(architecture, "sampling")
     is_cold = float(architecture.temperature) == 0
     if sampler == "exact":
-        if is_cold and finite_width_law(architecture).is_singular:
+        rank = finite_width_law(architecture).levels[-1].rank
+        if is_cold and rank < architecture.overlap_sizes[0]:
             raise ValueError(f"temperature=0, but {_FEW_UNITS}")
         return
     if sampler == "gibbs" and not architecture.is_linear:
@@ -143,7 +141,8 @@ def check_can_be_sampled(sampler: str, architecture: bpkr.Architecture) -> None:
 
 
 def sampler_of(sampler, problem: bpkr.Problem, warmup, target_accept=0.8) -> NoUTurn | Gibbs:
-    architecture, data = problem.architecture, problem.data
+    architecture = problem.architecture
+    data = problem.data
     tests = data.features[:0] if data.test_features is None else data.test_features
     if sampler == "exact":
         posterior = OrderParameterPosterior(finite_width_law(architecture), problem.canonical, tests)
@@ -261,7 +260,8 @@ def compare(
             check_can_be_sampled(approach, problem.architecture)
     for approach in options:
         checked_choice("options", approach, ("saddle", *get_args(Sampler)))
-    found, shared = [], {"n_jobs": n_jobs, "progress": progress}
+    found = []
+    shared = {"n_jobs": n_jobs, "progress": progress}
     with bar("comparison", len(approaches), "approach", shown=progress) as report:
         needs_saddle = {"saddle", "one_over_n"} & set(approaches)
         saddle = bpkr.solve(problem, **options.get("saddle", {})) if needs_saddle else None
@@ -295,14 +295,16 @@ def _deviations(result: xr.Dataset) -> xr.Dataset:
 
 
 def _of_draws(tree: xr.DataTree) -> xr.Dataset:
-    found, posterior = entry_estimates(tree), tree["posterior"].to_dataset()
+    found = entry_estimates(tree)
+    posterior = tree["posterior"].to_dataset()
     if {"mean", "sampled_output"} & set(posterior):
         found = found.merge(output_estimates(posterior))
     return found.assign({name: tree.attrs[name] for name in ("mixed", "diagnosis", "seconds")})
 
 
 def _of_theory(approach: str, problem: bpkr.Problem, saddle: bpkr.Saddle | None) -> xr.Dataset:
-    architecture, data = problem.architecture, problem.data
+    architecture = problem.architecture
+    data = problem.data
     if approach == "infinite_width":
         saddle = None
         if architecture.richness is not None:
@@ -313,7 +315,8 @@ def _of_theory(approach: str, problem: bpkr.Problem, saddle: bpkr.Saddle | None)
     prediction, numbers = None, {}
     if approach == "one_over_n" and has_theory:
         corrected = bpkr.fluctuations(problem, saddle)
-        point, prediction = corrected.mean, corrected.prediction
+        point = corrected.mean
+        prediction = corrected.prediction
     elif data.test_features is not None:
         prediction = bpkr.predict(problem, point)
     if prediction is not None:

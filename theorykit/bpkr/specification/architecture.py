@@ -65,12 +65,6 @@ class Architecture(DisplayMixin, eqx.Module):
     - `overlap_sizes`: (n_1, ..., n_{L+1}), partial paths from each layer, times outputs
       and tokens that are read.
     - `paths`: number of attention paths, to all tokens that are read.
-
-    Example:
-        >>> from theorykit import bpkr
-        >>> arch = bpkr.Architecture(layers=(2, 3), widths=(50, 50, 20), temperature=0.01)
-        >>> arch.path_labels()
-        ('11', '12', '13', '21', '22', '23')
     """
 
     layers: tuple[AbstractLayer, ...]
@@ -104,7 +98,8 @@ class Architecture(DisplayMixin, eqx.Module):
         layers = checks.checked_sequence("layers", layers, "layers or numbers of heads")
         given = enumerate(layers)
         layers = tuple(of_layers.as_layer(f"layers[{i}]", layer) for i, layer in given)
-        forms, depth = _forms(jax.tree.structure(layers)), len(layers)
+        forms = _forms(jax.tree.structure(layers))
+        depth = len(layers)
         self.prior_variances = tuple(_numbers("prior_variances", prior_variances, depth + 2, above=0.0))
         self.layers = tuple(map(_checked_layer, layers, forms, self.prior_variances[1:-1]))
         self.embedding = as_activation(embedding, "embedding")
@@ -321,7 +316,8 @@ def ansatz_of(architecture: Architecture) -> str:
         return f"Mean-field parameterisation: noise of variance T / (N_1 gamma_0^2){per_width}"
     if architecture.is_linear:
         return ""
-    units, replaced = "linear units of the same covariance", architecture.activations
+    units = "linear units of the same covariance"
+    replaced = architecture.activations
     if architecture.between:
         units = "a linear part that continues, and noise,"
         replaced = (architecture.layers[layer - 1].activation for layer in architecture.between)

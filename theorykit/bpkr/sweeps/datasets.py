@@ -1,4 +1,4 @@
-"""Sweeps over grids of widths, temperatures and seeds, and labelled datasets of results."""
+"""Sweeps over widths, temperatures and seeds, and labelled results."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ def sweep(
             report.write(f"{read} of {total} points were read from {folder}")
     result = _combined(axes, points)
     narrowest = [np.min(each) for each in axes["width"]]
-    loads = np.divide.outer([each.examples for each in sets.values()], narrowest)
+    loads = np.divide.outer([len(each.features) for each in sets.values()], narrowest)
     result.coords["load"] = ("width", loads[0]) if seeds is None else (("seed", "width"), loads)
     if given.test_labels is not None:
         labels = np.stack([each.test_labels for each in sets.values()])
@@ -321,24 +321,6 @@ def _scores(prediction: bpkr.Prediction, labels, architecture) -> dict[str, Any]
         del scores["log_loss"], scores["log_loss_error"]
     found["class"] = "class", list((prediction.classes or classes).names)
     return found | {f"test_{name}": value for name, value in scores.items()}
-
-
-def add_errors_of_examples(result: xr.Dataset) -> xr.Dataset:
-    """Add errors of means over seeds due to their shared test examples."""
-    if "mean" not in result or "test_label" not in result:
-        return result
-    mean, labels = result["mean"], result["test_label"]
-    losses, hits = (mean - labels) ** 2, np.sign(mean) == labels
-    if "output" in mean.dims:
-        losses = losses.mean("output")
-        hits = mean.fillna(0).argmax("output") == labels.argmax("output")
-    scores = {"test_error": losses}
-    if "test_accuracy" in result:
-        scores["test_accuracy"] = hits.where(losses.notnull())
-    root = mean.sizes["test_example"] ** 0.5
-    for name, score in scores.items():
-        result[f"{name}_error_of_test_examples"] = score.mean("seed").std("test_example") / root
-    return result
 
 
 def order_parameters_of(architecture: bpkr.Architecture, solution: xr.Dataset) -> bpkr.OrderParameters:
