@@ -13,18 +13,10 @@ from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 from sympy import Expr
 
+from ... import checks
 from ..._compat import MANY_ROWS
 from ..._jit import jit_and_keep, usual_settings
-from ...checks import (
-    Requirement,
-    array_module,
-    checked_positive_definite,
-    counted,
-    finite_array,
-    is_traced,
-    on_host,
-    require,
-)
+from ...checks import Requirement, array_module, counted, finite_array, is_traced, on_host, require
 from ...symbolic.documents.display import DisplayMixin
 from ...symbolic.documents.document import Table, Text
 from ...symbolic.documents.values import brief
@@ -211,7 +203,7 @@ def kernel_task_alignment(kernel: ArrayLike, labels: ArrayLike) -> KernelTaskAli
         the labels. Their squares sum to one.
     """
     labels = finite_array("labels", labels, "examples")
-    kernel = checked_positive_definite("kernel", kernel, len(labels), singular=True)
+    kernel = checks.checked_positive_definite("kernel", kernel, len(labels), singular=True)
     labels = require(labels, [Requirement("labels are all zero", (on_host(labels) != 0).any())])
     eigenvalues, components = jnp.linalg.eigh(kernel)
     cosines = jnp.abs(components.T @ labels) / jnp.linalg.norm(labels)
