@@ -106,11 +106,10 @@ class Heads(eqx.Module):
     @usual_settings()
     def __call__(self, inputs: ArrayLike, mask: Mask | None = None, *, real_tokens=None, layout=None):
         """Compute the attention of every layer, as `bpkr.attention` does."""
-        inputs = finite_array("inputs", inputs, "examples tokens features")
+        inputs, real = checked_inputs(inputs, real_tokens)
         if self.counts and inputs.shape[2] != self.input_features:
             wanted = f"the {self.input_features} features of heads"
             raise ValueError(f"inputs must have {wanted}, got shape {inputs.shape}")
-        real = checked_real_tokens(real_tokens, *inputs.shape[:2])
         added = added_scores(mask, real, inputs.shape, self.counts, layout)
         return unchecked_attention(self, inputs, added)
 
@@ -151,8 +150,8 @@ def attention(
             (keys, queries), or (examples, heads, keys, queries) with size 1 for constant
             axes; or floats that are added to scores. -10000 or less forbids attention.
         real_tokens: tokens that are not padding: booleans (examples, tokens), or their
-            number (examples,) from the first. Nothing attends to padding, but padding
-            without another key to itself.
+            number (examples,) from the first. By default all but tokens of NaN. Nothing
+            attends to padding, but padding without another key to itself.
         layout: "torch" if masks end with the axes (queries, keys). Only "keys-first"
             accepts a mask that looks causal in the other order.
         kind, parameters: as in `bpkr.Heads`. A mask that forbids linear attention sets
@@ -193,10 +192,9 @@ def path_features(
         layout: "torch" if attention ends with the axes (queries, keys). Only
             "keys-first" accepts a softmax in the other order.
     """
-    inputs = finite_array("inputs", inputs, "examples tokens features")
+    inputs, real = checked_inputs(inputs, real_tokens)
     checked_architecture(architecture)
     examples, tokens, width = inputs.shape
-    real = checked_real_tokens(real_tokens, examples, tokens)
     read = checked_reading(architecture, readout, examples, tokens, real)
     layers = _checked_attention(attention, inputs.shape, architecture, layout, real)
     # Numbers are arrays, so that one compilation serves all values.
@@ -287,6 +285,19 @@ def chosen_readout(architecture: Architecture, readout: Any, tokens: int) -> Rea
     if given != needed:
         raise ValueError(f"readout={readout!r} needs read_tokens={needed}, got {given}")
     return readout
+
+
+def checked_inputs(inputs, real_tokens=None) -> tuple[Array, Bool[Array, "_ _"] | None]:
+    """Return inputs, and which tokens are real, or None for all. Padding may be NaN."""
+    axes = "examples tokens features"
+    array = checks.numeric_array("inputs", inputs, axes)
+    real = checked_real_tokens(real_tokens, *array.shape[:2])
+    if not checks.is_traced(array) and np.any(is_padding := np.isnan(array).all(axis=2)):
+        if np.any(is_empty := is_padding.all(axis=1)):
+            raise ValueError(f"inputs[{np.argmax(is_empty)}] has no tokens: all entries are NaN")
+        real = jnp.asarray(~is_padding) if real is None else real
+        array = array_module(real).where((is_padding & ~real)[..., None], 0.0, array)
+    return finite_array("inputs", array, axes), real
 
 
 def checked_real_tokens(value, examples: int, tokens: int) -> Bool[Array, "_ _"] | None:
@@ -437,11 +448,10 @@ class Network(eqx.Module):
         self, inputs: ArrayLike, mask: Mask | None = None, *, real_tokens=None, layout=None
     ) -> Float[Array, "examples *outputs"]:
         """Compute outputs, with arguments as in `bpkr.attention`."""
-        inputs = finite_array("inputs", inputs, "examples tokens features")
-        examples, tokens, _ = inputs.shape
+        inputs, real = checked_inputs(inputs, real_tokens)
+        tokens = inputs.shape[1]
         chosen_readout(self.architecture, self.readout, tokens)
-        attention = self.heads(inputs, mask, real_tokens=real_tokens, layout=layout)
-        real = checked_real_tokens(real_tokens, examples, tokens)
+        attention = self.heads(inputs, mask, real_tokens=real, layout=layout)
         read = readout_weights(self.readout, tokens, real)
         architecture = self.architecture
         numbers = architecture.layer_numbers()
