@@ -377,9 +377,15 @@ def _checked_attention(attention, shape, architecture, layout, real) -> tuple[Ar
         if layer.shape not in (shared, (examples, *shared)):
             wanted = f"{(examples, *shared)} or {shared}"
             raise ValueError(f"{name} must have shape {wanted}, got {layer.shape}")
+        if real is not None and layer.ndim == 4:
+            # Maps of padding may be NaN: nothing that is read depends on them.
+            pairs = real[:, None, :, None] & real[:, None, None, :]
+            layer = jnp.where(jnp.isnan(layer) & ~pairs, 0.0, layer)
+        layer = finite_array(name, layer)
         layer = jnp.swapaxes(layer, -1, -2) if layout == "torch" else layer
         is_transposed, leak = map(on_host, _judge(layer, real))
-        which = f'{name} is transposed: it sums to one over queries; pass layout="torch"'
+        other = "keys-first" if layout == "torch" else "torch"
+        which = f"{name} is transposed: it sums to one over queries; pass layout={other!r}"
         is_ordered = Requirement(which, (layout == "keys-first") | ~is_transposed)
         is_real = Requirement(f"{name}: real tokens attend to padding", leak <= _LEAK)
         layers.append(require(layer, [is_ordered, is_real]))
