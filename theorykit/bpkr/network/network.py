@@ -369,11 +369,11 @@ def _checked_attention(attention, shape, architecture, layout, real) -> tuple[Ar
     examples, tokens, _ = shape
     _check_layout(layout)
     counts = tuple(heads for heads in architecture.heads if heads)
-    attention = checks.checked_sequence("attention", attention, "arrays of heads", len(counts))
+    attention = checks.checked_sequence("attention", attention, "arrays, one per layer with heads", len(counts))
     layers = []
     for i, (layer, heads) in enumerate(zip(attention, counts, strict=True)):
         name, shared = f"attention[{i}]", (heads, tokens, tokens)
-        layer = finite_array(name, layer)
+        layer = checks.numeric_array(name, layer)
         if layer.shape not in (shared, (examples, *shared)):
             wanted = f"{(examples, *shared)} or {shared}"
             raise ValueError(f"{name} must have shape {wanted}, got {layer.shape}")
