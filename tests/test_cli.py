@@ -123,7 +123,8 @@ def test_derive_prints_source_steps_and_fragments(run):
     printed = run("derive", "--layers", "2", "--format", "fragment")
     assert printed.startswith(r"\section*") and "documentclass" not in printed and r"\label{eq:S}" in printed
     assert "in the mean-field parameterisation" in run("derive", "--layers", "2", "--richness", "--infinite-width")
-    assert "a layer must be like 2" in refused(run, "derive", "--layers", "two")
+    for words, said in {("two",): "like 2", ("none", "2"): "got 'none'", ("skip=x:3",): "layer 'skip=x:3'"}.items():
+        assert said in refused(run, "derive", "--layers", *words)
 
 
 # ---- solve and sweep

@@ -106,14 +106,8 @@ class Settings(Table):
 
 
 # Tables by the paths in messages of msgspec, which are empty for the whole file.
-TABLES = {
-    "": Settings,
-    "$.architecture": Architecture,
-    "$.data": Data,
-    "$.data.test": Examples,
-    "$.solver": Solver,
-    "$.sweep": Grid,
-}
+TABLES = {"": Settings, "$.data": Data, "$.data.test": Examples, "$.solver": Solver, "$.sweep": Grid}
+TABLES["$.architecture"] = Architecture
 
 
 def parse_layer(word: int | str) -> Any:
@@ -123,7 +117,8 @@ def parse_layer(word: int | str) -> Any:
     kind, _, rest = str(word).partition(":")
     name, _, gain = kind.partition("=")
     if name == "skip":
-        return bpkr.Skip(parse_layer(rest), float(gain or 1.0))
+        with naming(f"layer {word!r}"):
+            return bpkr.Skip(parse_layer(rest), float(gain or 1.0))
     if kind == "dense":
         return bpkr.Dense(activation=rest or "identity")
     if kind.isdecimal() and not rest:
@@ -217,7 +212,7 @@ def derive(
     from .symbolic.documents.document import as_latex, as_markdown
 
     theorykit.enable_float64()
-    kinds = [parse_layer(word) for word in layers if word != "none"]
+    kinds = [parse_layer(word) for word in layers if layers != ("none",)]
     options = {"outputs": outputs, "read_tokens": read_tokens, "embedding": embedding}
     options |= {"richness": 1.0 if richness else None, "temperature": 1.0}
     action = bpkr.derive(bpkr.Architecture(kinds, math.inf if infinite_width else 1, **options))
