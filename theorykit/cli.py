@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
+from itertools import product
 from typing import Any, Literal
 
 import msgspec
@@ -297,16 +298,21 @@ def obtain(path: Path, output: Path, overwrite: bool, is_sweep: bool, folder: Pa
     if not (path.parent / settings.data.file).exists():
         raise FileNotFoundError(f"{path}: [data] names the file {settings.data.file}, which does not exist")
     content = (path.parent / settings.data.file).read_bytes()
-    made_from = f"{network} {grid} {settings.data} {settings.solver} {hashlib.sha256(content).hexdigest()}"
-    if output.exists() and not overwrite:
-        result = xr.load_dataset(output, engine="h5netcdf")
-        if result.attrs.get("made_from") != made_from:
-            raise FileExistsError(f"{output} has other settings or data: pass another --output, or --overwrite")
-        print(f"{output} is finished")
-        return result
-    widths, temperatures = grid.widths or (network.widths,), grid.temperatures or (network.temperature,)
+    widths = (network.widths,) if grid.widths is None else grid.widths
+    temperatures = (network.temperature,) if grid.temperatures is None else grid.temperatures
     if None in (*widths, *temperatures):
         raise ValueError(f"{path}: [architecture] needs widths and a temperature")
+    made_from = [f"{network} {settings.data} {settings.solver} {hashlib.sha256(content).hexdigest()}"]
+    made_from += map(str, product(widths, temperatures, grid.richness or (None,)))
+    if output.exists() and not overwrite:
+        result = xr.load_dataset(output, engine="h5netcdf")
+        kept = result.attrs.get("made_from", "").split("\n")
+        if kept == made_from:
+            print(f"{output} is finished")
+            return result
+        # A larger grid has every point of the result.
+        if not (overwrite := set(kept) <= set(made_from)):
+            raise FileExistsError(f"{output} has other settings or data: pass another --output, or --overwrite")
 
     theorykit.enable_float64()
     # The grid replaces widths and temperature.
@@ -318,7 +324,7 @@ def obtain(path: Path, output: Path, overwrite: bool, is_sweep: bool, folder: Pa
     result = sweeps.sweep(architecture, data, width=widths, temperature=temperatures, **options)
     if "U_1" not in result:
         raise ValueError(f"every point failed: {result['message'].values.flat[0]}")
-    content = result.assign_attrs(made_from=made_from).to_netcdf(engine="h5netcdf")
+    content = result.assign_attrs(made_from="\n".join(made_from)).to_netcdf(engine="h5netcdf")
     write(content, output, overwrite=overwrite)
     print(f"wrote {output}")
     return result
