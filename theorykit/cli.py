@@ -3,10 +3,12 @@
 import hashlib
 import math
 import sys
+import warnings
 import zipfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
+from pathlib import Path
 from pathlib import Path
 from itertools import product
 from typing import Any, Literal
