@@ -6,11 +6,10 @@ import sys
 import warnings
 import zipfile
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import replace
-from pathlib import Path
-from pathlib import Path
 from itertools import product
+from pathlib import Path
 from typing import Any, Literal
 
 import msgspec
@@ -270,12 +269,17 @@ def sweep(
     output = output or settings.with_name(f"{settings.stem}-sweep.nc")
     result = obtain(settings, output, overwrite, True, folder, n_jobs)
     print(table(result))
-    score = next(name for name in ("test_accuracy", "test_error", "log_evidence") if name in result)
-    for width in result["width"].values:
-        # No temperature is best where the theory does not hold.
-        with suppress(ValueError):
-            found = best(result.sel(width=[width]), score)
-            print(f"width {width}: the best temperature by {score} is {found['temperature']}")
+    score = next((name for name in ("test_accuracy", "test_error", "log_evidence") if name in result), None)
+    for width in result["width"].values if score else ():
+        try:
+            place = best(result.sel(width=[width]), score)
+        except ValueError as mistake:
+            print(f"width {width}: {mistake}")
+            continue
+        del place["widths"]
+        scores = result[score].where(result["converged"]).sel(width=width)
+        equal = scores.where(scores == scores.sel(place)).to_series().dropna().index
+        print(f"width {width}: best {' and '.join(equal.names)} by {score}: {', '.join(map(str, equal))}")
     with style.use_style():
         print(f"drew {style.save(figure(result), output.with_suffix('.png'))}")
 
@@ -345,6 +349,7 @@ def main() -> None:
     if sys.argv[1:] == ["--version"]:
         print(f"theorykit {theorykit.__version__}")
         return
+    warnings.formatwarning = lambda message, *_, **__: f"theorykit: {message}\n"
     commands = {"derive": derive, "solve": solve, "sweep": sweep}
     try:
         subcommand_cli_from_dict(commands, prog="theorykit", description="Statistical mechanics of transformers.")
