@@ -166,6 +166,9 @@ def test_a_sweep_equals_single_solves_and_resumes_with_more_values(folder, run, 
     assert (folder / "mine-sweep.png").stat().st_size > 10_000
     swept = written("mine-sweep.nc")
     assert swept["U_1"].dims == ("width", "temperature", "path_1", "other_path_1")
+    scores = swept["test_accuracy"].sel(width="40").to_series()
+    equal = ", ".join(map(str, scores.index[scores == scores.max()]))
+    assert f"width 40: best temperature by test_accuracy: {equal}\n" in printed
     run("solve", "mine.toml")
     single, point = written("mine.nc").squeeze(), swept.sel(width="20-15-10", temperature=0.2)
     for name in ("U_1", "U_2", "mean", "variance", "action", "test_accuracy"):
