@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 from jax.typing import ArrayLike
-from jaxtyping import Array, Float
+from jaxtyping import Float
 from numpy.typing import NDArray
 
 from .. import checks
@@ -260,8 +260,7 @@ class Model(DisplayMixin):
         """Return the architecture, the data and the heads."""
         # scikit-learn also passes objects that are arrays only to NumPy.
         labels = labels if isinstance(labels, Iterable) else np.asarray(labels)
-        sequences, _ = _sequences(inputs)
-        _, tokens, width = sequences.shape
+        _, tokens, width = _sequences(inputs, attention).shape
         found, layers = self._heads_and_layers(width, attention)
         architecture = Architecture(
             layers,
@@ -288,8 +287,8 @@ class Model(DisplayMixin):
             if self.mask is not None or not self._is_random:
                 raise ValueError("attention replaces heads and mask")
             if layers is None:
-                if getattr(attention, "ndim", 0) == 4:
-                    raise ValueError("attention must be a list of one array per layer")
+                if getattr(attention, "ndim", 0) == 4 or len(attention) == 0:
+                    raise ValueError("attention must be a list of one array per layer; without any, pass layers=()")
                 shapes = [checks.numeric_array("attention", each).shape for each in attention]
                 layers = [shape[-3] if len(shape) > 2 else 0 for shape in shapes]
             return None, layers
@@ -303,33 +302,26 @@ class Model(DisplayMixin):
         return found, found.counts if layers is None else layers
 
     def _features(self, architecture, found: Heads | None, inputs, attention=None) -> PathFeatures:
-        sequences, real = _sequences(inputs, architecture.read_tokens)
         if (found is None) == (attention is None):
             raise ValueError("attention must be given for all inputs, or for none")
-        options = {"real_tokens": real, "layout": self.layout}
+        layout, sequences = self.layout, _sequences(inputs, attention, architecture.read_tokens)
         if found is not None:
-            attention = found(sequences, self.mask, **options)
-            options["layout"] = None
-        return path_features(sequences, attention, architecture, self.readout, **options)
+            attention, layout = found(sequences, self.mask, layout=layout), None
+        return path_features(sequences, attention, architecture, self.readout, layout=layout)
 
 
-def _sequences(inputs: Any, least: int = 1) -> tuple[Array, np.ndarray | None]:
-    """Return inputs, lists with at least `least` tokens, and which are real, or None."""
-    axes = "examples tokens features"
-    if checks.is_traced(inputs):
-        return checks.finite_array("inputs", inputs, axes), None
-    if isinstance(inputs, (list, tuple)) or str(getattr(inputs, "dtype", "")) == "object":
-        places = enumerate(inputs)
-        sequences = [checks.numeric_array(f"inputs[{i}]", x, "tokens features") for i, x in places]
-        features = {each.shape[1] for each in sequences}
-        if len(features) != 1:
-            raise ValueError(f"inputs must be sequences with one number of features, got {sorted(features)}")
-        inputs = np.full((len(sequences), max(least, *map(len, sequences)), *features), np.nan)
-        for row, each in zip(inputs, sequences, strict=True):
-            row[: len(each)] = each
-    array = np.asarray(checks.numeric_array("inputs", inputs, axes))
-    is_padding = np.isnan(array).all(axis=2)
-    if np.any(is_empty := is_padding.all(axis=1)):
-        raise ValueError(f"inputs[{np.argmax(is_empty)}] has no tokens: all entries are NaN")
-    array = checks.finite_array("inputs", np.where(is_padding[..., None], 0.0, array), axes)
-    return array, ~is_padding if is_padding.any() else None
+def _sequences(inputs: Any, attention: Maps, least: int = 1) -> Any:
+    """Return inputs, lists as an array with the tokens of `attention`, at least `least`."""
+    if not isinstance(inputs, (list, tuple)) and str(getattr(inputs, "dtype", "")) != "object":
+        return checks.numeric_array("inputs", inputs, "examples tokens features")
+    sequences = [checks.numeric_array(f"inputs[{i}]", x, "tokens features") for i, x in enumerate(inputs)]
+    features = {each.shape[1] for each in sequences}
+    if len(features) != 1:
+        raise ValueError(f"inputs must be sequences with one number of features, got {sorted(features)}")
+    tokens = max(least, *map(len, sequences))
+    for each in () if attention is None else attention:
+        tokens = max(tokens, *checks.numeric_array("attention", each).shape[-1:])
+    array = np.full((len(sequences), tokens, *features), np.nan)
+    for row, each in zip(array, sequences, strict=True):
+        row[: len(each)] = each
+    return array

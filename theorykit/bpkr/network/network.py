@@ -100,11 +100,10 @@ class Heads(eqx.Module):
     @usual_settings()
     def __call__(self, inputs: ArrayLike, mask: Mask | None = None, *, real_tokens=None, layout=None):
         """Compute the attention of every layer, as `bpkr.attention` does."""
-        inputs = finite_array("inputs", inputs, "examples tokens features")
+        inputs, real = checked_inputs(inputs, real_tokens)
         if self.counts and inputs.shape[2] != self.input_features:
             wanted = f"the {self.input_features} features of heads"
             raise ValueError(f"inputs must have {wanted}, got shape {inputs.shape}")
-        real = checked_real_tokens(real_tokens, *inputs.shape[:2])
         added = added_scores(mask, real, inputs.shape, self.counts, layout)
         maps = unchecked_attention(self, inputs, added)
         known = () if checks.is_traced(maps) else maps
@@ -148,8 +147,8 @@ def attention(
             (keys, queries), or (examples, heads, keys, queries) with size 1 for constant
             axes; or floats that are added to scores. -10000 or less forbids attention.
         real_tokens: tokens that are not padding: booleans (examples, tokens), or their
-            number (examples,) from the first. Nothing attends to padding, but padding
-            without another key to itself.
+            number (examples,) from the first. By default all but tokens of NaN. Nothing
+            attends to padding, but padding without another key to itself.
         layout: "torch" if masks end with the axes (queries, keys). Only "keys-first"
             accepts a mask that looks causal in the other order.
         kind, parameters: as in `bpkr.Heads`. A mask that forbids linear attention sets
@@ -187,10 +186,9 @@ def path_features(
         layout: "torch" if attention ends with the axes (queries, keys). Only
             "keys-first" accepts a softmax in the other order.
     """
-    inputs = finite_array("inputs", inputs, "examples tokens features")
+    inputs, real = checked_inputs(inputs, real_tokens)
     checked_architecture(architecture)
     examples, tokens, width = inputs.shape
-    real = checked_real_tokens(real_tokens, examples, tokens)
     read = checked_reading(architecture, readout, examples, tokens, real)
     layers = _checked_attention(attention, inputs.shape, architecture, layout, real)
     # Numbers are arrays, so that one compilation serves all values.
@@ -285,6 +283,19 @@ def checked_readout(architecture: Architecture, readout: Any, tokens: int) -> Re
     return readout
 
 
+def checked_inputs(inputs, real_tokens=None) -> tuple[Array, Bool[Array, "_ _"] | None]:
+    """Return inputs, and which tokens are real, or None for all. Padding may be NaN."""
+    axes = "examples tokens features"
+    array = checks.numeric_array("inputs", inputs, axes)
+    real = checked_real_tokens(real_tokens, *array.shape[:2])
+    if not checks.is_traced(array) and np.any(is_padding := np.isnan(array).all(axis=2)):
+        if np.any(is_empty := is_padding.all(axis=1)):
+            raise ValueError(f"inputs[{np.argmax(is_empty)}] has no tokens: all entries are NaN")
+        real = jnp.asarray(~is_padding) if real is None else real
+        array = array_module(real).where((is_padding & ~real)[..., None], 0.0, array)
+    return finite_array("inputs", array, axes), real
+
+
 def checked_real_tokens(value, examples: int, tokens: int) -> Bool[Array, "_ _"] | None:
     if value is None:
         return None
@@ -355,18 +366,24 @@ def _checked_attention(attention, shape, architecture, layout, real) -> tuple[Ar
     examples, tokens, _ = shape
     _check_layout(layout)
     counts = tuple(heads for heads in architecture.heads if heads)
-    attention = checks.checked_sequence("attention", attention, "arrays of heads", len(counts))
+    attention = checks.checked_sequence("attention", attention, "arrays, one per layer with heads", len(counts))
     layers = []
     for i, (layer, heads) in enumerate(zip(attention, counts, strict=True)):
         name = f"attention[{i}]"
         shared = (heads, tokens, tokens)
-        layer = finite_array(name, layer)
+        layer = checks.numeric_array(name, layer)
         if layer.shape not in (shared, (examples, *shared)):
             wanted = f"{(examples, *shared)} or {shared}"
             raise ValueError(f"{name} must have shape {wanted}, got {layer.shape}")
+        if real is not None and layer.ndim == 4:
+            # Maps of padding may be NaN: nothing that is read depends on them.
+            pairs = real[:, None, :, None] & real[:, None, None, :]
+            layer = jnp.where(jnp.isnan(layer) & ~pairs, 0.0, layer)
+        layer = finite_array(name, layer)
         layer = jnp.swapaxes(layer, -1, -2) if layout == "torch" else layer
         is_transposed, leak = map(on_host, _judge(layer, real))
-        which = f'{name} is transposed: it sums to one over queries; pass layout="torch"'
+        other = "keys-first" if layout == "torch" else "torch"
+        which = f"{name} is transposed: it sums to one over queries; pass layout={other!r}"
         is_ordered = Requirement(which, (layout == "keys-first") | ~is_transposed)
         is_real = Requirement(f"{name}: real tokens attend to padding", leak <= _LEAK)
         layers.append(require(layer, [is_ordered, is_real]))
@@ -429,11 +446,10 @@ class Network(eqx.Module):
         self, inputs: ArrayLike, mask: Mask | None = None, *, real_tokens=None, layout=None
     ) -> Float[Array, "examples *outputs"]:
         """Compute outputs, with arguments as in `bpkr.attention`."""
-        inputs = finite_array("inputs", inputs, "examples tokens features")
-        examples, tokens, _ = inputs.shape
+        inputs, real = checked_inputs(inputs, real_tokens)
+        tokens = inputs.shape[1]
         checked_readout(self.architecture, self.readout, tokens)
-        attention = self.heads(inputs, mask, real_tokens=real_tokens, layout=layout)
-        real = checked_real_tokens(real_tokens, examples, tokens)
+        attention = self.heads(inputs, mask, real_tokens=real, layout=layout)
         read = readout_weights(self.readout, tokens, real)
         architecture = self.architecture
         numbers = architecture.layer_numbers()

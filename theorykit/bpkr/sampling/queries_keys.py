@@ -254,7 +254,7 @@ def make_posterior(
     if cues is not None:
         cues = checks.finite_array("cues", cues, "examples")
         if cues.shape != (count,) or not np.all(np.isin(cues, np.arange(tokens))):
-            raise ValueError(f"cues must be a position in each of {count} examples")
+            raise ValueError(f"cues must be {count} positions below {tokens}, got {checks.shown(cues.tolist())}")
         cues = jnp.asarray(cues, dtype=int)
     architecture = architecture.with_arrays()
     rng, shapes = np.random.default_rng(0), [(each, prior.rank, width) for each in heads]

@@ -359,7 +359,7 @@ def best(result: xr.Dataset, score: str = "log_evidence") -> dict[str, Any]:
         values = corrected if (corrected.notnull() == values.notnull()).all() else values
     values = values.mean(set(values.dims) - {"width", "temperature", "richness"})
     if not values.notnull().any():
-        raise ValueError(f"{score} has no value at which the theory holds")
+        raise ValueError(f"{score} has no value, or only where a layer has fewer units than partial paths")
     at = values.argmin(...) if score in _LOSSES else values.argmax(...)
     place = {axis: values[axis].values[index.item()].item() for axis, index in at.items()}
     widths = place.pop("width")
