@@ -7,6 +7,7 @@ content of a traced value is checked when the compiled function runs.
 
 import operator
 from collections.abc import Callable, Iterable, Mapping, Set
+from contextlib import suppress
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
@@ -90,10 +91,9 @@ def require(value: Kind, requirements: Iterable[Requirement]) -> Kind:
 
 def checked_whole_number(name: str, value: Any, *, least: int = -_LARGEST_WHOLE, most: int = _LARGEST_WHOLE) -> int:
     """Require a whole number within [least, most], also of NumPy, JAX or SymPy, no boolean."""
-    try:
+    number = None
+    with suppress(TypeError):
         number = None if isinstance(value, (bool, np.bool_)) else operator.index(value)
-    except TypeError:
-        number = None
     if number is None:
         raise TypeError(f"{name} must be a whole number, got {shown(value)}")
     if not least <= number <= most:
@@ -178,10 +178,10 @@ def checked_positive_definite(
     rounding = 8 * size * np.finfo(np.float64).eps
     is_positive = values[0] >= -rounding * values[-1] if singular else values[0] > 0
     is_symmetric = abs(numbers - numbers.T).max() <= _SYMMETRY * abs(numbers).max()
+    symmetry = Requirement(f"{name} is not symmetric", is_symmetric)
     message = f"{name} is not positive {'semidefinite' if singular else 'definite'}"
     known = partial("{}: smallest eigenvalue {:.3g}".format, message, values[0])
-    conditions = [Requirement(f"{name} is not symmetric", is_symmetric)]
-    return require(array, [*conditions, Requirement(message, is_positive, known)])
+    return require(array, [symmetry, Requirement(message, is_positive, known)])
 
 
 def checked_instance(name: str, value: Any, kind: type[Kind] | tuple[type, ...], example: str = "") -> Kind:

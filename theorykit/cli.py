@@ -52,10 +52,7 @@ class Examples(Table):
 
 
 class Data(Examples, kw_only=True):
-    """[data]: a file, the arrays of its training examples, and heads, as in `bpkr.Heads`.
-
-    `mask` is "causal", or an array for all examples.
-    """
+    """[data]: a file, names of its training arrays, and heads. `mask`: "causal", or an array."""
 
     file: str
     key_query: Names | None = None
@@ -108,8 +105,8 @@ class Settings(Table):
 
 
 # Tables by the paths in messages of msgspec, which are empty for the whole file.
-TABLES = {"": Settings, "$.data": Data, "$.data.test": Examples, "$.solver": Solver, "$.sweep": Grid}
-TABLES["$.architecture"] = Architecture
+TABLES = {"": Settings, "$.architecture": Architecture, "$.data": Data}
+TABLES |= {"$.data.test": Examples, "$.solver": Solver, "$.sweep": Grid}
 
 
 def parse_layer(word: int | str) -> Any:
