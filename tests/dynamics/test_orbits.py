@@ -102,3 +102,8 @@ def test_what_does_not_fit_is_named():
     for levels in ([0.0], [0.0, 0.1, 1.0], [0.0, np.nan, 1.0], [1.0, 1.0]):
         with pytest.raises(ValueError, match="evenly spaced"):
             dynamics.orbits(henon, np.array([1.0]), START, levels=np.array(levels))
+    for step, said in ((lambda x, _: [*x], "step maps start float64"), (lambda x, _: np.sin(x), "must be in JAX")):
+        with pytest.raises((TypeError, ValueError), match=said):
+            dynamics.orbits(step, np.array([1.0]), START)
+    with pytest.raises(ValueError, match="start is not finite in 1 entry"):
+        dynamics.advance(henon, np.array([np.nan, 0.0]), 1.0, 5)

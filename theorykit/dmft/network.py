@@ -1,8 +1,7 @@
 """Networks of finitely many neurons, and their fluctuations to order 1/N.
 
-Networks differ from the mean field only in the overlaps of a new token. Given the
-previous attention, spins are independent, so the sum over a class of neurons with equal
-weights follows a binomial law. A draw is exact, at a cost independent of N.
+Given the previous attention, spins are independent, and the sum over a class of neurons
+with equal weights is binomial. A draw is exact, at a cost independent of N.
 
 The overlaps of a token have the mean of the map and the covariance Q / N of
 `MeanField.noise`. To leading order in 1/N (van Kampen's system-size expansion), a token
@@ -96,17 +95,16 @@ class Fluctuations(eqx.Module):
 
 
 def fluctuations(network: FiniteNetwork, start: State, parameters: Parameters, *, steps: int) -> Fluctuations:
-    """Return the covariances of what `run` samples, to first order in 1/N.
+    """Return the covariances of samples of `run`, to first order in 1/N.
 
-    The arguments are described in `run`. A warning is issued if deviations of attentions
-    are not small compared to one. In chaos of exponent lambda, they are small for
-    about log N / (2 lambda) tokens.
+    The arguments are those of `run`. A warning tells if deviations of attentions are not
+    small. In chaos of exponent lambda, they are for about log N / (2 lambda) tokens.
     """
     checked_whole_number("steps", steps, least=1)
     found = _fluctuations(network, start, parameters, steps=steps)
     largest = jnp.max(found.attention_deviation)
     if not is_traced(largest) and not largest <= _SMALL:
-        said = f"the predicted standard deviation of attentions, which are at most 1, reaches {largest:.2g}"
+        said = f"the standard deviation of attentions, which are at most 1, reaches {largest:.2g}"
         warnings.warn(f"{said}: first order in 1/N is not accurate", stacklevel=2)
     return found
 
@@ -123,7 +121,6 @@ def _fluctuations(network: FiniteNetwork, start: State, parameters: Parameters, 
         state, covariance = at
 
         def following(numbers: Array, deviation: Array):
-            """Return the numbers after a token, its attention and overlaps, and the state."""
             here = eqx.combine(unravel(numbers), state)
             overlaps = model.token(here, parameters) + deviation.reshape(4, patterns)
             after = model.attend(here, parameters, overlaps)

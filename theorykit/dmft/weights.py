@@ -53,9 +53,8 @@ class Weights(eqx.Module):
 
         Neurons form `segments` of equal weights. With None, all weights are independent.
         """
-        # The order is that of the published program, with NumPy's legacy generator: unused
-        # signs, semantic signs of each family, and positional signs or signs of segments.
-        # With segments, the last semantic signs become the positional signs.
+        # As the published program draws, with NumPy's legacy generator: unused, semantic,
+        # positional or segment signs. Of segments, the last semantic signs are positional.
         stream = np.random.RandomState(seed)
 
         def signs(*shape: int) -> np.ndarray:
