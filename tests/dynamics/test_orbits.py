@@ -52,12 +52,16 @@ def test_levels_are_the_visited_ones_and_nan_is_left_out():
             np.testing.assert_array_equal(found["visited"][orbit, component], marks)
 
 
-def test_orbits_that_escape_are_marked():
+def test_orbits_that_escape_or_are_regular_are_not_chaotic():
     found = dynamics.orbits(henon, np.array([0.5, 3.0]), START, recorded=40, exponents=2)
     assert found["regime"].values.tolist() == ["periodic", "escaped"]
     # Slopes of a linear map are finite.
-    found = dynamics.orbits(lambda x, p: p * x, np.array([0.5, 7.0]), START, recorded=40, exponents=2)
-    assert found["regime"].values.tolist() == ["periodic", "escaped"]
+    found = dynamics.orbits(lambda x, p: p * x, np.array([0.5, 1.5, 7.0]), START, recorded=40, exponents=2)
+    assert found["regime"].values.tolist() == ["periodic", "escaped", "escaped"]
+    # On tori of the standard map, perturbations grow like time, and exponents are zero.
+    standard = lambda at, kick: jnp.cumsum(jnp.array([at[1] + kick * jnp.sin(at[0]), at[0]]))[::-1]  # noqa: E731
+    found = dynamics.orbits(standard, np.array([0.5, 0.9]), np.array([np.pi + 0.5, 0.0]), recorded=4000, exponents=2)
+    assert found["regime"].values.tolist() == ["undecided", "undecided"]
 
 
 def start_at(parameters):

@@ -33,7 +33,7 @@ class FiniteNetwork(eqx.Module):
 
     - `signs` (classes, families, patterns): weights of each class.
     - `counts` (classes,): number of neurons of each class.
-    - `limit`: the mean field to which the network converges if neurons are repeated.
+    - `limit`: the mean field, for many copies of neurons.
 
     Args:
         weights: The weights.
@@ -104,7 +104,7 @@ def fluctuations(network: FiniteNetwork, start: State, parameters: Parameters, *
     found = _fluctuations(network, start, parameters, steps=steps)
     largest = jnp.max(found.attention_deviation)
     if not is_traced(largest) and not largest <= _SMALL:
-        said = f"the standard deviation of attentions, which are at most 1, reaches {largest:.2g}"
+        said = f"the predicted standard deviation of attentions, which are at most 1, reaches {largest:.2g}"
         warnings.warn(f"{said}: first order in 1/N is not accurate", stacklevel=2)
     return found
 

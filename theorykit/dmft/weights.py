@@ -49,7 +49,7 @@ class Weights(eqx.Module):
         position_bits: int = 2,
         segments: int | None = 3,
     ) -> Weights:
-        """Draw the weights of the program that Poc-López and Aguilera published.
+        """Draw the weights of the program of Poc-López and Aguilera.
 
         Neurons form `segments` of equal weights. With None, all weights are independent.
         """

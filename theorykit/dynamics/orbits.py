@@ -41,9 +41,11 @@ _NOISE, _UNCHANGED = 2.0**-44, 1e-3
 # Parts of an orbit, for errors.
 _BLOCKS = 20
 # Increase it when orbits change for equal arguments.
-_VERSION = 3
-# Most orbits per block, for a CPU's cache.
+_VERSION = 4
+# Most orbits per block, by cache.
 _MOST, _MOST_ON_ACCELERATORS = 256, 4096
+# Orbits do not return from this far.
+_ESCAPED = 1e100
 _AXES = {"values": ("step", "component"), "visited": ("component", "level")}
 
 
@@ -300,8 +302,8 @@ def orbits(
 
         - `values` (orbit, step, component), or with levels `visited` (orbit,
           component, level), 1 for visited levels.
-        - `exponent`, `exponent_error` (orbit, number), and the `regime` (orbit) of
-          `classify`, or "escaped".
+        - `exponent`, `exponent_error` (orbit, number) by scatter and drift, and the
+          `regime` (orbit) of `classify`, or "escaped".
 
     Raises:
         ValueError: If parameters have no common length, or a number is invalid.
@@ -396,11 +398,16 @@ def _block(step, start, observe, lengths, levels, parameters) -> dict[str, PyTre
             return (state, visited.at[jnp.arange(len(values)), places].set(1, mode="drop")), None
 
         blank = jnp.zeros((seen(state).size, 0 if levels is None else len(levels)), dtype=jnp.uint8)
-        (_, visited), values = jax.lax.scan(record, (state, blank), None, length=recorded)
+        (end, visited), values = jax.lax.scan(record, (state, blank), None, length=recorded)
         found = {"values": values} if levels is None else {"visited": visited}
         if exponents:
             spectrum = lyapunov_spectrum(step, state, parameter, steps=recorded, exponents=exponents)
-            found |= {"exponent": spectrum.exponents, "exponent_error": spectrum.errors}
+            size = jnp.max(jnp.abs(ravel_pytree(eqx.filter(end, eqx.is_inexact_array))[0]))
+            known = jnp.where(size < _ESCAPED, spectrum.exponents, jnp.nan)
+            # On regular orbits, perturbations grow like time.
+            late = jnp.mean(spectrum.blocks[_BLOCKS // 2 :], axis=0)
+            drift = jnp.where(jnp.isfinite(late), jnp.abs(late - spectrum.exponents), 0.0)
+            found |= {"exponent": known, "exponent_error": spectrum.errors + drift}
         return found
 
     return jax.vmap(one)(parameters)
