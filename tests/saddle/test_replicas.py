@@ -1,5 +1,6 @@
 """Six replica actions against closed forms and roots by Brent's method, at eight points of the benchmark's grids."""
 
+import mpmath
 import numpy as np
 import pytest
 from sympy import symbols
@@ -23,6 +24,16 @@ def test_replica_actions_are_solved_over_a_grid(name):
     points = [dict(zip(grid, point, strict=True)) for point in zip(*grid.values(), strict=True)]
     np.testing.assert_allclose(values, [problem.truth(**at) for at in points], rtol=RELATIVE, atol=ABSOLUTE)
     assert np.all(converged)
+
+
+@pytest.mark.parametrize("q", [0.5, 0.999])
+def test_an_action_with_steep_averages_is_evaluated_accurately(q):
+    def density(z):
+        return mpmath.npdf(z) * mpmath.log(mpmath.ncdf(-mpmath.sqrt(q / (1 - q)) * z))
+
+    exact = mpmath.quad(density, [-12, -1, 0, 1, 12]) + mpmath.log(1 - q) / 2 + q / (2 * (1 - q))
+    found = PROBLEMS["perceptron"]().action(q=q, alpha=1.0, kappa=0.0)
+    np.testing.assert_allclose(float(found), float(exact), rtol=1e-12)
 
 
 def test_effects_of_rounding_on_the_perceptron_are_computed():

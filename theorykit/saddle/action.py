@@ -144,9 +144,9 @@ class Action(DisplayMixin):
         """Evaluate S at values of all symbols, as keywords or as a dictionary by symbol.
 
         Numbers may be arrays, which are broadcast. Order parameters may lie on an edge of
-        their domain. Averages keep their number of nodes (`with_nodes`), 64 by default:
-        `codegen.average_errors` bounds their errors. If S is NaN because a matrix is not
-        positive definite as assumed, a `RuntimeWarning` names it.
+        their domain. Averages get more nodes until S no longer changes. In code that JAX
+        traces they keep their number (`with_nodes`), 64 by default. If S is NaN because a
+        matrix is not positive definite as assumed, a `RuntimeWarning` names it.
 
         Raises:
             ValueError: If a value is missing, unknown, invalid or outside its domain.
@@ -157,6 +157,12 @@ class Action(DisplayMixin):
         matrices = {name: array.shape for name, array in arrays.items() if name in self._matrices}
         check_shapes(matrices, shapes_of(self, arrays | sizes, arrays), "{}")
         found = _evaluated(self, arrays, sizes)
+        for level in () if is_traced(found) else self.levels:
+            before, finer = found, _evaluated(level, arrays, sizes)
+            # Farther nodes may be where a function overflows.
+            found = jnp.where(jnp.isfinite(finer), finer, before)
+            if np.allclose(found, before, 1e-13, 1e-13, equal_nan=True):
+                break
         if np.ndim(found) == 0 and not is_traced(found) and np.isnan(found):
             warnings.warn(f"S is NaN: {indefinite(self, arrays | sizes)}", RuntimeWarning, stacklevel=2)
         return found
