@@ -73,8 +73,7 @@ def evaluate_infinite_width(problem: Problem) -> tuple[float, float]:
     """Return the energy and the log evidence of the Gaussian process."""
     architecture = problem.architecture
     energy = float(evaluate(problem, gp_limit(architecture)).energy)
-    labels = len(problem.data.features) * architecture.outputs
-    return energy, -(energy + labels * np.log(2 * np.pi)) / 2
+    return energy, -(energy + problem.data.labels.size * np.log(2 * np.pi)) / 2
 
 
 def parameter_values(problem: Problem) -> dict[Expr, Float[Array, "..."] | int]:

@@ -264,8 +264,7 @@ def checked_reading(architecture, readout, examples: int, tokens: int, real=None
     """Return the weights of tokens for a name, or for positions (examples,)."""
     if readout is None or isinstance(readout, str):
         return readout_weights(checked_readout(architecture, readout, tokens), tokens, real)
-    positions = finite_array("readout", readout, "examples")
-    is_read = positions[:, None] == np.arange(tokens)
+    is_read = finite_array("readout", readout, "examples")[:, None] == np.arange(tokens)
     is_valid = np.any(is_read if real is None else is_read & real, axis=1)
     if len(is_read) != examples or not np.all(is_valid):
         raise ValueError(f"readout must be a real token of each of {examples} examples")

@@ -81,8 +81,7 @@ class WeightPosterior(eqx.Module):
         blocks = colour_layers(self.architecture, layers)[nonlinear:]
         readout = jnp.sqrt(self.architecture.prior_variances[-1]) * readout
         forms = self.architecture.forms[nonlinear:]
-        numbers = self.architecture.layer_numbers()
-        return all_path_weights(forms, numbers, blocks, readout)
+        return all_path_weights(forms, self.architecture.layer_numbers(), blocks, readout)
 
     def outputs(self, white: White, features: Features) -> Array:
         """Return f(x) (examples, outputs), Eq. (5)."""
