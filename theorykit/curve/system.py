@@ -148,7 +148,7 @@ def seen_at(system: System, u: Unknowns) -> Mapping[str, Array]:
 def refine(system: System, event: xr.Dataset) -> dict[str, Array]:
     """Find an event of a trace again after arrays have changed.
 
-    Works in `jax.jit`, `jax.grad` and `jax.vmap`.
+    Works in `jax.jit`, `jax.vmap` and, if the event persists, `jax.grad`.
 
     Args:
         system: The system of the trace, with other arrays.

@@ -31,8 +31,8 @@ def _in_words(value: Any, digits: int = 9) -> str:
 class Solution(DisplayMixin, AbstractOutcome):
     """Outcome of `minimise` or `stationary`, differentiable in the values of the parameters.
 
-    Lengths and gradients are in the metric of the domains (`theorykit.saddle.domains`).
-    Under `vmap`, every leaf has the axes of the batch.
+    Lengths and gradients are in the metric of `saddle.domains`. Under `vmap`, every leaf has
+    the axes of the batch. To `jax.grad`, all but order parameters and `action` is constant.
 
     - `order_parameters`: values by name. `solution[symbol]` returns one of them.
     - `action`, `action_error`: S, and its error by rounding and by quadrature.

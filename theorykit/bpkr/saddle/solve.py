@@ -44,7 +44,7 @@ _POLISHING = 6
 
 
 class Saddle(DisplayMixin, AbstractOutcome):
-    """The result of `solve`, differentiable in all inputs.
+    """The result of `solve`. To `jax.grad`, fields after `log_evidence` are constants.
 
     - `order_parameters`: (U_1, ..., U_L) and u.
     - `action`: S (Eq. 32), the sum of `entropy` and `energy`.
