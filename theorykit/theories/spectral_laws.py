@@ -331,7 +331,12 @@ class SpectralLaw:
         if c == 0:
             return sp.log(self.variance) / 2 - sp.Rational(1, 4)
         if self.variance == 0:
-            return -sp.S.Half + (1 - c) / 2 * LogPotential(0, c) + c * sp.log(c) / 2 + sp.log(self.jump)
+            # Below a rate of one the energy of the atom is minus infinity, log 0.
+            atom = -sp.oo if (c < 1) == True else sp.log(sp.Max(0, c - 1))  # noqa: E712
+            rest = -((c - 1) ** 2) * sp.atanh(1 / (2 * c - 1))
+            return (
+                c / 2 - 1 + sp.log(c) / 2 + sp.log(self.jump) + sp.Piecewise((atom, c < 1), (0, c <= 1), (rest, True))
+            )
         return LogEnergy(*self._law) + sp.log(self.jump)
 
 
