@@ -28,15 +28,18 @@ import numpy as np
 import sympy as sp
 import xarray as xr
 from scipy.interpolate import CubicSpline
+from scipy.stats import norm
 from sympy.core.symbol import Str
 from sympy.functions.elementary.piecewise import ExprCondPair
 from sympy.matrices.expressions.applyfunc import ElementwiseApplyFunction
 
 from theorykit import bpkr, dmft, dynamics, saddle, symbolic
 from theorykit.bpkr import sweeps
+from theorykit.bpkr.features.implicit import TokenFeatures
 from theorykit.codegen import interpret
 from theorykit.saddle import ConvergenceWarning
 from theorykit.saddle.bound_action import bind
+from theorykit.saddle.solve import distinct
 from theorykit.symbolic import atoms, averages, functions, matrix_functions, normal
 from theorykit.theories import nested_kernels, units_with_mean
 
@@ -156,8 +159,6 @@ def _features(spec, arrays, part: str = ""):
 def _data(spec, arrays) -> bpkr.Data:
     features, tested = _features(spec, arrays), _features(spec, arrays, "test_")
     labels, test_labels = arrays["labels"], arrays.get("test_labels")
-    if spec.get("moments"):
-        return bpkr.Data.of_batches([(features, labels)], tested, test_labels)
     if "coding" in spec:
         data = bpkr.Data.of_classes(features, labels, tested, test_labels)
         # Labels 1 and -1 of more than two classes are like other numbers now.
@@ -297,20 +298,43 @@ def _first_order(spec, arrays, problem, saddle):
     return _named(bpkr.first_order(problem), "first_order_")
 
 
+def _quality(problem, point):
+    """Return the expected accuracy of each test example, or minus the expected squared error."""
+    found, truth = bpkr.predict(problem, point), np.asarray(problem.data.test_labels)
+    variance = found.variance * (not problem.architecture.has_sharp_outputs)
+    if truth.ndim == 1 and set(truth) <= {-1.0, 1.0}:
+        return norm.cdf(truth * found.mean / np.sqrt(variance + 1e-120))
+    return -np.mean(((found.mean - truth) ** 2 + variance).reshape(len(truth), -1), axis=1)
+
+
+def _restricted(features, stays):
+    if isinstance(features, TokenFeatures):
+        return eqx.tree_at(lambda of: of.readings, features, features.readings * stays)
+    return features * stays[:, None]
+
+
 def _heads(spec, arrays, problem, saddle):
     """Scores, the order in which pruning removes heads, and the costs of leaving them out."""
-    architecture, costs = problem.architecture, bpkr.head_costs(problem, saddle, progress=False)
+    architecture, data = problem.architecture, problem.data
     scores, prior = (bpkr.head_scores(architecture, each) for each in (saddle, bpkr.gp_limit(architecture)))
     order = sorted((score, layer, head) for layer, of in enumerate(scores, 1) for head, score in enumerate(of, 1))
+    branches, errors, lost = np.array(architecture.path_branches()).T - 1, [], []
+    for layer in range(architecture.depth):
+        for passes in architecture.branch_heads(layer + 1).T:
+            own, tested = (_restricted(x, ~passes[branches[layer]]) for x in (data.features, data.test_features))
+            without = bpkr.Problem(architecture, bpkr.Data(own, data.labels, tested, data.test_labels))
+            solved = bpkr.solve(without, initial=saddle)
+            errors.append((saddle.action_error + solved.action_error) / 2)
+            lost.append(_quality(problem, saddle) - _quality(without, solved))
     return {
         "scores": _joined(scores),
         "scores_at_infinite_width": _joined(prior),
         "rank": np.array([head for _, *head in order]),
         "removable": np.array(bpkr.removable_heads(scores)),
-        "cost": _joined(costs.log_evidence),
-        "cost_error": _joined(costs.log_evidence_error),
-        "cost_of_prediction": _joined(costs.prediction),
-        "cost_of_prediction_error": _joined(costs.prediction_error),
+        "cost": _joined(bpkr.head_costs(problem, saddle, progress=False)),
+        "cost_error": np.array(errors),
+        "cost_of_prediction": np.mean(lost, axis=1),
+        "cost_of_prediction_error": np.std(lost, axis=1) / len(lost[0]) ** 0.5,
     }
 
 
@@ -337,9 +361,12 @@ def _derivatives(spec, arrays, problem, saddle):
 
 
 def _minima(spec, arrays, problem, saddle):
-    found = bpkr.search(problem, key=jax.random.key(0), starts=4)
-    failures = 5 - sum(each.stats["reached"] for each in found)
-    return {"minima": np.array([each.action for each in found]), "failures": failures}
+    starts = jax.random.normal(jax.random.key(0), (4, problem.dimension))
+    solved = [bpkr.solve(problem, initial=point) for point in (None, *map(problem.order_parameters, starts))]
+    solved = [each for each in solved if each.converged]
+    ends = [np.asarray(problem.coordinates(each.order_parameters)) for each in solved]
+    groups = distinct([float(each.action) for each in solved], ends, 1e-4)
+    return {"minima": np.array([solved[group[0]].action for group in groups]), "failures": 5 - len(solved)}
 
 
 _RESULTS = {

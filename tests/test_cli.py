@@ -123,7 +123,8 @@ def test_derive_prints_source_steps_and_fragments(run):
     printed = run("derive", "--layers", "2", "--format", "fragment")
     assert printed.startswith(r"\section*") and "documentclass" not in printed and r"\label{eq:S}" in printed
     assert "in the mean-field parameterisation" in run("derive", "--layers", "2", "--richness", "--infinite-width")
-    assert "a layer must be like 2" in refused(run, "derive", "--layers", "two")
+    for words, said in {("two",): "like 2", ("none", "2"): "got 'none'", ("skip=x:3",): "layer 'skip=x:3'"}.items():
+        assert said in refused(run, "derive", "--layers", *words)
 
 
 # ---- solve and sweep
@@ -165,17 +166,21 @@ def test_a_sweep_equals_single_solves_and_resumes_with_more_values(folder, run, 
     assert (folder / "mine-sweep.png").stat().st_size > 10_000
     swept = written("mine-sweep.nc")
     assert swept["U_1"].dims == ("width", "temperature", "path_1", "other_path_1")
+    scores = swept["test_accuracy"].sel(width="40").to_series()
+    equal = ", ".join(map(str, scores.index[scores == scores.max()]))
+    assert f"width 40: best temperature by test_accuracy: {equal}\n" in printed
     run("solve", "mine.toml")
     single, point = written("mine.nc").squeeze(), swept.sel(width="20-15-10", temperature=0.2)
     for name in ("U_1", "U_2", "mean", "variance", "action", "test_accuracy"):
         np.testing.assert_allclose(point[name], single[name], rtol=1e-7, atol=1e-9)
 
     assert "mine-sweep.nc is finished" in run("sweep", "mine.toml", "--folder", "kept")
-    (folder / "mine.toml").write_text(SETTINGS + SWEEP.replace("[0.2, 1]", "[0.2, 1, 2]"))
+    (folder / "mine.toml").write_text(SETTINGS + SWEEP.replace("[0.2, 1]", "[0.2, 3]"))
     assert "has other settings or data" in refused(run, "sweep", "mine.toml", "--folder", "kept")
+    (folder / "mine.toml").write_text(SETTINGS + SWEEP.replace("[0.2, 1]", "[0.2, 1, 2]"))
     solve, solved = bpkr.solve, []
     monkeypatch.setattr(bpkr, "solve", lambda *args, **kwargs: solved.append(1) or solve(*args, **kwargs))
-    assert "6 of 9 points were read from kept" in run("sweep", "mine.toml", "--folder", "kept", "--overwrite")
+    assert "6 of 9 points were read from kept" in run("sweep", "mine.toml", "--folder", "kept")
     assert len(solved) == 2, "only the new temperature, at both finite widths"
     run("sweep", "mine.toml", "--n-jobs", "2", "--output", "parallel.nc")
     for name in ("U_1", "log_evidence", "mean", "test_accuracy"):
@@ -237,10 +242,8 @@ def test_heads_masks_and_maps_are_those_of_the_library(tmp_path):
     features = {
         mask: bpkr.path_features(x, maps, architecture, "mean", real_tokens=lengths) for mask, maps in attention.items()
     }
-    for mask, options in {
-        None: {"attention": ("A0", "A1"), "layout": "torch"},
-        "causal": {"mask": "causal", **names},
-    }.items():
+    given = {None: {"attention": ("A0", "A1"), "layout": "torch"}, "causal": {"mask": "causal", **names}}
+    for mask, options in given.items():
         given = tables(real_tokens="lengths", readout="mean", **options)
         np.testing.assert_array_equal(cli.read_data(given, tmp_path, architecture).features, features[mask])
     given = tables(mask="triangle", layout="torch", real_tokens="lengths", readout="mean", **names)

@@ -36,7 +36,7 @@ def test_tasks_run_on_any_backend_of_joblib():
     with joblib.parallel_config("threading"):
         found = dict(in_parallel(pow, [(2, number) for number in range(5)], n_jobs=2))
     assert found == {number: 2**number for number in range(5)}
-    with pytest.raises(ValueError, match="n_jobs == 0"):
+    with pytest.raises(ValueError, match="n_jobs must be a number"):
         list(in_parallel(pow, [(2, 3)], n_jobs=0))
 
 

@@ -61,7 +61,7 @@ MODEL = {
 # Networks and data.
 FEATURES, LABELS = RNG.normal(size=(5, 4, 6)), np.ones(5)
 NETWORK = bpkr.Architecture((2, 2), 8.0, temperature=0.1)
-LIMIT = bpkr.gp_limit(NETWORK)
+FOUR, LIMIT = bpkr.Architecture((4,), 8.0, temperature=0.1), bpkr.gp_limit(NETWORK)
 
 
 def architecture(layers=(2, 2), **numbers):
@@ -84,14 +84,11 @@ def classes(**changes):
     return bpkr.Data.of_classes(FEATURES, list("abcab"), FEATURES, changes.get("test_labels"))
 
 
-def batches(*pairs):
-    return bpkr.Data.of_batches(pairs)
-
-
 NETWORKS = {
     "too few widths": (lambda: architecture(widths=(8, 9)), "widths", "2"),
     "infinite widths alone": (lambda: architecture(widths=INF), "widths", "richness="),
     "a number as a key": (lambda: sampling.sample(bind(), key=3), "key", "jax.random.key(3)", "got 3"),
+    "a layer that is a class": (lambda: architecture((2, bpkr.Dense)), "layers[1]", "bpkr.Dense()"),
     "a negative width": (lambda: architecture(widths=(8, -9, 8)), "widths[1]", "-9"),
     "text instead of a number": (lambda: architecture(temperature="0.1"), "temperature", "'0.1'"),
     "heads as a float": (lambda: architecture((2, 2.5)), "layers", "2.5"),
@@ -100,8 +97,8 @@ NETWORKS = {
     "too few paths": (lambda: bind(FEATURES[:, :3]), "features", "4 paths", "(5, 3, 6)"),
     "labels as a column": (lambda: bind(labels=LABELS[:, None]), "labels", "(5, 1)"),
     "too few numbers as labels": (lambda: bind(labels=LABELS[1:]), "labels", "(4,)", "(5,)"),
+    "a masked label": (lambda: bind(labels=np.ma.masked_array(LABELS, np.arange(5) == 2)), "labels", "nan", "(2,)"),
     "an infinite label": (lambda: bind(labels=changed(LABELS, 2, INF)), "labels", "inf"),
-    "NaN in a batch": (lambda: batches((FEATURES, np.array([1, NAN, 1, 1, 1]))), "labels", "nan"),
     "complex features": (lambda: bind(FEATURES * 1j), "features", "complex"),
     "labels without a direction": (lambda: bpkr.kernel_task_alignment(np.eye(3), np.zeros(3)), "labels are all zero"),
     "no labels": (lambda: bpkr.evaluate(bind(labels=None), LIMIT), "labels"),
@@ -109,7 +106,8 @@ NETWORKS = {
     "test features of other inputs": (lambda: bpkr.predict(bind(), LIMIT, FEATURES[..., :4]), "test_features", "4"),
     "classes that are new in the test": (lambda: classes(test_labels=list("abcxb")), "test_labels[3]", "'x'"),
     "one output for three classes": (lambda: bpkr.solve(NETWORK, classes()), "(5, 3)", "outputs=1"),
-    "an order parameter of other heads": (lambda: at(np.eye(6)), "U_1", "(6, 6)"),
+    "an order parameter of other heads": (lambda: at(np.eye(6)), "U_1", "(6, 2, 1)"),
+    "the solution of other heads": (lambda: bpkr.head_scores(NETWORK, bpkr.solve(bind(network=FOUR))), "(4, 1)"),
     "an indefinite order parameter": (lambda: at(np.diag([1.0, 1.0, 1.0, -0.5])), "U_1", "-0.5"),
     "a width that is no sequence": (lambda: sweep(width=10, temperature=(1.0,)), "width", "sequence", "10"),
     "a sweep without temperatures": (lambda: sweep(width=(10,), temperature=()), "temperature"),
@@ -133,6 +131,7 @@ def paths(maps=MAPS, *options, **named):
 ATTENTION = {
     "queries without keys": (lambda: attend(weights=None, query=WEIGHTS), "query", "key"),
     "weights that are not square": (lambda: attend(weights=[np.ones((2, 3, 6))]), "key_query", "(2, 3, 6)"),
+    "scores that overflow": (lambda: attend(1e200 * TOKENS), "attention overflows", "nan"),
     "inputs of other features": (lambda: attend(TOKENS[:, :, :3]), "inputs", "(5, 4, 3)", "6 features"),
     "a misspelt mask": (lambda: attend(mask="casual"), "mask", "'causal'"),
     "attention of other heads": (lambda: paths([MAPS[0], MAPS[1][:, :1]]), "attention[1]", "(5, 2, 4, 4)"),
@@ -219,7 +218,6 @@ START = MODEL_OF_4.start(POINT, PUBLISHED.prompt())
 IN_CONTEXT = {"alpha": 1.0, "tau": 1.0, "kappa": 1.0, "ridge": 0.1, "rho": 0.1}
 SIGNS = RNG.choice([-1, 1], size=(4, 3, 8))
 
-
 DYNAMICS = {
     "weights that are not signs": (lambda: dmft.Weights(2 * SIGNS, position_bits=2), "signs must be +1 or -1"),
     "too few bits for the context": (lambda: dmft.SelfAttention.from_weights(PUBLISHED, context=5), "context", "5"),
@@ -229,18 +227,9 @@ DYNAMICS = {
     "no ridge": (lambda: in_context.errors(**{**IN_CONTEXT, "ridge": 0.0}), "ridge", "0.0"),
 }
 
-MISTAKES = {
-    f"{group}: {name}": row
-    for group, rows in {
-        "model": MODEL,
-        "network": NETWORKS,
-        "attention": ATTENTION,
-        "action": ACTIONS,
-        "layer": LAYERS,
-        "dynamics": DYNAMICS,
-    }.items()
-    for name, row in rows.items()
-}
+GROUPS = {"model": MODEL, "network": NETWORKS, "attention": ATTENTION}
+GROUPS |= {"action": ACTIONS, "layer": LAYERS, "dynamics": DYNAMICS}
+MISTAKES = {f"{group}: {name}": row for group, rows in GROUPS.items() for name, row in rows.items()}
 
 
 @pytest.mark.parametrize("mistake", MISTAKES)

@@ -25,7 +25,7 @@ import platformdirs
 from jax import export
 
 from ._compat import threads_for
-from .checks import is_in_traced_code, shown
+from .checks import checked_function, is_in_traced_code
 
 # XLA's older fusion emitter compiles large programs in 40 % of the time.
 _OPTIONS = {"xla_cpu_use_fusion_emitters": False}
@@ -76,8 +76,7 @@ def jit(function: Callable, *, of_numbers: Callable[..., bool] | None = None) ->
         >>> float(double(jnp.array(1.5)))
         3.0
     """
-    if not callable(function):
-        raise TypeError(f"function must be a function, got {shown(function)}")
+    checked_function("function", function)
     compiled = cache(lambda few: eqx.filter_jit(function, compiler_options=_options(few)))
 
     def run(structure, leaves):

@@ -7,6 +7,7 @@ content of a traced value is checked when the compiled function runs.
 
 import operator
 from collections.abc import Callable, Iterable, Mapping, Set
+from contextlib import suppress
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
@@ -90,10 +91,9 @@ def require(value: Kind, requirements: Iterable[Requirement]) -> Kind:
 
 def checked_whole_number(name: str, value: Any, *, least: int = -_LARGEST_WHOLE, most: int = _LARGEST_WHOLE) -> int:
     """Require a whole number within [least, most], also of NumPy, JAX or SymPy, no boolean."""
-    try:
+    number = None
+    with suppress(TypeError):
         number = None if isinstance(value, (bool, np.bool_)) else operator.index(value)
-    except TypeError:
-        number = None
     if number is None:
         raise TypeError(f"{name} must be a whole number, got {shown(value)}")
     if not least <= number <= most:
@@ -111,14 +111,20 @@ def checked_number(name: str, value: Any, **bounds: float) -> Any:
     for kind, bound in bounds.items():
         sign, holds = _BOUNDS[kind]
         message += f" and {sign} {bound:g}"
-        valid = valid & holds(number, bound)
-    return require(value, [Requirement(message, valid, lambda: f"{message}, got {shown(value)}")])
+        valid = valid & holds(number, np.float64(bound))
+    # Calculations with short integers of NumPy would overflow.
+    given = number.item() if isinstance(value, np.generic) or not hasattr(value, "dtype") else value
+    return require(given, [Requirement(message, valid, lambda: f"{message}, got {shown(value)}")])
 
 
 def _real(value: Any) -> Any:
-    """Return an array of real numbers or booleans, or None for other values."""
+    """Return an array of real numbers or booleans, with NaN if masked, or None for other values."""
     try:
         array = array_module(value).asarray(value)
+        if array.dtype == object and all(hasattr(each, "__float__") for each in array.flat):
+            array = array.astype(np.float64)
+        if np.ma.is_masked(value):
+            array = value.astype(np.float64).filled(np.nan)
     except (TypeError, ValueError, OverflowError):
         return None
     # Only JAX knows types such as bfloat16.
@@ -138,8 +144,7 @@ def numeric_array(name: str, value: Any, axes: str | None = None) -> Any:
     if array is None:
         raise TypeError(f"{name} must be an array of real numbers, got {shown(value)}")
     if axes is not None and (array.ndim != len(axes.split()) or 0 in array.shape):
-        wanted = ", ".join(axes.split())
-        raise ValueError(f"{name} must have shape ({wanted}), got {array.shape}")
+        raise ValueError(f"{name} must have shape ({', '.join(axes.split())}), got {array.shape}")
     return array_module(array).asarray(array, dtype=np.float64)
 
 
@@ -155,8 +160,7 @@ def finite_entries(name: str, array: Any) -> Requirement:
     def known() -> str:
         bad = np.argwhere(~np.isfinite(array))
         at = tuple(map(int, bad[0]))
-        entries = counted(len(bad), "entry")
-        return f"{name} is not finite in {entries}, the first {np.asarray(array)[at]} at index {at}"
+        return f"{name} is not finite in {counted(len(bad), 'entry')}, the first {array[at]} at index {at}"
 
     is_finite = array_module(array).isfinite(array)
     return Requirement(f"{name} has entries that are not finite", is_finite, known)
@@ -174,10 +178,10 @@ def checked_positive_definite(
     rounding = 8 * size * np.finfo(np.float64).eps
     is_positive = values[0] >= -rounding * values[-1] if singular else values[0] > 0
     is_symmetric = abs(numbers - numbers.T).max() <= _SYMMETRY * abs(numbers).max()
+    symmetry = Requirement(f"{name} is not symmetric", is_symmetric)
     message = f"{name} is not positive {'semidefinite' if singular else 'definite'}"
     known = partial("{}: smallest eigenvalue {:.3g}".format, message, values[0])
-    conditions = [Requirement(f"{name} is not symmetric", is_symmetric)]
-    return require(array, [*conditions, Requirement(message, is_positive, known)])
+    return require(array, [symmetry, Requirement(message, is_positive, known)])
 
 
 def checked_instance(name: str, value: Any, kind: type[Kind] | tuple[type, ...], example: str = "") -> Kind:

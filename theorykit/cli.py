@@ -3,10 +3,12 @@
 import hashlib
 import math
 import sys
+import warnings
 import zipfile
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 from typing import Any, Literal
 
@@ -50,10 +52,7 @@ class Examples(Table):
 
 
 class Data(Examples, kw_only=True):
-    """[data]: a file, the arrays of its training examples, and heads, as in `bpkr.Heads`.
-
-    `mask` is "causal", or an array for all examples.
-    """
+    """[data]: a file, names of its training arrays, and heads. `mask`: "causal", or an array."""
 
     file: str
     key_query: Names | None = None
@@ -106,14 +105,8 @@ class Settings(Table):
 
 
 # Tables by the paths in messages of msgspec, which are empty for the whole file.
-TABLES = {
-    "": Settings,
-    "$.architecture": Architecture,
-    "$.data": Data,
-    "$.data.test": Examples,
-    "$.solver": Solver,
-    "$.sweep": Grid,
-}
+TABLES = {"": Settings, "$.architecture": Architecture, "$.data": Data}
+TABLES |= {"$.data.test": Examples, "$.solver": Solver, "$.sweep": Grid}
 
 
 def parse_layer(word: int | str) -> Any:
@@ -123,7 +116,8 @@ def parse_layer(word: int | str) -> Any:
     kind, _, rest = str(word).partition(":")
     name, _, gain = kind.partition("=")
     if name == "skip":
-        return bpkr.Skip(parse_layer(rest), float(gain or 1.0))
+        with naming(f"layer {word!r}"):
+            return bpkr.Skip(parse_layer(rest), float(gain or 1.0))
     if kind == "dense":
         return bpkr.Dense(activation=rest or "identity")
     if kind.isdecimal() and not rest:
@@ -217,7 +211,7 @@ def derive(
     from .symbolic.documents.document import as_latex, as_markdown
 
     theorykit.enable_float64()
-    kinds = [parse_layer(word) for word in layers if word != "none"]
+    kinds = [parse_layer(word) for word in layers if layers != ("none",)]
     options = {"outputs": outputs, "read_tokens": read_tokens, "embedding": embedding}
     options |= {"richness": 1.0 if richness else None, "temperature": 1.0}
     action = bpkr.derive(bpkr.Architecture(kinds, math.inf if infinite_width else 1, **options))
@@ -272,12 +266,17 @@ def sweep(
     output = output or settings.with_name(f"{settings.stem}-sweep.nc")
     result = obtain(settings, output, overwrite, True, folder, n_jobs)
     print(table(result))
-    score = next(name for name in ("test_accuracy", "test_error", "log_evidence") if name in result)
-    for width in result["width"].values:
-        # No temperature is best where the theory does not hold.
-        with suppress(ValueError):
-            found = best(result.sel(width=[width]), score)
-            print(f"width {width}: the best temperature by {score} is {found['temperature']}")
+    score = next((name for name in ("test_accuracy", "test_error", "log_evidence") if name in result), None)
+    for width in result["width"].values if score else ():
+        try:
+            place = best(result.sel(width=[width]), score)
+        except ValueError as mistake:
+            print(f"width {width}: {mistake}")
+            continue
+        del place["widths"]
+        scores = result[score].where(result["converged"]).sel(width=width)
+        equal = scores.where(scores == scores.sel(place)).to_series().dropna().index
+        print(f"width {width}: best {' and '.join(equal.names)} by {score}: {', '.join(map(str, equal))}")
     with style.use_style():
         print(f"drew {style.save(figure(result), output.with_suffix('.png'))}")
 
@@ -302,16 +301,21 @@ def obtain(path: Path, output: Path, overwrite: bool, is_sweep: bool, folder: Pa
     if not (path.parent / settings.data.file).exists():
         raise FileNotFoundError(f"{path}: [data] names the file {settings.data.file}, which does not exist")
     content = (path.parent / settings.data.file).read_bytes()
-    made_from = f"{network} {grid} {settings.data} {settings.solver} {hashlib.sha256(content).hexdigest()}"
-    if output.exists() and not overwrite:
-        result = xr.load_dataset(output, engine="h5netcdf")
-        if result.attrs.get("made_from") != made_from:
-            raise FileExistsError(f"{output} has other settings or data: pass another --output, or --overwrite")
-        print(f"{output} is finished")
-        return result
-    widths, temperatures = grid.widths or (network.widths,), grid.temperatures or (network.temperature,)
+    widths = (network.widths,) if grid.widths is None else grid.widths
+    temperatures = (network.temperature,) if grid.temperatures is None else grid.temperatures
     if None in (*widths, *temperatures):
         raise ValueError(f"{path}: [architecture] needs widths and a temperature")
+    made_from = [f"{network} {settings.data} {settings.solver} {hashlib.sha256(content).hexdigest()}"]
+    made_from += map(str, product(widths, temperatures, grid.richness or (None,)))
+    if output.exists() and not overwrite:
+        result = xr.load_dataset(output, engine="h5netcdf")
+        kept = result.attrs.get("made_from", "").split("\n")
+        if kept == made_from:
+            print(f"{output} is finished")
+            return result
+        # A larger grid has every point of the result.
+        if not (overwrite := set(kept) <= set(made_from)):
+            raise FileExistsError(f"{output} has other settings or data: pass another --output, or --overwrite")
 
     theorykit.enable_float64()
     # The grid replaces widths and temperature.
@@ -323,7 +327,7 @@ def obtain(path: Path, output: Path, overwrite: bool, is_sweep: bool, folder: Pa
     result = sweeps.sweep(architecture, data, width=widths, temperature=temperatures, **options)
     if "U_1" not in result:
         raise ValueError(f"every point failed: {result['message'].values.flat[0]}")
-    content = result.assign_attrs(made_from=made_from).to_netcdf(engine="h5netcdf")
+    content = result.assign_attrs(made_from="\n".join(made_from)).to_netcdf(engine="h5netcdf")
     write(content, output, overwrite=overwrite)
     print(f"wrote {output}")
     return result
@@ -342,6 +346,7 @@ def main() -> None:
     if sys.argv[1:] == ["--version"]:
         print(f"theorykit {theorykit.__version__}")
         return
+    warnings.formatwarning = lambda message, *_, **__: f"theorykit: {message}\n"
     commands = {"derive": derive, "solve": solve, "sweep": sweep}
     try:
         subcommand_cli_from_dict(commands, prog="theorykit", description="Statistical mechanics of transformers.")

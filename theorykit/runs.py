@@ -38,6 +38,8 @@ def in_parallel(function: Callable[..., Any], tasks: Sequence[tuple], n_jobs: in
     Tasks run in `n_jobs` processes, or on the backend of `joblib.parallel_config`. One
     job is this process. The first error ends the run.
     """
+    if n_jobs == 0:
+        raise ValueError("n_jobs must be a number of processes, or -1 for all cores, got 0")
     if joblib.effective_n_jobs(n_jobs) == 1:
         for number, task in enumerate(tasks):
             with usual_settings():
@@ -130,8 +132,7 @@ class Folder:
                 try:
                     settings[part] = each if isinstance(each, (str, bool, int, float)) else digest(each)
                 except pickle.PicklingError as error:
-                    message = f"{part} cannot identify a run: use what a module defines, or no folder"
-                    raise ValueError(message) from error
+                    raise ValueError(f"{part} cannot identify a run: use what a module defines") from error
         path.mkdir(parents=True, exist_ok=True)
         folder = cls(path, settings)
         for other in sorted(path.glob("*.nc.gz"))[:1]:
@@ -145,16 +146,15 @@ class Folder:
             return None
         try:
             # gzip checks the content by its CRC-32.
-            found = xr.load_dataset(io.BytesIO(gzip.decompress(path.read_bytes())), engine="h5netcdf")
+            content = io.BytesIO(gzip.decompress(path.read_bytes()))
             # Whole numbers of this piece may be joined with missing ones of others.
-            found = found.drop_encoding()
-            there, here = json.loads(found.attrs.pop("settings")), {**self.settings, "piece": piece}
+            found = xr.load_dataset(content, engine="h5netcdf").drop_encoding()
+            there = json.loads(found.attrs.pop("settings"))
         except Exception as error:  # Each reader raises its own errors.
             raise ValueError(f"{path} is damaged or not a piece of a run: remove it to compute it again") from error
-        if differing := [name for name in {**there, **here} if there.get(name) != here.get(name)]:
-            raise FileExistsError(
-                f"{self.path} has another run, which differs in {', '.join(differing[:5])}: choose another folder"
-            )
+        here = {**self.settings, "piece": piece}
+        if differing := ", ".join([name for name in {**there, **here} if there.get(name) != here.get(name)][:5]):
+            raise FileExistsError(f"{self.path} has another run, which differs in {differing}: choose another folder")
         return found
 
     def write(self, piece: str, dataset: xr.Dataset) -> None:

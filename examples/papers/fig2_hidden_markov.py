@@ -58,13 +58,11 @@ def sample(network: str, seed: int) -> tuple[bpkr.Architecture, bpkr.Data]:
     key_query = first[: heads[0]], second[: heads[1]]
     arrays = []
     for count, key in zip((100, 1000), chain_keys, strict=True):
-        chains, features = task(count, key=key), []
-        # Blocks of one size share one compiled program.
-        for inputs in np.split(np.asarray(chains.inputs), count // 100):
-            attention = bpkr.attention(inputs, key_query=key_query)
-            features += [bpkr.path_features(inputs, attention, architecture, "last")]
-        by_class = np.argsort(-np.asarray(chains.labels), kind="stable")
-        arrays += [np.concatenate(features)[by_class], chains.labels[by_class]]
+        inputs, labels = task(count, key=key)
+        attention = bpkr.attention(inputs, key_query=key_query)
+        features = bpkr.path_features(inputs, attention, architecture, "last")
+        by_class = np.argsort(-np.asarray(labels), kind="stable")
+        arrays += [features[by_class], labels[by_class]]
     return architecture, bpkr.Data(*arrays)
 
 

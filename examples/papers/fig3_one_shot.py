@@ -106,12 +106,6 @@ def examples(heads: bpkr.Heads, seed: int) -> bpkr.Data:
     return bpkr.Data(*path_examples(heads, training, first, key), *others)
 
 
-def share_right(outputs, labels) -> np.ndarray:
-    """Return accuracies (..., distributions) of outputs (..., test examples)."""
-    right = np.sign(outputs) == np.asarray(labels)
-    return right.reshape(*right.shape[:-1], len(tests), -1).mean(-1)
-
-
 # ---- Theory, with temperatures chosen by accuracy or by evidence
 
 
@@ -125,7 +119,8 @@ def theory(heads: bpkr.Heads, folder: Path) -> xr.Dataset:
     axes = ("seed", "width", "temperature")
     mean = found["mean"].transpose(*axes, "test_example")
     labels = found["test_label"].transpose("seed", "test_example").values
-    shares = share_right(mean.values, labels[:, None, None])
+    right = np.sign(mean.values) == labels[:, None, None]
+    shares = right.reshape(*right.shape[:-1], len(tests), -1).mean(-1)
     found["accuracy"] = (*axes, "distribution"), shares
     scores = [found["accuracy"].isel(distribution=0), found["log_evidence"]]
     best = [each.mean("seed", skipna=False).idxmax("temperature") for each in scores]
@@ -158,19 +153,11 @@ def compare(network: bpkr.Network, solved: xr.Dataset, folder: Path) -> xr.Datas
             warnings.simplefilter("ignore", MixingWarning)
             drawn = sample(architecture, data, **options)
         means = drawn["posterior"].to_dataset().mean(("chain", "draw"))
-        problem = bpkr.Problem(architecture, data)
-        outputs = (
-            bpkr.predict(problem, point).mean,
-            means["sampled_output"].values,
-            network.path_outputs(data.test_features).sum(axis=1),
-        )
         matrices = np.stack([point.matrices[0], means["U_1"], trained])
         measured = [agreement(matrices[0], each, network.heads.counts[0]) for each in matrices]
-        accuracies = [share_right(each, data.test_labels) for each in outputs]
         row = {
             "U": (("origin", "path_1", "other_path_1"), matrices),
             "agreement": (("origin", "measure"), measured),
-            "origin_accuracy": (("origin", "distribution"), accuracies),
             "mixed": drawn.attrs["mixed"],
             "temperature_here": temperature,
         }
@@ -233,7 +220,6 @@ def prune(network: bpkr.Network, solved: xr.Dataset) -> xr.Dataset:
             single.append([accuracy(drawn, [head]) for head in heads])
             rows = [[accuracy(drawn, order[:count]) for count in steps] for order in orders]
             curves.append([*rows[:2], np.mean(rows[2:], axis=0)])
-    left = [network.without_heads(orders[0][:count]).parameter_count for count in steps]
     by_draw = len(seeds), len(tests)
     axes = ("seed", "distribution")
     return xr.Dataset(
@@ -241,7 +227,6 @@ def prune(network: bpkr.Network, solved: xr.Dataset) -> xr.Dataset:
             "score": ("head", np.concatenate(scores)),
             "single": ((*axes, "head"), np.reshape(single, (*by_draw, -1))),
             "pruned": ((*axes, "order", "removed"), np.reshape(curves, (*by_draw, 3, -1))),
-            "left": ("removed", np.array(left) / left[0]),
         },
         {"head": [f"{layer}.{head}" for layer, head in heads]},
     )
@@ -411,11 +396,9 @@ for name in options.variants:
         show(f"accuracy, temperature by {rule}", chosen)
         show(f"gain of N = {low}", chosen.sel(width=low) - chosen)
     show("agreement with the theory", found["agreement"])
-    show("accuracy on the same examples", found["origin_accuracy"])
     pruned = found["pruned"].isel(distribution=0)
     show("accuracy over heads removed, by score, leave one out, random", pruned)
     show("loss of accuracy", pruned.isel(removed=0) - pruned)
-    show("share of parameters left", found["left"].expand_dims(seed=1))
     with use_style():
         draw(results[name]).savefig(options.output / f"figure-{FIGURES[name]}.png")
 xr.DataTree.from_dict(results).to_netcdf(options.output / "one-shot.nc")

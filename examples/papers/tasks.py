@@ -38,21 +38,15 @@ class HiddenMarkovTask:
 
     Tokens are noisy vectors of the hidden state. A zero token begins the sequence,
     and every token has a one-hot position.
-
-    - `length`: hidden states in a chain.
-    - `dimension`: features of a token, even, and squared norm of a state's vector.
-    - `stay`: probability to stay in class +1, and to switch in class -1.
-    - `parallel_noise`, `orthogonal_noise`: standard deviation in the plane of the
-      two vectors, and orthogonal to it (5 in the noisy variant).
-    - `hardness`: factor of all attention scores.
     """
 
-    length: int = 30
-    dimension: int = 200
-    stay: float = 0.7
+    length: int = 30  # hidden states in a chain
+    dimension: int = 200  # features, even, and squared norm of a state's vector
+    stay: float = 0.7  # probability, of class -1 to switch
+    # Standard deviation in the plane of the two vectors, and orthogonal to it
     parallel_noise: float = 1.0
     orthogonal_noise: float = 1.0
-    hardness: float = 10.0
+    hardness: float = 10.0  # factor of all attention scores
 
     @partial(jax.jit, static_argnums=(0, 1))
     def __call__(self, examples: int, *, key) -> Examples:

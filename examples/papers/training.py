@@ -56,18 +56,8 @@ def train(
 ) -> tuple[bpkr.Network, xr.Dataset]:
     """Train all weights of `network`, including its queries and keys.
 
-    Args:
-        network: the network to start from.
-        training, validation: `stream(examples, *, key)` draws `Examples`; a pytree.
-        settings: number of steps and so on.
-        key: JAX random key.
-        path: file of the result, which is read if it exists.
-
-    Returns:
-        The network of highest validation accuracy, and the history over `step`.
-
-    Raises:
-        ValueError: the loss is not finite.
+    `training` and `validation` draw `Examples`. Return the network of highest validation
+    accuracy, and the history over `step`; they are read from `path` if it exists.
     """
     # Columns: step, loss since the last validation, validation error and accuracy
     history = np.full((-(-settings.steps // settings.validate_every), 4), np.nan)

@@ -115,16 +115,7 @@ OWN_KINDS = Case(
     (CorrelatedHeads(CORRELATED, 2), Pooling(0.8), TiedHeads(3)), (30.0, 25.0, 25.0, 20.0), (1.1, 1.0, 0.8, 1.3, 0.9)
 )
 SKIP_AROUND_OWN = Case((Skip(CorrelatedHeads(np.diag([1.5, 0.5]), 2), 0.9),), (25.0, 25.0), (1.2, 1.0, 0.8))
-GRAMMAR = (
-    DENSE_BETWEEN,
-    SKIP_FIRST,
-    SKIP_LAST,
-    ALL_SKIPS,
-    TWO_OUTPUTS,
-    DEEP_LINEAR,
-    OWN_KINDS,
-    SKIP_AROUND_OWN,
-)
+GRAMMAR = (DENSE_BETWEEN, SKIP_FIRST, SKIP_LAST, ALL_SKIPS, TWO_OUTPUTS, DEEP_LINEAR, OWN_KINDS, SKIP_AROUND_OWN)
 
 NO_LAYERS = Case((), (15.0,), (1.2, 0.8), outputs=2)
 EVERY_TOKEN = Case((Skip(2, 0.7),), (25.0, 25.0), (0.9, 1.3, 0.7), read_tokens=2)

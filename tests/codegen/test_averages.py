@@ -15,7 +15,7 @@ from tests.codegen import hard_averages
 from tests.expressions import A, H, L, N, X, assert_close, generate, random_values
 from tests.marks import slow
 from theorykit.codegen import average_errors, compile_expressions, interpret
-from theorykit.codegen.errors import quadrature_error
+from theorykit.codegen.errors import _value_and_error
 from theorykit.codegen.quadrature import gaussian_mean
 from theorykit.symbolic import GaussianAverage, entrywise, gradient, partial_trace
 from theorykit.symbolic.atoms import LogDet
@@ -176,6 +176,10 @@ INFINITE = [
     *((-2.0, 0.0, 0.0), (-1.0, 0.0, 0.1), (-1.0, 1.0, 0.0), (-3.0, 0.4, 0.0)),
     *((0.0, 0.3, 0.6), (2.0, 0.0, 0.5), (1.0, 0.0, 3.0)),
 ]
+
+
+def quadrature_error(expression, values):
+    return _value_and_error(expression, values)[1]
 
 
 @pytest.mark.parametrize(("power", "place", "curvature"), INFINITE)

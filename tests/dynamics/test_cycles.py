@@ -67,9 +67,6 @@ def logistic_branch(bounds=(2.0, 3.6), **options):
     return follow(logistic, find_cycle(logistic, np.array([0.6]), 2.8, 1), bounds, **options)
 
 
-# cycles
-
-
 @given(seed=st.integers(0, 100), size=st.sampled_from((1, 4)), parameter=st.floats(-2, 2))
 def test_the_fixed_point_of_an_affine_map_and_its_multipliers(seed, size, parameter):
     random = np.random.default_rng(seed)
@@ -125,6 +122,8 @@ def test_the_state_of_a_map_of_one_variable_may_be_a_number():
 def test_no_cycle_is_an_error_that_says_why():
     with pytest.raises(RuntimeError, match=r"no cycle of period 3 was found at parameter 3\.8.*residual is"):
         find_cycle(logistic, np.array([0.5]), 3.8, 3)
+    with pytest.raises(ValueError, match="cycle is not one of step, which misses a point by"):
+        follow(henon, find_cycle(lambda x, a: a * x, [0.0, 0.0], 0.5, 1), (0.1, 1.0))
     with pytest.raises(RuntimeError, match="has period 1, not 2"):
         find_cycle(logistic, np.array([0.6]), 2.8, 2)
     with pytest.raises(RuntimeError, match=r"does not return to within 1e-06 in 12 steps"):
@@ -139,9 +138,6 @@ def test_the_ghost_of_a_cycle_is_not_taken_for_one():
     window = cycle_near(logistic, np.array([0.3]), fold + 1e-7, 3, transient=100_000)
     with pytest.raises(RuntimeError, match="no cycle of period 3 was found"):
         cycle_near(logistic, window["points"][0], fold - 1e-8, 3, transient=0)
-
-
-# branches
 
 
 def test_the_branch_of_a_fixed_point_has_its_closed_form():
@@ -246,5 +242,7 @@ def test_events_are_differentiable():
     root = np.sqrt(half**2 + 3)
     np.testing.assert_allclose(jax.vmap(doubling)(taken), half + root, rtol=1e-12)
     np.testing.assert_allclose(jax.vmap(jax.grad(doubling))(taken), 2 + 2 * half / root, rtol=1e-10)
+    closed = jax.grad(lambda c: curve.refine(Cycles(lambda x, r: r * x * (1 - x) - c, 1), event)["parameter"])
+    np.testing.assert_allclose(closed(0.02), 2 + 2 * half[2] / root[2], rtol=1e-10)
     with pytest.raises(ValueError, match=r"curve\.refine"):
         jax.jit(lambda growth: follow(logistic, find_cycle(logistic, [0.6], 2.8, 1), (2.5, growth)))(3.4)

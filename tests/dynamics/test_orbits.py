@@ -52,12 +52,16 @@ def test_levels_are_the_visited_ones_and_nan_is_left_out():
             np.testing.assert_array_equal(found["visited"][orbit, component], marks)
 
 
-def test_orbits_that_escape_are_marked():
+def test_orbits_that_escape_or_are_regular_are_not_chaotic():
     found = dynamics.orbits(henon, np.array([0.5, 3.0]), START, recorded=40, exponents=2)
     assert found["regime"].values.tolist() == ["periodic", "escaped"]
     # Slopes of a linear map are finite.
-    found = dynamics.orbits(lambda x, p: p * x, np.array([0.5, 7.0]), START, recorded=40, exponents=2)
-    assert found["regime"].values.tolist() == ["periodic", "escaped"]
+    found = dynamics.orbits(lambda x, p: p * x, np.array([0.5, 1.5, 7.0]), START, recorded=40, exponents=2)
+    assert found["regime"].values.tolist() == ["periodic", "escaped", "escaped"]
+    # On tori of the standard map, perturbations grow like time, and exponents are zero.
+    standard = lambda at, kick: jnp.cumsum(jnp.array([at[1] + kick * jnp.sin(at[0]), at[0]]))[::-1]  # noqa: E731
+    found = dynamics.orbits(standard, np.array([0.5, 0.9]), np.array([np.pi + 0.5, 0.0]), recorded=4000, exponents=2)
+    assert found["regime"].values.tolist() == ["undecided", "undecided"]
 
 
 def start_at(parameters):
@@ -102,3 +106,8 @@ def test_what_does_not_fit_is_named():
     for levels in ([0.0], [0.0, 0.1, 1.0], [0.0, np.nan, 1.0], [1.0, 1.0]):
         with pytest.raises(ValueError, match="evenly spaced"):
             dynamics.orbits(henon, np.array([1.0]), START, levels=np.array(levels))
+    for step, said in ((lambda x, _: [*x], "step maps start float64"), (lambda x, _: np.sin(x), "must be in JAX")):
+        with pytest.raises((TypeError, ValueError), match=said):
+            dynamics.orbits(step, np.array([1.0]), START)
+    with pytest.raises(ValueError, match="start is not finite in 1 entry"):
+        dynamics.advance(henon, np.array([np.nan, 0.0]), 1.0, 5)

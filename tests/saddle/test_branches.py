@@ -8,7 +8,7 @@ from sympy import Add, Symbol, cosh, diff, exp, log, symbols
 from theorykit import curve
 from theorykit.codegen import interpret
 from theorykit.saddle import Action, Between, Positive, Real, StationaryPoints, follow, minimise, stationary
-from theorykit.symbolic import log_normal_cdf
+from theorykit.symbolic import gaussian_average, log_cosh, log_normal_cdf
 
 from ..bpkr.cases import assert_close
 from ..marks import slow
@@ -178,6 +178,17 @@ def test_steps_are_in_units_of_the_problem(unit):
     branch = follow(action, {h: unit}, start, h, (-unit, unit), direction=-1)
     assert branch.sizes["point"] < 100 and "h reached" in branch.attrs["ended"]
     assert_close(branch["x"] / unit, branch["h"] / unit, 1e-12)
+
+
+def test_derivatives_have_as_many_nodes_as_the_solution():
+    z = symbols("z", real=True)
+    action = Action(m**2 / 2 - gaussian_average(log_cosh(beta * (m + z + h)), z) / beta, {m: Real()}, [beta, h])
+    point, slope = jax.value_and_grad(lambda x: minimise(action, {beta: 3.0, h: x}, initial={m: 0.9})[m])(0.1)
+    at = np.linspace(-12, 12, 20_001)
+    weights = np.exp(-(at**2) / 2) / np.sum(np.exp(-(at**2) / 2))
+    assert_close(point, weights @ np.tanh(3 * (point + at + 0.1)), 1e-10)
+    gain = weights @ (3 / np.cosh(3 * (point + at + 0.1)) ** 2)
+    assert_close(slope, gain / (1 - gain), 1e-10)
 
 
 @pytest.mark.slow

@@ -27,7 +27,7 @@ from .network.network import (
 from .order_parameters import OrderParameters, finite_width_law, gp_limit
 from .saddle.gaussian_fluctuations import first_order, fluctuations
 from .saddle.head_costs import head_costs
-from .saddle.solve import Saddle, search, solve
+from .saddle.solve import Saddle, solve
 from .saddle.solvers import AcceleratedSweeps, Newton
 from .specification.architecture import Architecture
 from .specification.layers import AbstractLayer, Attention, Dense, Skip
@@ -70,6 +70,5 @@ __all__ = [
     "predict",
     "removable_heads",
     "sample_network",
-    "search",
     "solve",
 ]

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 from jax.typing import ArrayLike
-from jaxtyping import Array, Float
+from jaxtyping import Float
 from numpy.typing import NDArray
 
 from .. import checks
@@ -23,7 +23,7 @@ from .evaluation.values import Prediction, evaluate_infinite_width, head_scores,
 from .features.implicit import PathFeatures
 from .network.network import Heads, path_features
 from .order_parameters import gp_limit
-from .saddle.head_costs import HeadCosts, head_costs
+from .saddle.head_costs import head_costs
 from .saddle.solve import solve
 from .specification.architecture import Architecture, require_finite_widths
 
@@ -122,13 +122,15 @@ class Model(DisplayMixin):
         """
         checks.refuse_traced("Model.fit", inputs, labels, attention, self.get_params())
         architecture, data, found = self._prepare(inputs, labels, attention)
-        problem, saddle = Problem(architecture, data), None
+        problem = Problem(architecture, data)
+        saddle = None
         if self._is_gaussian_process:
             point = gp_limit(architecture)
             _, log_evidence = evaluate_infinite_width(problem)
         else:
             saddle = solve(problem)
-            point, log_evidence = saddle.order_parameters, float(saddle.log_evidence)
+            point = saddle.order_parameters
+            log_evidence = float(saddle.log_evidence)
         # An error before this point leaves the model as it was.
         self.heads_ = found
         self.problem_ = problem
@@ -179,16 +181,9 @@ class Model(DisplayMixin):
             return float(np.mean(predicted == labels))
         return r_squared(predicted, np.asarray(labels))
 
-    def head_costs(self, inputs: Any = None, labels: Any = None, attention: Maps = None, **options: Any) -> HeadCosts:
-        """Measure the cost of leaving out each head, as `bpkr.head_costs` does."""
-        problem = self._fitted()
-        if inputs is not None:
-            classes = problem.data.classes
-            features = self._features(problem.architecture, self.heads_, inputs, attention)
-            tested = labels if classes is None else classes.encode(labels)
-            data = replace(problem.data, test_features=features, test_labels=tested)
-            problem = Problem(problem.architecture, data)
-        return head_costs(problem, self.saddle_, **options)
+    def head_costs(self, **options: Any) -> tuple[Float[np.ndarray, " _"], ...]:
+        """Measure the log evidence lost without each head, as `bpkr.head_costs` does."""
+        return head_costs(self._fitted(), self.saddle_, **options)
 
     def plot(self) -> Any:
         """Draw head scores and U_1, and return the Matplotlib figure."""
@@ -221,10 +216,9 @@ class Model(DisplayMixin):
             options: passed to `sweeps.sweep`, such as `richness` and `folder`.
 
         Returns:
-            An xarray Dataset as of `sweeps.sweep`. Names `..._error_of_test_examples`
-            are standard errors of means over seeds due to shared test examples.
+            An xarray Dataset as of `sweeps.sweep`.
         """
-        from .sweeps.datasets import add_errors_of_examples, sweep
+        from .sweeps.datasets import sweep
 
         seeds = checks.checked_whole_number("seeds", seeds, least=1)
         temperature = [self.temperature] if temperature is None else temperature
@@ -236,7 +230,7 @@ class Model(DisplayMixin):
         sets = {}
         for seed in draws:
             architecture, sets[seed], _ = replace(self, random_state=seed)._prepare(inputs, labels, None, test)
-        return add_errors_of_examples(sweep(architecture, sets.get, seeds=draws, **options))
+        return sweep(architecture, sets.get, seeds=draws, **options)
 
     def _view(self):
         if not hasattr(self, "problem_"):
@@ -266,8 +260,7 @@ class Model(DisplayMixin):
         """Return the architecture, the data and the heads."""
         # scikit-learn also passes objects that are arrays only to NumPy.
         labels = labels if isinstance(labels, Iterable) else np.asarray(labels)
-        sequences, _ = _sequences(inputs)
-        _, tokens, width = sequences.shape
+        _, tokens, width = _sequences(inputs, attention).shape
         found, layers = self._heads_and_layers(width, attention)
         architecture = Architecture(
             layers,
@@ -294,8 +287,8 @@ class Model(DisplayMixin):
             if self.mask is not None or not self._is_random:
                 raise ValueError("attention replaces heads and mask")
             if layers is None:
-                if getattr(attention, "ndim", 0) == 4:
-                    raise ValueError("attention must be a list of one array per layer")
+                if getattr(attention, "ndim", 0) == 4 or len(attention) == 0:
+                    raise ValueError("attention must be a list of one array per layer; without any, pass layers=()")
                 shapes = [checks.numeric_array("attention", each).shape for each in attention]
                 layers = [shape[-3] if len(shape) > 2 else 0 for shape in shapes]
             return None, layers
@@ -309,33 +302,26 @@ class Model(DisplayMixin):
         return found, found.counts if layers is None else layers
 
     def _features(self, architecture, found: Heads | None, inputs, attention=None) -> PathFeatures:
-        sequences, real = _sequences(inputs, architecture.read_tokens)
         if (found is None) == (attention is None):
             raise ValueError("attention must be given for all inputs, or for none")
-        options = {"real_tokens": real, "layout": self.layout}
+        layout, sequences = self.layout, _sequences(inputs, attention, architecture.read_tokens)
         if found is not None:
-            attention = found(sequences, self.mask, **options)
-            options["layout"] = None
-        return path_features(sequences, attention, architecture, self.readout, **options)
+            attention, layout = found(sequences, self.mask, layout=layout), None
+        return path_features(sequences, attention, architecture, self.readout, layout=layout)
 
 
-def _sequences(inputs: Any, least: int = 1) -> tuple[Array, np.ndarray | None]:
-    """Return inputs, lists with at least `least` tokens, and which are real, or None."""
-    axes = "examples tokens features"
-    if checks.is_traced(inputs):
-        return checks.finite_array("inputs", inputs, axes), None
-    if isinstance(inputs, (list, tuple)) or str(getattr(inputs, "dtype", "")) == "object":
-        places = enumerate(inputs)
-        sequences = [checks.numeric_array(f"inputs[{i}]", x, "tokens features") for i, x in places]
-        features = {each.shape[1] for each in sequences}
-        if len(features) != 1:
-            raise ValueError(f"inputs must be sequences with one number of features, got {sorted(features)}")
-        inputs = np.full((len(sequences), max(least, *map(len, sequences)), *features), np.nan)
-        for row, each in zip(inputs, sequences, strict=True):
-            row[: len(each)] = each
-    array = np.asarray(checks.numeric_array("inputs", inputs, axes))
-    is_padding = np.isnan(array).all(axis=2)
-    if np.any(is_empty := is_padding.all(axis=1)):
-        raise ValueError(f"inputs[{np.argmax(is_empty)}] has no tokens: all entries are NaN")
-    array = checks.finite_array("inputs", np.where(is_padding[..., None], 0.0, array), axes)
-    return array, ~is_padding if is_padding.any() else None
+def _sequences(inputs: Any, attention: Maps, least: int = 1) -> Any:
+    """Return inputs, lists as an array with the tokens of `attention`, at least `least`."""
+    if not isinstance(inputs, (list, tuple)) and str(getattr(inputs, "dtype", "")) != "object":
+        return checks.numeric_array("inputs", inputs, "examples tokens features")
+    sequences = [checks.numeric_array(f"inputs[{i}]", x, "tokens features") for i, x in enumerate(inputs)]
+    features = {each.shape[1] for each in sequences}
+    if len(features) != 1:
+        raise ValueError(f"inputs must be sequences with one number of features, got {sorted(features)}")
+    tokens = max(least, *map(len, sequences))
+    for each in () if attention is None else attention:
+        tokens = max(tokens, *checks.numeric_array("attention", each).shape[-1:])
+    array = np.full((len(sequences), tokens, *features), np.nan)
+    for row, each in zip(array, sequences, strict=True):
+        row[: len(each)] = each
+    return array

@@ -31,18 +31,9 @@ from jax.scipy.linalg import block_diag, solve_triangular
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float, PRNGKeyArray
 
+from .. import checks
 from .._compat import require_float64
 from .._jit import usual_settings
-from ..checks import (
-    Requirement,
-    checked_instance,
-    checked_positive_definite,
-    checked_sequence,
-    is_traced,
-    numeric_array,
-    on_host,
-    require,
-)
 from ..saddle.diagnosis import AbstractOutcome, warn_of_failures
 from ..saddle.domains import entries_of_factor, filled_factor
 from ..saddle.problem import Coordinates, Tangent
@@ -59,14 +50,14 @@ _CONSISTENCY = 1e-8
 
 
 def _matrices(values: Iterable[ArrayLike]) -> tuple[Array, ...]:
-    given = enumerate(checked_sequence("matrices", values, "matrices U_1, ..., U_L"))
-    checked = (numeric_array(f"matrices[{i}]", each, "rows columns") for i, each in given)
+    given = enumerate(checks.checked_sequence("matrices", values, "matrices U_1, ..., U_L"))
+    checked = (checks.numeric_array(f"matrices[{i}]", each, "rows columns") for i, each in given)
     return tuple(map(jnp.asarray, checked))
 
 
 def _readout(value: ArrayLike) -> Array:
     require_float64()
-    array = jnp.asarray(numeric_array("readout", value))
+    array = jnp.asarray(checks.numeric_array("readout", value))
     if array.ndim not in (0, 2):
         raise ValueError(f"readout must be a number or a matrix, got shape {array.shape}")
     return array
@@ -137,7 +128,7 @@ def gp_limit(architecture: Architecture) -> OrderParameters:
     size, outer = sizes[0], sizes[-1]
     # Three copies are in memory, measured.
     check_fits(architecture, f"making U_1, {size:,} x {size:,}", 3 * size**2)
-    readout = on_host(architecture.prior_variances[-1]) * np.eye(outer)
+    readout = checks.on_host(architecture.prior_variances[-1]) * np.eye(outer)
     matrices = prior_means(architecture.forms, architecture.layer_numbers(), readout)
     return from_overlaps((*matrices, readout))
 
@@ -147,35 +138,32 @@ def checked_order_parameters(
 ) -> OrderParameters:
     """Require order parameters that fit and are positive (semi)definite.
 
-    The result of a solve is trusted. If it failed, there is a warning.
+    The result of a solve has them; if it failed, there is a warning.
     """
     is_solution = isinstance(point, AbstractOutcome)
     given = point.order_parameters if is_solution else point
-    checked_instance(name, given, OrderParameters, "such as the result of bpkr.solve")
+    checks.checked_instance(name, given, OrderParameters, "such as the result of bpkr.solve")
+    sizes = checked_architecture(architecture).overlap_sizes
+    found = tuple(map(len, to_overlaps(given)))
+    if found != sizes:
+        raise ValueError(f"{name}: U_1, ..., u must have {sizes} rows for this architecture, got {found}")
     if is_solution:
-        if not is_traced(point):
+        if not checks.is_traced(point):
             warn_of_failures(point, stacklevel=4)
         return given
-    sizes = checked_architecture(architecture).overlap_sizes
-    depth, count = architecture.depth, len(point.matrices)
-    if count != depth:
-        raise ValueError(f"{name} must have {depth} matrices, one per layer, got {count}")
-    names = [*(f"{name}: U_{layer}" for layer in range(1, depth + 1)), f"{name}: u"]
-    check = partial(checked_positive_definite, singular=singular)
-    overlaps = list(map(check, names, to_overlaps(jax.tree.map(on_host, point)), sizes))
+    names = [*(f"{name}: U_{layer}" for layer in range(1, len(sizes))), f"{name}: u"]
+    check = partial(checks.checked_positive_definite, singular=singular)
+    overlaps = list(map(check, names, to_overlaps(jax.tree.map(checks.on_host, point)), sizes))
     numbers = architecture.layer_numbers()
     for i, form in enumerate(architecture.forms):
         if form.has_skip:
             expected = evaluate_form(form.gain, numbers) ** 2 * overlaps[i + 1]
             block = overlaps[i][: len(expected), : len(expected)]
             largest = jnp.max(jnp.abs(expected))
-            is_block = on_host(jnp.max(jnp.abs(block - expected)) <= _CONSISTENCY * largest)
+            is_block = checks.on_host(jnp.max(jnp.abs(block - expected)) <= _CONSISTENCY * largest)
             message = f"{names[i]} must begin with U_{i + 2} times the squared gain of the skip"
-            overlaps[i] = require(overlaps[i], [Requirement(message, is_block)])
+            overlaps[i] = checks.require(overlaps[i], [checks.Requirement(message, is_block)])
     return from_overlaps(overlaps)
-
-
-# Coordinates.
 
 
 class Level(NamedTuple):
@@ -218,12 +206,8 @@ def levels_of(architecture: Architecture, widths: tuple[float, ...] | None = Non
     return tuple(levels)
 
 
-def dimension(architecture: Architecture) -> int:
-    return sum(level.coordinates for level in levels_of(architecture))
-
-
 def gp_coordinates(architecture: Architecture) -> Coordinates:
-    return jnp.zeros(dimension(architecture))
+    return jnp.zeros(sum(level.coordinates for level in levels_of(architecture)))
 
 
 def _parts(levels: Iterable[Level], coordinates, step=None) -> list:
@@ -295,7 +279,8 @@ def from_order_parameters(architecture: Architecture, order_parameters: OrderPar
 
 def log_volume(architecture: Architecture, coordinates: Coordinates) -> Number:
     """Return log |dU/dtheta| of the free entries up to a constant."""
-    parts, total = _parts(levels_of(architecture), coordinates), jnp.zeros(())
+    parts = _parts(levels_of(architecture), coordinates)
+    total = jnp.zeros(())
     factors = reversed(_factors_of(architecture, parts))
     for (blocks, crossing), factor in zip(parts, factors, strict=True):
         rows, nested = crossing.shape
@@ -315,7 +300,8 @@ def gradient_length(architecture: Architecture, factors: Sequence[Matrix], gradi
     square, inherited = jnp.zeros(()), 0.0
     levels = reversed(levels_of(architecture))
     for level, factor, slope in zip(levels, factors, to_overlaps(gradient), strict=True):
-        whitened, nested = factor.T @ slope @ factor + inherited, level.crossing
+        whitened = factor.T @ slope @ factor + inherited
+        nested = level.crossing
         inherited = whitened[:nested, :nested] if nested else 0.0
         square += jnp.sum((whitened * level.own) ** 2)
     return jnp.sqrt(square)
@@ -374,16 +360,12 @@ class FiniteWidthLaw(eqx.Module):
         return all(level.columns == level.rows for level in self.levels)
 
     @property
-    def is_singular(self) -> bool:
-        """Whether U_1 is singular."""
-        return self.levels[-1].rank < self.architecture.overlap_sizes[0]
-
-    @property
     def diagonal(self) -> np.ndarray:
         places, start = [], 0
         for level in self.levels:
             # In the order of `filled_factor`.
-            triangle, columns = start + np.arange(level.triangle), level.columns
+            triangle = start + np.arange(level.triangle)
+            columns = level.columns
             filled = np.concatenate([triangle[columns:], triangle[::-1]])
             places.append(filled[:: columns + 1])
             start += level.coordinates
@@ -399,7 +381,8 @@ class FiniteWidthLaw(eqx.Module):
     @usual_settings()
     def log_prior(self, coordinates: Coordinates) -> Number:
         """Return the log density of the coordinates."""
-        coordinates, degrees = self._checked(coordinates), self.degrees
+        coordinates = self._checked(coordinates)
+        degrees = self.degrees
         t = coordinates[self.diagonal]
         diagonal = jax.nn.softplus(t)
         chi = (degrees - 1) * jnp.log(diagonal) - diagonal**2 / 2
@@ -429,7 +412,8 @@ class FiniteWidthLaw(eqx.Module):
 
     def _checked(self, coordinates: Coordinates) -> Coordinates:
         require_float64()
-        shape, size = jnp.shape(coordinates), self.dimension
+        shape = jnp.shape(coordinates)
+        size = self.dimension
         if shape != (size,):
             raise ValueError(f"coordinates must have shape {(size,)}, got {shape}")
         return jnp.asarray(coordinates)
@@ -443,7 +427,7 @@ def finite_width_law(architecture: Architecture) -> FiniteWidthLaw:
             a whole number.
     """
     require_finite_widths(checked_architecture(architecture), "the law of the order parameters")
-    if is_traced(architecture.widths):
+    if checks.is_traced(architecture.widths):
         raise ValueError("widths must not be traced")
     widths = tuple(map(float, architecture.widths))
     law = FiniteWidthLaw(architecture, levels_of(architecture, widths))

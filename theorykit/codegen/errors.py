@@ -22,31 +22,6 @@ from .sizes import sizes_of
 Values = Mapping[str | Expr, Any]
 
 
-def quadrature_error(expression: Expr, values: Values) -> np.ndarray | float:
-    """Bound the error in the value of `expression` from the quadrature of its Gaussian averages.
-
-    Args:
-        expression: a scalar or matrix expression.
-        values: numbers and arrays by symbol or by name.
-
-    Returns:
-        An array with the shape of the value. It is the sum over averages of the changes that their error bounds cause.
-        It is zero if there are no averages, and infinite if an average is infinite or cannot be resolved.
-
-    Raises:
-        ValueError: a symbol has no value.
-
-    Example:
-        >>> from sympy import symbols
-        >>> from theorykit.codegen.errors import quadrature_error
-        >>> from theorykit.symbolic import GaussianAverage
-        >>> z = symbols("z")
-        >>> float(quadrature_error(GaussianAverage(z**2, z), {})) < 1e-12
-        True
-    """
-    return _value_and_error(checked_instance("expression", expression, Expr, "a SymPy expression"), values)[1]
-
-
 def average_errors(
     expression: Expr, values: Values
 ) -> dict[GaussianAverage, tuple[np.ndarray | float, np.ndarray | float]]:

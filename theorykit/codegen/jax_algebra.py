@@ -269,7 +269,7 @@ def _by_code(node: Expr, at: At, code: Callable, known: Sequence[int] = ()) -> A
 
 
 @lru_cache(maxsize=4096)
-def _cases(node: Piecewise):
+def _cases(node: Expr):
     """Return the numbers in the cases, and each condition and value as a function of them."""
     leaves: dict[Expr, EntryVariable] = {}
     held = set(matrix_scalars(node))
@@ -290,7 +290,7 @@ def _cases(node: Piecewise):
     return list(leaves), functions
 
 
-def _piecewise(node: Piecewise, at: At) -> Array:
+def _piecewise(node: Expr, at: At) -> Array:
     leaves, cases = _cases(node)
     return _first_case(list(map(at, leaves)), cases)
 

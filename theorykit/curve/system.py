@@ -15,6 +15,7 @@ import xarray as xr
 from jaxtyping import Array, Float
 
 from .._jit import jit
+from ..checks import is_traced
 
 Unknowns = Float[Array, " unknowns"]
 FOLD, BRANCH_POINT, SINGULAR = "fold", "branch point", "singular"
@@ -175,7 +176,10 @@ def refine(system: System, event: xr.Dataset) -> dict[str, Array]:
     """
     if event["event"].ndim or not event["event"].item():
         raise ValueError("event must be one event of a trace, such as trace.isel(point=trace['event'] != '')[...]")
-    return dict(system.seen(refined(system, event["event"].item(), np.asarray(event["unknowns"]))))
+    kind, start = event["event"].item(), np.asarray(event["unknowns"])
+    # A residual may close over traced numbers, of which a compiled function knows nothing.
+    solve = refined.__wrapped__ if is_traced(jax.make_jaxpr(system.residual)(start).consts) else refined
+    return dict(system.seen(solve(system, kind, start)))
 
 
 @compiled
@@ -192,8 +196,7 @@ def refined(system: System, kind: str, start: Unknowns) -> Unknowns:
     start, count = jnp.asarray(start), len(start)
     arrays, others = eqx.partition(system, eqx.is_array)
     fixed = eqx.combine(jax.lax.stop_gradient(arrays), others)
-    slope = jax.jacfwd(fixed.residual)(start)
-    left, _, right = jnp.linalg.svd(slope)
+    left, _, right = jnp.linalg.svd(jax.lax.stop_gradient(jax.jacfwd(fixed.residual)(start)))
 
     def tests(system, u):
         tangent = _tangent_of(jax.jacfwd(system.residual)(u), right[-1])

@@ -41,12 +41,7 @@ _FAR = 1e8
 
 
 def trace(
-    system: System,
-    start: Any,
-    bounds: Sequence[float | int],
-    *,
-    direction: int = 1,
-    largest_step: float | None = None,
+    system: System, start: Any, bounds: Sequence[float | int], *, direction: int = 1, largest_step: float | None = None
 ) -> xr.Dataset:
     """Follow the solutions of a system from a start, including around folds.
 
@@ -162,8 +157,7 @@ class _Tracer:
             raise ValueError(f"no solution is near the start: the last correction is {place.last:.3g}")
         on = {kind for kind, value in zip(place.kinds, place.values, strict=True) if abs(value) < _ON}
         kinds = [each.kind for each in _merged([_Event(0.0, name, place.u) for name in on], 1.0)]
-        kinds = [kind for kind in kinds if not self.system.ends(kind, place.u)]
-        self.points += [(place.u, kind) for kind in kinds or [""]]
+        self.points += [(place.u, kind) for kind in kinds if not self.system.ends(kind, place.u)] or [(place.u, "")]
         return self.framed(place)
 
     def framed(self, place: Place) -> Place:

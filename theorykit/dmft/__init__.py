@@ -3,7 +3,7 @@
     weights or correlations -> SelfAttention, a step(state, parameters) -> run, theorykit.dynamics
 
 In the limit of many neurons, the network is an iterated map. `derive` obtains it from the
-generating functional, and all functions use code compiled from it.
+generating functional; functions are compiled from it.
 """
 
 from .derivation import MeanField, derive  # noqa: F401  a type of results

@@ -91,7 +91,7 @@ class SelfAttention(eqx.Module):
 
     @classmethod
     def from_weights(cls, weights: Weights, context: int) -> SelfAttention:
-        """Return the limit of a network in which every neuron is repeated many times.
+        """Return the limit of a network of many copies of every neuron.
 
         `context` is the largest number of tokens that the attention reads, at most
         2**position_bits.

@@ -1,8 +1,7 @@
 """Networks of finitely many neurons, and their fluctuations to order 1/N.
 
-Networks differ from the mean field only in the overlaps of a new token. Given the
-previous attention, spins are independent, so the sum over a class of neurons with equal
-weights follows a binomial law. A draw is exact, at a cost independent of N.
+Given the previous attention, spins are independent, and the sum over a class of neurons
+with equal weights is binomial. A draw is exact, at a cost independent of N.
 
 The overlaps of a token have the mean of the map and the covariance Q / N of
 `MeanField.noise`. To leading order in 1/N (van Kampen's system-size expansion), a token
@@ -34,7 +33,7 @@ class FiniteNetwork(eqx.Module):
 
     - `signs` (classes, families, patterns): weights of each class.
     - `counts` (classes,): number of neurons of each class.
-    - `limit`: the mean field to which the network converges if neurons are repeated.
+    - `limit`: the mean field, for many copies of neurons.
 
     Args:
         weights: The weights.
@@ -96,11 +95,10 @@ class Fluctuations(eqx.Module):
 
 
 def fluctuations(network: FiniteNetwork, start: State, parameters: Parameters, *, steps: int) -> Fluctuations:
-    """Return the covariances of what `run` samples, to first order in 1/N.
+    """Return the covariances of samples of `run`, to first order in 1/N.
 
-    The arguments are described in `run`. A warning is issued if deviations of attentions
-    are not small compared to one. In chaos of exponent lambda, they are small for
-    about log N / (2 lambda) tokens.
+    The arguments are those of `run`. A warning tells if deviations of attentions are not
+    small. In chaos of exponent lambda, they are for about log N / (2 lambda) tokens.
     """
     checked_whole_number("steps", steps, least=1)
     found = _fluctuations(network, start, parameters, steps=steps)
@@ -123,7 +121,6 @@ def _fluctuations(network: FiniteNetwork, start: State, parameters: Parameters, 
         state, covariance = at
 
         def following(numbers: Array, deviation: Array):
-            """Return the numbers after a token, its attention and overlaps, and the state."""
             here = eqx.combine(unravel(numbers), state)
             overlaps = model.token(here, parameters) + deviation.reshape(4, patterns)
             after = model.attend(here, parameters, overlaps)

@@ -49,13 +49,12 @@ class Weights(eqx.Module):
         position_bits: int = 2,
         segments: int | None = 3,
     ) -> Weights:
-        """Draw the weights of the program that Poc-López and Aguilera published.
+        """Draw the weights of the program of Poc-López and Aguilera.
 
         Neurons form `segments` of equal weights. With None, all weights are independent.
         """
-        # The order is that of the published program, with NumPy's legacy generator: unused
-        # signs, semantic signs of each family, and positional signs or signs of segments.
-        # With segments, the last semantic signs become the positional signs.
+        # As the published program draws, with NumPy's legacy generator: unused, semantic,
+        # positional or segment signs. Of segments, the last semantic signs are positional.
         stream = np.random.RandomState(seed)
 
         def signs(*shape: int) -> np.ndarray:

@@ -1,8 +1,7 @@
 """Cycles of a smooth map, stable or not: their multipliers, branches and bifurcations.
 
 The map is `step(state, parameter) -> state`, any function that JAX can differentiate, with a
-state of shape (state,). Pass the same function every time, so that it is compiled once. Keep
-its arrays in an Equinox module.
+state of shape (state,). Pass the same function every time, so that it is compiled once.
 
 All points of a cycle are unknowns (multiple shooting), so that the equations are as well
 conditioned as one step of the map.
@@ -25,7 +24,7 @@ from ..checks import checked_array, checked_number, checked_whole_number, refuse
 from ..curve import System, trace
 from ..curve.system import BRANCH_POINT, SINGULAR, Unknowns, corrected, slope_at
 from ..curve.tracing import labelled
-from .orbits import Step, advance
+from .orbits import Step, advance, checked_state
 
 PERIOD_DOUBLING, NEIMARK_SACKER = "period doubling", "Neimark-Sacker"
 # Largest distances relative to the largest coordinate or one: of a solved cycle from its
@@ -99,7 +98,7 @@ def find_cycle(step: Step, guess: Any, parameter: float, period: int) -> xr.Data
     """Find the cycle near a guess, stable or not, by Newton's method in a trust region.
 
     Args:
-        step: The map, `step(state, parameter) -> state`.
+        step: The map.
         guess: Points of the cycle (period, state), or its first point (state,).
         parameter: Value of the parameter.
         period: Number of steps after which the cycle first repeats.
@@ -142,7 +141,7 @@ def cycle_near(step: Step, start: Any, parameter: float, max_period: int, *, tra
     """Find the stable cycle on which an orbit settles, and refine it by Newton's method.
 
     Args:
-        step: The map, `step(state, parameter) -> state`.
+        step: The map.
         start: First state (state,) of the orbit.
         parameter: Value of the parameter.
         max_period: Largest period to consider.
@@ -188,7 +187,7 @@ def follow(
     `curve.refine(dynamics.Cycles(step, period), event)` differentiates an event.
 
     Args:
-        step: The map, `step(state, parameter) -> state`.
+        step: The map.
         cycle: The cycle to start from, such as one of `find_cycle` or of another branch.
         bounds: Lowest and highest value of the parameter.
         direction: 1 towards larger parameters, -1 towards smaller ones, 0 for both.
@@ -209,16 +208,18 @@ def follow(
         ValueError: If `cycle` is not a cycle of `step`, or out of bounds.
     """
     points = _checked(step, cycle["points"].values, cycle["parameter"].item(), "cycle")
-    start = np.append(points, cycle["parameter"])
-    options = {"direction": direction, "largest_step": largest_step}
-    return trace(Cycles(step, len(points)), start, bounds, **options)
+    system, start = Cycles(step, len(points)), np.append(points, cycle["parameter"])
+    off = np.max(np.abs(system.residual(jnp.asarray(start))))
+    if not off <= _BESIDE * _scale(points):
+        raise ValueError(f"cycle is not one of step, which misses a point by {off:.3g}")
+    return trace(system, start, bounds, direction=direction, largest_step=largest_step)
 
 
 def double_period(step: Step, event: xr.Dataset, *, amplitude: float = 1e-2) -> xr.Dataset:
     """Find the cycle of twice the period that branches off at a period doubling.
 
     Args:
-        step: The map, `step(state, parameter) -> state`.
+        step: The map.
         event: The period doubling: one event of `follow`, such as `branch.isel(point=5)`.
         amplitude: Half the distance between the first points of both halves of the cycle,
             relative to the largest coordinate of the event or one.
@@ -254,16 +255,13 @@ def double_period(step: Step, event: xr.Dataset, *, amplitude: float = 1e-2) -> 
 def _checked(step: Step, state: Any, parameter: float, name: str) -> Array:
     """Return states (..., state), after a check that `step` takes them."""
     require_float64()
-    reason = "are found by a loop in Python (`curve.refine` finds one event again in JAX)"
+    reason = "need a loop in Python (`curve.refine` finds one event again in JAX)"
     refuse_traced("cycles of a map", step, state, parameter, reason=reason)
     states = jnp.atleast_1d(checked_array(name, state))
     checked_number("parameter", parameter)
     if 0 in states.shape:
         raise ValueError(f"{name} must have entries, got shape {states.shape}")
-    one = jax.ShapeDtypeStruct(states.shape[-1:], states.dtype)
-    image = eqx.filter_eval_shape(step, one, float(parameter))
-    if (image.shape, image.dtype) != (one.shape, one.dtype):
-        raise ValueError(f"step maps {name} {one.dtype}{one.shape} to {image.dtype}{image.shape}")
+    checked_state(name, states.reshape(-1, states.shape[-1])[0], step, float(parameter))
     return states
 
 

@@ -29,7 +29,7 @@ from jaxtyping import Array, Float, PyTree, Shaped
 
 from .._compat import require_float64
 from .._jit import jit, usual_settings
-from ..checks import checked_whole_number, is_traced, numeric_array, shown
+from ..checks import checked_array, checked_whole_number, finite_entries, is_traced, numeric_array, require, shown
 from ..runs import Folder, bar
 
 Step = Callable[[PyTree, PyTree], PyTree]
@@ -38,12 +38,14 @@ Step = Callable[[PyTree, PyTree], PyTree]
 # Relative size of the noise that shows which exponents are resolved, some 100
 # times the rounding, and the largest change of a resolved exponent by it.
 _NOISE, _UNCHANGED = 2.0**-44, 1e-3
-# Parts of an orbit, for errors of exponents.
+# Parts of an orbit, for errors.
 _BLOCKS = 20
 # Increase it when orbits change for equal arguments.
-_VERSION = 3
-# Most orbits per block, for a CPU's cache.
+_VERSION = 4
+# Most orbits per block, by cache.
 _MOST, _MOST_ON_ACCELERATORS = 256, 4096
+# Orbits do not return from this far.
+_ESCAPED = 1e100
 _AXES = {"values": ("step", "component"), "visited": ("component", "level")}
 
 
@@ -52,7 +54,8 @@ def advance(step: Step, start: PyTree, parameter: PyTree, steps: ArrayLike) -> P
     if not is_traced(steps):
         checked_whole_number("steps", steps, least=0)
     # An array needs no other compilation.
-    return _advance(step, start, parameter, jnp.asarray(steps))
+    state = checked_state("start", start, step, parameter)
+    return _advance(step, state, parameter, jnp.asarray(steps))
 
 
 @jit
@@ -60,11 +63,26 @@ def _advance(step, start, parameter, steps):
     return jax.lax.fori_loop(0, steps, lambda _, state: step(state, parameter), start)
 
 
+def checked_state(name: str, state: PyTree, step: Step, parameter: PyTree) -> PyTree:
+    """Return a finite state as arrays, if `step` returns its like."""
+    state = jax.tree.map(jnp.asarray, state)
+    for leaf in jax.tree.leaves(eqx.filter(state, eqx.is_inexact_array)):
+        require(leaf, [finite_entries(name, leaf)])
+    try:
+        image = eqx.filter_eval_shape(lambda *at: jax.tree.map(jnp.asarray, step(*at)), state, parameter)
+    except jax.errors.JAXTypeError as error:
+        raise TypeError("step must be in JAX: jnp for np, jnp.where for if") from error
+    kinds = jax.tree.map(lambda leaf: f"{leaf.dtype}{leaf.shape}", [state, image])
+    if kinds[0] != kinds[1]:
+        raise ValueError(f"step maps {name} {kinds[0]} to {kinds[1]}")
+    return state
+
+
 class LyapunovSpectrum(NamedTuple):
     """Lyapunov exponents per step, largest first up to their errors.
 
     - `exponents`: minus infinity if the map annihilates a perturbation, or shrinks it
-      so much relative to others that double precision does not resolve it.
+      beyond rounding.
     - `errors`: standard errors, from the scatter of `blocks`.
     - `blocks`: exponents of parts of the orbit.
     """
@@ -106,7 +124,8 @@ def lyapunov_spectrum(
             `jax.vmap`, exponents are then NaN.
     """
     require_float64()
-    start, parameter = jax.tree.map(jnp.asarray, (start, parameter))
+    parameter = jax.tree.map(jnp.asarray, parameter)
+    start = checked_state("start", start, step, parameter)
     checked_whole_number("blocks", blocks, least=2)
     if checked_whole_number("steps", steps, least=blocks) % blocks:
         raise ValueError(f"steps={steps} must be a multiple of blocks={blocks}")
@@ -203,7 +222,7 @@ def kaplan_yorke_dimension(exponents: ArrayLike) -> Float[np.ndarray, "*batch"]:
         raise ValueError(f"exponents must be below infinity, not NaN, got {shown(exponents)}")
     ordered = -np.sort(-given, axis=-1)
     before = np.insert(np.cumsum(ordered, axis=-1), 0, 0.0, axis=-1)[..., :-1]
-    # Shares of the exponents: one while the partial sum is not negative, then a part, then zero.
+    # Shares of exponents: one, then a part, then zero.
     share = np.ones_like(ordered)
     np.divide(np.maximum(before, 0.0), -ordered, out=share, where=ordered < 0)
     return np.sum(np.minimum(share, 1.0), axis=-1)
@@ -283,32 +302,25 @@ def orbits(
 
         - `values` (orbit, step, component), or with levels `visited` (orbit,
           component, level), 1 for visited levels.
-        - `exponent`, `exponent_error` (orbit, number), and the `regime` (orbit) of
-          `classify`, or "escaped".
+        - `exponent`, `exponent_error` (orbit, number) by scatter and drift, and the
+          `regime` (orbit) of `classify`, or "escaped".
 
     Raises:
         ValueError: If parameters have no common length, or a number is invalid.
-
-    Example:
-        >>> import numpy as np
-        >>> from theorykit import dynamics, enable_float64
-        >>> enable_float64()
-        >>> logistic, growth = lambda x, r: r * x * (1 - x), np.array([3.2, 3.9])
-        >>> found = dynamics.orbits(logistic, growth, 0.3, exponents=1, progress=False)
-        >>> found["regime"].values.tolist()
-        ['periodic', 'chaotic']
     """
     require_float64()
     checked_whole_number("transient", transient, least=0)
     checked_whole_number("recorded", recorded, least=1)
     if exponents and recorded % _BLOCKS:
         raise ValueError(f"recorded={recorded} must be a multiple of {_BLOCKS} for exponents")
-    parameters = jax.tree.map(lambda leaf: jnp.asarray(leaf, float), parameters)
+    parameters = jax.tree.map(lambda leaf: jnp.asarray(checked_array("parameters", leaf)), parameters)
     shapes = {leaf.shape[:1] for leaf in jax.tree.leaves(parameters)}
     if len(shapes) != 1 or shapes <= {(), (0,)}:
         raise ValueError(f"parameters must be arrays, an entry per orbit, got shapes {sorted(shapes)}")
     ((count,),) = shapes
-    start = start if callable(start) else jax.tree.map(jnp.asarray, start)
+    if not callable(start):
+        first = jax.tree.map(lambda leaf: leaf[0], parameters)
+        start = checked_state("start", start, step, first)
     grid = None if levels is None else jnp.asarray(levels, float)
     if grid is not None and not (len(grid) > 1 and np.ptp(np.diff(grid)) < 1e-6 * np.ptp(grid)):
         raise ValueError(f"levels must be two or more, evenly spaced, got {shown(levels)}")
@@ -325,8 +337,7 @@ def orbits(
         first = jax.tree.map(lambda leaf: leaf[blocks[0]], parameters)
         text = _block.lower(*program, first).as_text()
         arrays = jax.tree.leaves(eqx.filter((program, parameters), eqx.is_array))
-        run = {"arrays": arrays, "program": text.encode()}
-        kept = Folder.of(folder, "orbits", _VERSION, lengths=lengths, **run)
+        kept = Folder.of(folder, "orbits", _VERSION, lengths=lengths, arrays=arrays, program=text.encode())
 
     def piece(block: np.ndarray) -> xr.Dataset:
         name = f"{block[0]:06d}-{block[-1]:06d}"
@@ -387,11 +398,16 @@ def _block(step, start, observe, lengths, levels, parameters) -> dict[str, PyTre
             return (state, visited.at[jnp.arange(len(values)), places].set(1, mode="drop")), None
 
         blank = jnp.zeros((seen(state).size, 0 if levels is None else len(levels)), dtype=jnp.uint8)
-        (_, visited), values = jax.lax.scan(record, (state, blank), None, length=recorded)
+        (end, visited), values = jax.lax.scan(record, (state, blank), None, length=recorded)
         found = {"values": values} if levels is None else {"visited": visited}
         if exponents:
             spectrum = lyapunov_spectrum(step, state, parameter, steps=recorded, exponents=exponents)
-            found |= {"exponent": spectrum.exponents, "exponent_error": spectrum.errors}
+            size = jnp.max(jnp.abs(ravel_pytree(eqx.filter(end, eqx.is_inexact_array))[0]))
+            known = jnp.where(size < _ESCAPED, spectrum.exponents, jnp.nan)
+            # On regular orbits, perturbations grow like time.
+            late = jnp.mean(spectrum.blocks[_BLOCKS // 2 :], axis=0)
+            drift = jnp.where(jnp.isfinite(late), jnp.abs(late - spectrum.exponents), 0.0)
+            found |= {"exponent": known, "exponent_error": spectrum.errors + drift}
         return found
 
     return jax.vmap(one)(parameters)

@@ -146,8 +146,11 @@ def _with_errors(result: xr.Dataset, name: str) -> xr.Dataset:
         return result.isel(seed=0)
     values = result[name]
     error = values.std("seed", ddof=1) / values.count("seed") ** 0.5
-    # All seeds may share their test examples.
-    error = np.hypot(error, result.get(f"{name}_error_of_test_examples", 0.0))
+    if f"{name}_error" in result:
+        labels = result["test_label"]
+        # The error due to test examples that seeds share does not fall; at most their mean.
+        shared = (labels == labels.isel(seed=0)).all()
+        error = np.hypot(error, result[f"{name}_error"].mean("seed") * shared)
     converged = result["converged"].astype(bool).all("seed")
     return xr.Dataset({name: values.mean("seed"), f"{name}_error": error, "converged": converged})
 

@@ -70,7 +70,8 @@ class StationaryPoints(SystemOfAction):
         name = checked_parameter(action, parameter)
         if taken := sorted(_NAMES & {name, *bound.domains}):
             raise ValueError(f"{taken[0]} is a name in results: rename the symbol")
-        bound = replace(bound, units=jnp.ones_like(bound.units))
+        # `curve.refine` runs in code that the user compiles, which takes many nodes at once.
+        bound = replace(bound, of=(action, *action.levels[1:2])[-1], units=jnp.ones_like(bound.units))
         return cls(bound=bound, lengths=jnp.ones(len(bound.units) + 1), parameter=name)
 
     def at(self, value: Float[Array, ""]) -> BoundAction:
@@ -168,7 +169,7 @@ def follow(
     at_edge = np.asarray(solution.stats["at_edge"])
     start = np.where(at_edge, solution.stats["coordinates"], place_of(system.bound, solution.order_parameters)[0])
     start = np.append(start, system.bound.parameters[system.parameter])
-    system = replace(system, bound=replace(system.bound, free=jnp.where(at_edge, 0.0, 1.0)))
+    system = replace(system, bound=replace(system.bound, of=action, free=jnp.where(at_edge, 0.0, 1.0)))
     # The unit of an unconstrained number is its size, or its change over the range if that is
     # larger. Steps of other coordinates are relative changes.
     slope = slope_at(system, start)
@@ -177,7 +178,7 @@ def follow(
     units = np.append(np.where(system.bound.is_real & (real > 0), real, 1.0), largest / _LARGEST)
     system = replace(system, lengths=jnp.asarray(units))
     options = {"direction": direction, "largest_step": _LARGEST}
-    for of in (system.bound.of, *action.levels):
+    for of in (action, *action.levels):
         found = trace(replace(system, bound=replace(system.bound, of=of)), start, (low, high), **options)
         # A curvature vanishes at an event.
         errors = found["quadrature_error"].values[found["event"].values == ""]
@@ -218,8 +219,7 @@ def near(branch: xr.Dataset, value: float | int) -> tuple[dict[str, Any], ...]:
 
 
 def order_parameters(branch: xr.Dataset) -> dict[str, np.ndarray]:
-    found = branch.filter_by_attrs(kind="order parameter")
-    return {str(name): each.values for name, each in found.items()}
+    return {str(name): each.values for name, each in branch.filter_by_attrs(kind="order parameter").items()}
 
 
 def checked_parameter(action: Action, parameter: Expr | str) -> str:

@@ -164,6 +164,7 @@ def search(
 class _Run(NamedTuple):
     """Arguments of a solve from any start. Newton's method polishes the result of another `solver`."""
 
+    action: Action
     bound: BoundAction
     solver: optx.AbstractMinimiser | None
     max_steps: int
@@ -205,7 +206,7 @@ def _solve(
     bound = bind(action, values, initial)
     tolerance = jnp.array(on_host(checked_number("tolerance", tolerance, above=0.0)))
     newton = eqx.tree_at(lambda newton: newton.atol, Newton(index=index, near=_NEAR), _FINER * tolerance)
-    run = _Run(bound, solver, max_steps if solver else 0, newton, jnp.array(np.array(max_steps)), tolerance)
+    run = _Run(action, bound, solver, max_steps if solver else 0, newton, jnp.array(np.array(max_steps)), tolerance)
     if initial is None:
         rng = np.random.default_rng(checked_whole_number("seed", seed, least=0))
         normal = rng.standard_normal((starts, _TRIES, len(bound.free)))
@@ -217,7 +218,9 @@ def _solve(
     # Code that the user compiles takes many nodes at once.
     for finer in action.levels[1:2] if is_traced(ends) else action.levels:
         if is_traced(ends) or not np.all(ends.is_settled):
-            ends = _searched(run._replace(bound=replace(bound, of=finer)), begin, ends)
+            # Derivatives of the solution need as many nodes as the solution.
+            run = run._replace(bound=replace(bound, of=finer))
+            ends = _searched(run, begin, ends)
     return run, ends
 
 
@@ -335,7 +338,7 @@ def _solution(run: _Run, ends: _End, at: Int[Array, ""] | None = None) -> Soluti
             "softest": model.directions[:, jnp.argmin(jnp.abs(model.curvatures))],
             "lowest": model.directions[:, 0],
         },
-        of=bound.of,
+        of=run.action,
         owners=bound.owners,
     )
 

@@ -1,7 +1,4 @@
-"""Check your own layers and actions for mistakes, and generate cases for your own tests.
-
-`check_layer` and `check_action` need only the package. `theorykit.testing.strategies` needs Hypothesis.
-"""
+"""Check your own layers and actions for mistakes, and generate cases for your own tests."""
 
 import lazy_loader
 

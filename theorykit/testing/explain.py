@@ -79,12 +79,10 @@ class Report:
 
     @property
     def findings(self) -> tuple[Finding, ...]:
-        """The mistakes."""
         return tuple(each for each in self.checks if each.meaning)
 
     @property
     def holds(self) -> bool:
-        """True if no mistake was found."""
         return not self.findings
 
     def __repr__(self) -> str:

@@ -200,27 +200,18 @@ def _scaled(block: int, factor: float, weights: np.ndarray) -> np.ndarray:
 # What the reference may have, with attention (heads, keys, queries).
 _OF_ATTENTION = {
     "the transpose of attention": lambda of: of.swapaxes(1, 2),
-    "attention of all heads": lambda of: 0 * of + of.sum(axis=0),
     "attention normalised over queries": lambda of: _normalised(of, 2),
     "softmax over keys of attention": lambda of: _normalised(np.exp(of)),
-    "softmax over queries of attention": lambda of: _normalised(np.exp(of), 2),
     "causal attention, not normalised": np.triu,
     "causal attention": lambda of: _normalised(np.triu(of)),
     "attention applied twice": lambda of: of @ of,
     "no mixing of tokens": lambda of: 0 * of + np.eye(of.shape[1]),
-    "the mean over tokens": lambda of: np.full_like(of, 1 / of.shape[1]),
-}
-_OF_WEIGHTS = {
-    "the transpose of weights": lambda of: of.swapaxes(1, 2),
-    "the first block for all weights": lambda of: 0 * of + of[:1],
 }
 _CHANGES = {said: put("attention", change) for said, change in _OF_ATTENTION.items()}
-_CHANGES |= {said: put("weights", change) for said, change in _OF_WEIGHTS.items()}
+_CHANGES["the transpose of weights"] = put("weights", lambda of: of.swapaxes(1, 2))
+_CHANGES["the first block for all weights"] = put("weights", lambda of: 0 * of + of[:1])
 _EXTRAS = {
     "layer.hidden": lambda at: at["hidden"],
     "mean of layer.hidden": lambda at: 0 * at["hidden"] + at["hidden"].mean(axis=1, keepdims=True),
     "weights * hidden": lambda at: at["weights"].sum(axis=0) @ at["hidden"],
-    "weights * hidden * attention": lambda at: np.sum(
-        at["weights"][: len(at["attention"])] @ at["hidden"] @ at["attention"], axis=0
-    ),
 }

@@ -1,7 +1,6 @@
 """Hypothesis strategies for problems of theory 1, and for actions.
 
 There are few, fixed shapes, because JAX recompiles for every new shape.
-Install Hypothesis with `pip install -e '.[testing]'` in a clone.
 """
 
 from __future__ import annotations

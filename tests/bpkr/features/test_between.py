@@ -144,7 +144,7 @@ def test_kernels_are_those_of_the_action(activation):
     """The kernel of tables is that of the derived formula, for a root of the noise and other order parameters."""
     architecture = bpkr.Architecture((2, bpkr.Dense(activation=activation), 2), 9.0, temperature=0.3)
     problem, _, _ = random_problem(architecture)
-    features, rng = problem.data.features, np.random.default_rng(1)
+    features, rng = problem.data.features[[0, 1, 2, 3]], np.random.default_rng(1)
     kernels = np.asarray(features.by_example(features, lambda each: each)).transpose(1, 0, 2, 3)
     count, paths = len(features), architecture.paths
     noise = kernels[paths:, :, paths:].reshape(2 * count, 2 * count)
@@ -227,6 +227,8 @@ def test_what_is_not_covered_is_refused():
     with refused("richness must be None"):
         bpkr.Architecture((2, nonlinear), 10, temperature=0.1, richness=1.0)
     problem, _, _ = random_problem(block("erf"))
+    with pytest.raises(IndexError):
+        problem.data.features[:, 0]
     with refused("heads below nonlinear units"):
         bpkr.head_costs(problem, bpkr.solve(problem))
     with refused("are for the activations"):

@@ -132,7 +132,7 @@ def test_transposed_attention_is_refused_unless_it_is_meant():
     found = bpkr.path_features(inputs, as_torch, ARCHITECTURE, layout="torch")
     np.testing.assert_array_equal(found, bpkr.path_features(inputs, attention, ARCHITECTURE))
     assert np.max(np.abs(meant - found)) > 1e-3
-    with refused("attention[0] is transposed: it sums to one over queries"):
+    with refused("attention[0] is transposed: it sums to one over queries; pass layout='keys-first'"):
         bpkr.path_features(inputs, attention, ARCHITECTURE, layout="torch")
 
 

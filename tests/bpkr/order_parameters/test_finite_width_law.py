@@ -9,7 +9,6 @@ from theorykit import bpkr
 from theorykit.bpkr import Attention, Dense, Skip
 from theorykit.bpkr.evaluation.formulas import bind
 from theorykit.bpkr.order_parameters import from_positive, log_volume, to_order_parameters
-from theorykit.bpkr.saddle.gaussian_fluctuations import prior_corrections
 
 from ..cases import CORRELATED, Case, CorrelatedHeads, Pooling, random_key_queries
 
@@ -71,7 +70,7 @@ def test_the_law_has_the_derived_density(case):
         own, log_stretch = law_coordinates(architecture, law, coordinates)
         for found, expected in zip(jax.tree.leaves(law.order_parameters(own)), jax.tree.leaves(point), strict=True):
             np.testing.assert_allclose(found, expected, rtol=1e-10, atol=1e-12)
-        derived = bound.entropy(point) + prior_corrections(bound, point)
+        derived = bound(bound.point(point), value=bound.action.entropy + bound.action.corrections)["value"]
         differences.append(law.log_prior(own) + log_stretch + derived / 2 - log_volume(architecture, coordinates))
     assert np.ptp(differences) < 1e-9 * np.max(np.abs(differences))
 

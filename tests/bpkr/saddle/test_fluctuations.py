@@ -126,8 +126,9 @@ def test_the_spread_of_the_order_parameters(name):
 def test_points_that_are_no_minimum_and_singular_widths_are_refused():
     architecture, features, labels, _ = problem("two heads", 30.0)
     far = bpkr.OrderParameters((1e-3 * np.eye(2),), 1e3)
-    with refused("not a minimum"):
-        bpkr.fluctuations(bpkr.Problem(architecture, bpkr.Data(features, labels)), far)
+    for point in (far, bpkr.gp_limit(architecture)):
+        with refused("not a minimum"):
+            bpkr.fluctuations(bpkr.Problem(architecture, bpkr.Data(features, labels)), point)
     narrow, features, labels, _ = problem("two heads", 1.0)
     with refused("fewer units"):
         bpkr.fluctuations(bpkr.Problem(narrow, bpkr.Data(features, labels)), bpkr.gp_limit(narrow))

@@ -4,7 +4,6 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from scipy.stats import norm
 
 from theorykit import bpkr
 from theorykit.bpkr import Skip
@@ -57,18 +56,7 @@ def test_a_head_left_out_is_the_smaller_network_solved_from_scratch(layers, head
     layer, number = head[0] - 1, head[1] - 1
     lost = float(saddle.log_evidence - solved.log_evidence)
     assert abs(lost) > 0.01
-    assert abs(costs.log_evidence[layer][number] - lost) < costs.log_evidence_error[layer][number] + 1e-9
-
-    def expected(of, point):
-        prediction, truth = bpkr.predict(of, point), np.asarray(problem.data.test_labels)
-        if outputs == 1:
-            return norm.cdf(truth * prediction.mean / np.sqrt(prediction.variance))
-        return -np.mean((prediction.mean - truth) ** 2 + prediction.variance, axis=1)
-
-    differences = expected(problem, saddle) - expected(without, solved)
-    assert costs.measure == ("expected accuracy" if outputs == 1 else "expected squared error")
-    assert_close(costs.prediction[layer][number], differences.mean(), 1e-7)
-    assert_close(costs.prediction_error[layer][number], differences.std() / np.sqrt(EXAMPLES), 1e-7)
+    assert_close(costs[layer][number], lost, 1e-9)
 
 
 def test_a_head_without_features_costs_nothing_and_equal_heads_cost_the_same():
@@ -77,10 +65,9 @@ def test_a_head_without_features_costs_nothing_and_equal_heads_cost_the_same():
     twins = problem.data.features.at[:, 2].set(problem.data.features[:, 0])
     problem = bpkr.Problem(problem.architecture, bpkr.Data(twins, problem.data.labels))
     saddle, costs = costs_of(problem)
-    first = costs.log_evidence[0]
+    first = costs[0]
     assert abs(first[1]) < 1e-9 * abs(saddle.log_evidence)
     assert abs(first[0] - first[2]) < 1e-9 * abs(saddle.log_evidence)
-    assert costs.measure == "" and costs.prediction == ()
 
 
 @pytest.mark.slow
@@ -88,7 +75,7 @@ def test_a_failed_solve_is_no_number():
     problem = problem_of((2,))
     with pytest.warns(ConvergenceWarning, match="2 of 2 solves failed: layer 1, head 1: "):
         costs = bpkr.head_costs(problem, bpkr.solve(problem), progress=False, tolerance=1e-300)
-    assert np.all(np.isnan(costs.log_evidence[0]))
+    assert np.all(np.isnan(costs[0]))
 
 
 @pytest.mark.slow

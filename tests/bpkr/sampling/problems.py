@@ -8,7 +8,7 @@ import numpy as np
 from theorykit import bpkr
 from theorykit.bpkr import Attention, Dense, Skip, sampling
 
-EXAMPLES, TEST_EXAMPLES, INPUT_FEATURES = 5, 3, 3
+EXAMPLES, TEST_EXAMPLES, INPUT_FEATURES = 8, 3, 3
 NETWORKS = {
     "attention": ((2,), 3, 1),
     "singular": ((2, 2), 2, 1),

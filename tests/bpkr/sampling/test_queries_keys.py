@@ -247,7 +247,7 @@ REFUSED = {
     "nonlinear units": (lambda: drawn(embedding="erf"), "linear hidden units"),
     "no noise": (lambda: drawn(temperature=0.0), "temperature > 0", "temperature 0"),
     "wide test inputs": (lambda: drawn(test_inputs=INPUTS[:, :3]), "test_inputs", "(12, 3, 4)"),
-    "a cue too far": (lambda: drawn(cues=np.full(12, 4)), "cues", "12"),
+    "a cue too far": (lambda: drawn(cues=np.full(12, 4)), "cues", "[4.0, 4.0"),
     "a query without a key": (lambda: drawn(mask=np.zeros((4, 4), dtype=bool)), "mask"),
     "long sequences": (lambda: drawn(inputs=np.ones((2, 400_000, 1)), labels=np.ones(2)), "400000 tokens", "bytes"),
     "an unknown evidence": (lambda: drawn(evidence="saddle"), "evidence", "'saddle'"),

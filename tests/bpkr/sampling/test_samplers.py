@@ -25,8 +25,8 @@ SAMPLERS = {"exact": 2000, "gibbs": 4000, "nuts": 1000}
 
 
 @functools.cache
-def estimates(name, sampler, temperature=0.3):
-    architecture, features, labels, test_features = problem(name, temperature)
+def estimates(name, sampler):
+    architecture, features, labels, test_features = problem(name, 0.1)
     schedule = Schedule(chains=2, warmup=300, draws=SAMPLERS[sampler])
     tree = quietly(sampler, architecture, features, labels, test_features, schedule=schedule)
     return entry_estimates(tree).merge(output_estimates(tree["posterior"].to_dataset()))

@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import scipy
+from sympy import Rational
 
 from theorykit import bpkr
 from theorykit.bpkr import Skip
@@ -38,6 +39,8 @@ def test_paths_take_the_straight_branch_first_and_then_every_block(case, branche
 def test_heads_are_static_and_numbers_and_parameters_are_leaves():
     architecture = cases.SKIP_FIRST.architecture(temperature=0.3)
     assert jax.tree.leaves(architecture) == [0.7, *cases.SKIP_FIRST.widths, *cases.SKIP_FIRST.variances, 0.3]
+    exact = cases.SKIP_FIRST.architecture(temperature=Rational(3, 10))
+    assert jax.tree.leaves(exact) == jax.tree.leaves(architecture)
     doubled = jax.tree.map(lambda leaf: 2 * leaf, architecture)
     assert doubled.heads == cases.SKIP_FIRST.heads and doubled.temperature == 0.6
 

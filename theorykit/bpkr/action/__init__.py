@@ -1,1 +1,1 @@
-"""Symbols only: the action, derived by two routes, and what follows from it."""
+"""The action of the order parameters."""

@@ -234,7 +234,8 @@ class Action(DisplayMixin):
     @cached_property
     def of_kernels(self) -> KernelFormulas:
         symbols = self.symbols
-        rows, test_rows = symbols.features.shape[0], symbols.test_features.shape[0]
+        rows = symbols.features.shape[0]
+        test_rows = symbols.test_features.shape[0]
         kernel = positive_definite("K", rows)
         between = MatrixSymbol("K_between", test_rows, rows)
         diagonal = MatrixSymbol("k_test", test_rows, 1)

@@ -66,12 +66,6 @@ def derive(architecture: Architecture) -> Action:
     """Derive the action of `architecture` step by step; Eqs. (10), (12), (32).
 
     Numbers of the architecture become symbols.
-
-    Example:
-        >>> from theorykit import bpkr
-        >>> action = bpkr.derive(bpkr.Architecture(layers=(2,), widths=10, temperature=0.1))
-        >>> action.derivation.verify().holds
-        True
     """
     return _derive(checked_architecture(architecture).form)
 
@@ -83,7 +77,9 @@ def _derive(form: NetworkForm) -> Action:
         return _with_richness(_derive(standard), form)
     symbols = ActionSymbols(form)
     route = _Route(symbols)
-    y, temperature, say = symbols.labels, symbols.temperature, route.say
+    y = symbols.labels
+    temperature = symbols.temperature
+    say = route.say
     # t is the auxiliary field of the labels, and j the source of test outputs.
     t = MatrixSymbol("t", *y.shape)
     j = MatrixSymbol("j", symbols.test_features.shape[0], 1)
@@ -106,7 +102,8 @@ def _derive(form: NetworkForm) -> Action:
 
     # Features contain the variance of the embedding's weights and 1/N_0.
     route.section = "Embedding"
-    inputs, paths = symbols.input_features, symbols.first.shape[0]
+    inputs = symbols.input_features
+    paths = symbols.first.shape[0]
     weights = MatrixSymbol("V_0", symbols.widths[0], inputs)
     blocks = MatrixSymbol("Z_0", inputs, paths)
     of_u, of_blocks, _ = _integrate_weights(route, 1, weights, blocks, Identity(inputs), inner, "70")
@@ -116,7 +113,8 @@ def _derive(form: NetworkForm) -> Action:
     after = Trace(read.T * kronecker(symbols.first, Identity(inputs)) * read)
     for layer, (readings, term) in route.noises.items():
         root, root_of_test = symbols.noises[layer]
-        read, u = root.T * t + root_of_test.T * j, symbols.overlaps[layer]
+        read = root.T * t + root_of_test.T * j
+        u = symbols.overlaps[layer]
         side_by_side += term.xreplace({readings: SideBySide(read, u.shape[0])})
         after += Trace(read.T * kronecker(u, Identity(size("D"))) * read)
     of_data = say("matrices become columns", side_by_side, normal(after), Equal(), equations="10")
@@ -143,9 +141,11 @@ def _derive(form: NetworkForm) -> Action:
         variables = tuple(u for u in symbols.overlaps if entropy.has(u))
         kept = Add(*(term for term in Add.make_args(entropy) if term.has(*variables)))
         entropies.append(say("constants dropped", entropy, kept, EqualUpToConstant(variables)))
-    last, readout = symbols.overlaps[-1], symbols.readout
+    last = symbols.overlaps[-1]
+    readout = symbols.readout
     if readout != last:
-        rule, value = "1 x 1 matrix as a number", readout * Identity(1)
+        rule = "1 x 1 matrix as a number"
+        value = readout * Identity(1)
         numbers = [as_number(entropy, last, readout) for entropy in entropies]
         for before, after in zip(entropies, numbers, strict=True):
             route.define(rule, before, after, last, value)
@@ -165,7 +165,8 @@ def _derive(form: NetworkForm) -> Action:
 
 
 def _of_data(symbols: ActionSymbols, *, written: bool = True) -> tuple[Expr, ...]:
-    pairs, y = ((0, 0), (1, 0), (1, 1)), symbols.labels
+    pairs = ((0, 0), (1, 0), (1, 1))
+    y = symbols.labels
     kernel, between, of_test = (symbols.kernel(*pair, written=written) for pair in pairs)
     resolvent = inverse(sum_of([symbols.temperature * Identity(y.shape[0]), kernel]))
     energy = log_det(inverse(resolvent)) + Trace(y.T * resolvent * y)  # Eq. (12)
@@ -249,7 +250,8 @@ def _replace_nonlinear_units(
     Source: Pacelli et al., arXiv 2209.04882; `splits` is ours.
     """
     # tr(M R^T R)/N of the tokens that are read, R = phi(V X) G.
-    width, tokens = route.symbols.widths[layer], size("D")
+    width = route.symbols.widths[layer]
+    tokens = size("D")
     weights = MatrixSymbol(f"V_{layer}", width, route.symbols.input_features)
     inputs = MatrixSymbol(f"x_{layer}", weights.shape[1], tokens)
     covariance = inputs.T * inputs
@@ -259,7 +261,8 @@ def _replace_nonlinear_units(
     root, text = SquareRoot(kernel), _EQUIVALENCE
     if splits:
         slopes = entrywise(lambda own: activation.slope.xreplace({OWN: own}), Diagonal(covariance))
-        root, text = below(inputs * DiagMatrix(slopes), root), _BRANCH
+        root = below(inputs * DiagMatrix(slopes), root)
+        text = _BRANCH
     # SymPy prints this name with a tilde.
     linear = MatrixSymbol(f"Vtilde_{layer}", width, root.shape[0])
     inner = positive_definite("M", u.shape[0])
@@ -274,8 +277,10 @@ def _replace_nonlinear_units(
 def _integrate_readout(route: _Route, t: MatrixSymbol) -> MatrixSymbol:
     route.section = "Readout"
     say, symbols = route.say, route.symbols
-    tokens, depth = symbols.read_tokens, len(symbols.matrices)
-    width, variance = symbols.widths[-1], symbols.variances[-1]
+    tokens = symbols.read_tokens
+    depth = len(symbols.matrices)
+    width = symbols.widths[-1]
+    variance = symbols.variances[-1]
     units = expand(tokens * width)
     readings = route.readings(depth)
     weights = MatrixSymbol("A", symbols.outputs, units)
@@ -306,7 +311,9 @@ def _integrate_readout(route: _Route, t: MatrixSymbol) -> MatrixSymbol:
 
 def _integrate_layer(route: _Route, form: LayerForm, inner: MatrixSymbol) -> MatrixSymbol:
     """Integrate out the weights of layer l, introduce U_{l+1}, and return Lambda_{l-1}."""
-    layer, width, hidden = form.symbols.index, form.symbols.width, form.symbols.hidden
+    layer = form.symbols.index
+    width = form.symbols.width
+    hidden = form.symbols.hidden
     say = route.say
     route.section = f"Layer {layer}"
     is_last = layer == len(route.symbols.matrices)
@@ -320,7 +327,8 @@ def _integrate_layer(route: _Route, form: LayerForm, inner: MatrixSymbol) -> Mat
     say("forward map read along paths", form.forward * q, along_paths, Equal(), equations="7")
 
     # The readings are V Z + gain R, where R is read through the skip connection.
-    weights, covariance = form.weights, kronecker(form.covariance, Identity(width))
+    weights = form.weights
+    covariance = kronecker(form.covariance, Identity(width))
     name = f"R_{layer - 1}b" if form.has_skip else f"R_{layer - 1}"
     through = MatrixSymbol(name, width, expand(form.blocks * rows))
     read = Stacked(through, form.blocks) / sqrt(width)
@@ -364,7 +372,9 @@ def _integrate_weights(
     say, (width, u, overlap) = route.say, route.names(number)
     v = MatrixSymbol("v", weights.shape[1], 1)
     r = MatrixSymbol("r", expand(inner.shape[0]), 1)
-    rows, whole, row = ((v, weights),), weights * blocks, blocks.T * v
+    rows = ((v, weights),)
+    whole = weights * blocks
+    row = blocks.T * v
     # The determinant lemma replaces C^-1 + Z M Z^T / N by M^-1 + Z^T C Z / N.
     precision = sum_of([inverse(covariance), blocks * inner * blocks.T / width])
     product = expand_products(blocks.T * covariance * blocks / width)
@@ -446,7 +456,8 @@ def _state_meaning(route: _Route, inner, weights, blocks) -> None:
     r, w = (MatrixSymbol(name, u.shape[0], 1) for name in "rw")
     source = positive_definite("J", u.shape[0])
     form = normal(Trace(r.T * inner * r) / width)
-    coupling, claim = 2 * I * Trace(w.T * r) / sqrt(width), Average(w, inner, of="after")
+    coupling = 2 * I * Trace(w.T * r) / sqrt(width)
+    claim = Average(w, inner, of="after")
     say("read backwards as weights", form, coupling, claim, equations="81")
     precision = sum_of([inverse(inner), source])
     of_unit = log_det(inner) + log_det(precision)

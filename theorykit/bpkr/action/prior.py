@@ -12,14 +12,7 @@ from dataclasses import dataclass
 from sympy import Add, Expr, I, Identity, MatrixSymbol, Trace, expand, sqrt
 
 from ...derivation import Derivation
-from ...derivation.claims import (
-    Average,
-    Equal,
-    EqualUpToConstant,
-    LeadingOrder,
-    SumOverRows,
-    Volume,
-)
+from ...derivation.claims import Average, Equal, EqualUpToConstant, LeadingOrder, SumOverRows, Volume
 from ...derivation.step import Recorder
 from ...symbolic import inverse, kronecker, log_det, normal
 from ...symbolic.algebra import expand_products, simplify_traces
@@ -52,7 +45,9 @@ def finite_width_prior(symbols: ActionSymbols, sizes: tuple[Mapping, ...]) -> Fi
     say = route.say
     for form, u, outer in zip(symbols.form.layers, symbols.overlaps, symbols.overlaps[1:], strict=False):
         # The characteristic function of the path weights w^(l), with the source G.
-        layer, width, next_width = form.symbols.index, form.symbols.width, form.symbols.next_width
+        layer = form.symbols.index
+        width = form.symbols.width
+        next_width = form.symbols.next_width
         route.section, size = f"Layer {layer}", outer.shape[0]
         above = MatrixSymbol(f"w_{layer + 1}", size, next_width)
         source = MatrixSymbol("G", expand(form.blocks * size), width)
@@ -120,7 +115,9 @@ def _density(route, characteristic, inner, source, u, outer, has_skip) -> tuple[
     The columns of W have the covariance `inner`. With a skip connection the rows of
     `outer` are given, and W is the rest.
     """
-    say, width, size = route.say, source.shape[1], u.shape[0]
+    say = route.say
+    width = source.shape[1]
+    size = u.shape[0]
     weights = MatrixSymbol("W", *source.shape)
     g, x = (MatrixSymbol(name, source.shape[0], 1) for name in "gx")
     columns = SumOverRows(((g, source.T),), width, "after")
@@ -132,7 +129,8 @@ def _density(route, characteristic, inner, source, u, outer, has_skip) -> tuple[
     after = normal(width * log_det(inner) + Trace(inverse(inner) * weights * weights.T))
     total = say("sum over rows", density, after, SumOverRows(((x, weights.T),), width, "before"))
     # n x N weights of overlap U fill det(U)^((N - n - 1)/2), divided by the volume of given rows.
-    block, volume = u, -(width - size - 1) * log_det(u)
+    block = u
+    volume = -(width - size - 1) * log_det(u)
     if has_skip:
         block = principal_block(u, (outer.shape[0], source.shape[0]), 1)
         volume += (width - outer.shape[0] - 1) * log_det(outer)

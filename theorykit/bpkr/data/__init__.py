@@ -1,1 +1,1 @@
-"""Training and test data: their forms and checks."""
+"""Training and test data."""

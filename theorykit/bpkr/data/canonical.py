@@ -1,7 +1,7 @@
 """An equivalent set of examples, in sizes that data sets share.
 
-Rotations of examples and directions without features leave the action unchanged. Each
-label y of a row of zeros adds log T + y^2 / T to the energy.
+Rotations of examples leave the action unchanged. Each label y of a row of zeros adds
+log T + y^2 / T to the energy.
 """
 
 from __future__ import annotations
@@ -16,13 +16,11 @@ from jaxtyping import Array, Float
 from ..._compat import MANY_ROWS
 from ...checks import Requirement, array_module, is_in_traced_code, is_traced, on_host, require
 from ..features.implicit import Features, ImplicitFeatures
-from ..features.kernels import Kernel, is_tabulated, kernel_of
+from ..features.kernels import Kernel, kernel_of
 from ..specification.architecture import Architecture
 from .data import Data
 
 _EPS = np.finfo(np.float64).eps
-# Drop directions with a smaller fraction of the norm: its square is below rounding.
-_NOTHING = 1e-9
 
 
 class Examples(eqx.Module):
@@ -32,7 +30,6 @@ class Examples(eqx.Module):
     - `omitted`: labels in rows of zeros that are left out, minus those that were added.
     - `unexplained`: the sum of squares of labels that are left out.
     - `error`: largest rounding error of a feature.
-    - `directions`: directions of the input features in use; None for all.
     """
 
     kernel: Kernel
@@ -40,13 +37,10 @@ class Examples(eqx.Module):
     omitted: Float[Array, ""]
     unexplained: Float[Array, ""]
     error: Float[Array, ""]
-    directions: Float[Array, "width kept"] | None = None
 
     def tested(self, features: Features) -> Features:
         if isinstance(features, ImplicitFeatures):
             return features
-        if self.directions is not None:
-            return features @ self.directions
         missing = self.kernel.features.shape[2] - features.shape[2]
         return jnp.pad(features, ((0, 0), (0, 0), (0, missing))) if missing else features
 
@@ -82,18 +76,15 @@ def canonical(architecture: Architecture, data: Data) -> Examples:
     adds_zeros = is_small and bool(temperature > 0)
     # A size that depends on the rank of the data would need a compilation.
     size = shared_size(smallest) if adds_zeros else len(features)
-    directions = None
-    if not is_tabulated(paths, size):
-        features, directions = _in_spanned_directions(features)
     if adds_zeros:
         rows = size - len(features)
-        wider = shared_size(width) - width if directions is None else 0
+        wider = shared_size(width) - width
         labels = np.pad(labels, ((0, rows), (0, 0)))
         features = np.pad(features, ((0, rows), (0, 0), (0, wider)))
-    omitted = (data.examples - size) * outputs
+    omitted = (examples - size) * outputs
     numbers = (jnp.asarray(np.float64(each)) for each in (omitted, unexplained, error))
     kernel = kernel_of(features, outputs)
-    return Examples(kernel, jnp.asarray(labels.reshape(-1, 1)), *numbers, directions)
+    return Examples(kernel, jnp.asarray(labels.reshape(-1, 1)), *numbers)
 
 
 def _ranges(architecture: Architecture, data: Data) -> Iterator[Requirement]:
@@ -143,16 +134,3 @@ def shared_size(size: int) -> int:
     """Round a size up to 16, ..., 31 times a power of two."""
     step = 2 ** max(0, (size - 1).bit_length() - 5)
     return step * -(-size // step)
-
-
-def _in_spanned_directions(features: np.ndarray) -> tuple[np.ndarray, Array | None]:
-    """Drop directions without features, such as black pixels, and return the others."""
-    width = features.shape[2]
-    upper = np.linalg.qr(features.reshape(-1, width), mode="r")
-    _, singular, directions = np.linalg.svd(upper)
-    rank = np.sum(singular > _NOTHING * np.linalg.norm(singular))
-    kept = shared_size(max(1, int(rank)))
-    if kept >= width:
-        return features, None
-    directions = directions[:kept].T
-    return features @ directions, jnp.asarray(directions)

@@ -1,4 +1,4 @@
-"""Encode class labels as outputs of a network, and score predicted classes."""
+"""Class labels as outputs of a network, and scores."""
 
 from __future__ import annotations
 
@@ -19,7 +19,6 @@ from ... import checks
 from ..._compat import require_float64
 
 Labels = Iterable[Any]
-"""Class labels (examples,): a sequence, an array, or a column of pandas."""
 
 # Largest number of class numbers.
 _MOST_NUMBERED = 20
@@ -121,7 +120,8 @@ class Classes:
         hits = self.nearest(np.asarray(mean)) == self.indices_of(labels)
         scores = {}
         for name, values in (("accuracy", hits), ("log_loss", losses)):
-            scores[name], scores[f"{name}_error"] = mean_and_error(values)
+            scores[name] = float(np.mean(values))
+            scores[f"{name}_error"] = float(np.std(values) / np.sqrt(len(values)))
         return scores
 
     def _moments(self, mean, variance) -> tuple[np.ndarray, np.ndarray]:
@@ -157,10 +157,6 @@ def class_labels(name, labels) -> list[Any]:
         known = sorted(each.__name__ for each in kinds)
         raise TypeError(f"{name} must be of one type, got {known}")
     return entries
-
-
-def mean_and_error(values: Float[np.ndarray, " examples"]) -> tuple[float, float]:
-    return float(np.mean(values)), float(np.std(values) / np.sqrt(len(values)))
 
 
 def r_squared(predicted: np.ndarray, labels: np.ndarray) -> float:

@@ -1,1 +1,1 @@
-"""The compiled action, prediction and observables at given order parameters."""
+"""The action and predictions at given order parameters."""

@@ -22,10 +22,8 @@ from ..action.derivation import derive
 from ..action.symbols import ActionSymbols
 from ..data.canonical import Examples
 from ..features.kernels import PathMatrix
-from ..order_parameters import OrderParameters, from_overlaps
+from ..order_parameters import Number, OrderParameters, from_overlaps
 from ..specification.architecture import Architecture
-
-Number = Float[Array, ""]
 
 EPS = float(np.finfo(np.float64).eps)
 # Covers nearly all rounding errors, which are estimated with random signs.
@@ -50,7 +48,8 @@ class BoundAction(eqx.Module):
 
     def numbers(self) -> dict[Expr, Array | int]:
         """Return numbers and sizes, except sigma_0^2, which is in the features."""
-        values, symbols = self.architecture.layer_numbers(), self.symbols
+        values = self.architecture.layer_numbers()
+        symbols = self.symbols
         found = {each: jnp.asarray(values[each.name], float) for each in symbols.numbers}
         return found | {each: values[each.name] for each in symbols.sizes}
 
@@ -165,7 +164,9 @@ class Energy(eqx.Module):
         return self.label_constant - (point.value + jnp.sum(in_kernel * change)) / 2
 
     def _solved(self, u1: PathMatrix) -> dict[str, Array]:
-        bound, examples, form = self.bound, self.examples, self.bound.action.of_kernels
+        bound = self.bound
+        examples = self.examples
+        form = self.bound.action.of_kernels
         given = {form.kernel: examples.kernel.matrix(u1), bound.symbols.labels: examples.labels}
         solved = {"resolvent": form.resolvent, "representer": form.representer}
         found = bound(given, energy=form.energy, **solved)
@@ -195,7 +196,9 @@ class Energy(eqx.Module):
         the error of log det A is about eps |D A^-1 D|, D = diag(A)^(1/2), and that of
         b^T A^-1 b about eps sum_i (A^-1 b)_i^2 A_ii.
         """
-        u1, resolvent, representer = point.u1, point.resolvent, point.representer[:, 0]
+        u1 = point.u1
+        resolvent = point.resolvent
+        representer = point.representer[:, 0]
         architecture = self.bound.architecture
         temperature = architecture.temperature
         norms = jnp.sqrt(self.examples.kernel.squares)
@@ -270,7 +273,9 @@ def has_sweeps(action: Action) -> bool:
 
 def entropy_rounding(architecture: Architecture, factors: Sequence[Array]) -> Number:
     """Estimate the rounding error of the entropy in units of eps, for U_l = C_l C_l^T."""
-    widths, total, inner = architecture.relative_widths, jnp.zeros(()), 0.0
+    widths = architecture.relative_widths
+    total = jnp.zeros(())
+    inner = 0.0
     # Each U_l enters two layers.
     for factor, width, branches in zip(factors, widths, (*architecture.branches, 0), strict=True):
         diagonal = jnp.sum(factor**2, axis=1)

@@ -29,7 +29,8 @@ from ..specification.architecture import Architecture, ansatz_of, architecture_l
 from .formulas import EPS, MARGIN, BoundAction, Energy, EnergyPoint, bind, entropy_rounding, has_sweeps
 
 # Form the curvature up to this cost in evaluations and bytes. Above, sweeps are faster.
-_CURVATURE_EVALUATIONS, _CURVATURE_BYTES = 8, 2**30
+_CURVATURE_EVALUATIONS = 8
+_CURVATURE_BYTES = 2**30
 # Operations of a small evaluation, and of a diagonalisation per size^3.
 _OVERHEAD, _DIAGONALISATION = 1e7, 10.0
 # Fraction of the misfit that the surrogate Hessian bounds: fastest for 64 and 256 paths.
@@ -73,7 +74,7 @@ class Problem(DisplayMixin, AbstractSaddleProblem):
         self.data = check_data(architecture, data)
         self.bound = bind(architecture.with_arrays())
         self.ansatz = ansatz_of(architecture)
-        self.dimension = manifold.dimension(architecture)
+        self.dimension = len(manifold.gp_coordinates(architecture))
         self.examples, self.forms_curvature = None, False
         if self.data.labels is None:
             return
@@ -104,17 +105,18 @@ class Problem(DisplayMixin, AbstractSaddleProblem):
     @property
     def canonical(self) -> Problem:
         """The problem without `data`, for compiled functions, in shared sizes."""
-        # `eqx.tree_at` would take a tenth of a small solve.
-        problem = object.__new__(Problem)
-        vars(problem).update(vars(self), data=None)
-        return problem
+        return self._with_examples(self.examples)
 
     def at_features(self, features: PathFeatures) -> Problem:
         """Return the problem with other training features, for compiled functions."""
-        labels, zero = self.data.labels.reshape(-1, 1), jnp.zeros(())
         kernel = kernel_of(features, self.architecture.outputs)
+        labels = self.data.labels.reshape(-1, 1)
+        return self._with_examples(Examples(kernel, labels, *jnp.zeros(3)))
+
+    def _with_examples(self, examples: Examples) -> Problem:
+        # `eqx.tree_at` would take a tenth of a small solve.
         problem = object.__new__(Problem)
-        vars(problem).update(vars(self), data=None, examples=Examples(kernel, labels, zero, zero, zero))
+        vars(problem).update(vars(self), data=None, examples=examples)
         return problem
 
     @property
@@ -148,8 +150,6 @@ class Problem(DisplayMixin, AbstractSaddleProblem):
         message = "the kernel K(U) + T I is not positive definite to double precision"
         known = f"{message}, at temperature={self.architecture.temperature}"
         return require(results, [Requirement(message, module.array(finite), lambda: known)])
-
-    # The protocol of solvers.
 
     @property
     def scale(self):
@@ -187,7 +187,8 @@ class Problem(DisplayMixin, AbstractSaddleProblem):
         return Point(coordinates, entropy + energy.value, jnp.abs(energy.value), norm, details)
 
     def expansion(self, point):
-        energy, factors = point.details.energy, point.details.factors
+        energy = point.details.energy
+        factors = point.details.factors
         no_step = jnp.zeros(len(point.coordinates))
 
         def after(step):
@@ -233,7 +234,8 @@ class Problem(DisplayMixin, AbstractSaddleProblem):
 
     def temperatures(self) -> list[float]:
         """Return decreasing temperatures above that of the problem, for continuation."""
-        architecture, examples = self.architecture, self.examples
+        architecture = self.architecture
+        examples = self.examples
         coldest = float(architecture.temperature)
         narrowest = min(map(float, architecture.relative_widths))
         squares = np.sum(np.asarray(examples.labels) ** 2) + examples.unexplained

@@ -13,20 +13,11 @@ from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 from sympy import Expr
 
+from ... import checks
 from ..._compat import MANY_ROWS
 from ..._jit import jit_and_keep, usual_settings
-from ...checks import (
-    Requirement,
-    array_module,
-    checked_positive_definite,
-    counted,
-    finite_array,
-    is_traced,
-    on_host,
-    require,
-)
 from ...symbolic.documents.display import DisplayMixin
-from ...symbolic.documents.document import Table, Text
+from ...symbolic.documents.document import Table
 from ...symbolic.documents.values import brief
 from ..data.canonical import shared_size
 from ..data.classes import Classes
@@ -82,7 +73,7 @@ def evaluate_infinite_width(problem: Problem) -> tuple[float, float]:
     """Return the energy and the log evidence of the Gaussian process."""
     architecture = problem.architecture
     energy = float(evaluate(problem, gp_limit(architecture)).energy)
-    labels = problem.data.examples * architecture.outputs
+    labels = len(problem.data.features) * architecture.outputs
     return energy, -(energy + labels * np.log(2 * np.pi)) / 2
 
 
@@ -91,8 +82,9 @@ def parameter_values(problem: Problem) -> dict[Expr, Float[Array, "..."] | int]:
 
     Use them with the functions of `theorykit.saddle`.
     """
-    bound, data = as_problem(problem).bound, problem.data
-    if data.replaces or isinstance(data.features, ImplicitFeatures):
+    bound = as_problem(problem).bound
+    data = problem.data
+    if isinstance(data.features, ImplicitFeatures):
         raise ValueError("problem must have an array of features")
     values = bound.numbers() | bound.data(data.features, data.labels)
     return {symbol: values[symbol] for symbol in bound.action.of_free_order_parameters.parameters}
@@ -111,8 +103,6 @@ class Prediction(DisplayMixin, eqx.Module):
     classes: Classes | None = eqx.field(static=True, default=None)
 
     def _view(self):
-        examples = counted(len(self.mean), "test example")
-        yield Text(f"**Prediction** for {examples}, without label noise")
         rows = ("mean", self.mean), ("standard deviation", np.sqrt(self.variance))
         yield Table(tuple((name, brief(values)) for name, values in rows))
 
@@ -122,8 +112,7 @@ def predict(problem: Problem, order_parameters: PointLike, test_features: Featur
     """Predict the output on test examples: mean (Eqs. 9, 29) and variance (Eq. 30).
 
     Args:
-        problem: the architecture with its training data.
-        order_parameters: the order parameters, or a `Saddle`.
+        problem, order_parameters: as in `evaluate`.
         test_features: (examples, paths, features), by default those of the problem.
     """
     problem = as_problem(problem)
@@ -131,7 +120,7 @@ def predict(problem: Problem, order_parameters: PointLike, test_features: Featur
     point = problem.point(order_parameters, singular=True)
     examples = len(features)
     pads = examples <= MANY_ROWS and not isinstance(features, ImplicitFeatures)
-    pads = pads and not is_traced(point, features)
+    pads = pads and not checks.is_traced(point, features)
     if pads:
         # Similar numbers of examples share a compiled function.
         rows = shared_size(examples) - examples
@@ -147,7 +136,8 @@ def predict(problem: Problem, order_parameters: PointLike, test_features: Featur
 def prediction_at(problem: Problem, point: OrderParameters, test_features: Features) -> Prediction:
     """Predict without checks. Order parameters may be singular."""
     u1 = of_kernel(problem.architecture, point)
-    examples, outputs = problem.examples, problem.architecture.outputs
+    examples = problem.examples
+    outputs = problem.architecture.outputs
     between = kernel_between(u1, examples.tested(test_features), examples.kernel.features)
     kernels = examples.kernel.matrix(u1), between, kernel_diagonal(u1, test_features)
     found = prediction_from_kernels(problem.bound, *kernels, examples.labels)
@@ -158,7 +148,8 @@ def prediction_from_kernels(
     bound: BoundAction, kernel: Array, between: Array, test_diagonal: Array, labels: Array
 ) -> Prediction:
     """Evaluate Eqs. (9), (29), (30) with one row per (example, output)."""
-    form, richness = bound.action.of_kernels, bound.architecture.richness
+    form = bound.action.of_kernels
+    richness = bound.architecture.richness
     given = {form.kernel: kernel, form.between: between, bound.symbols.labels: labels}
     given[form.test_diagonal] = test_diagonal[:, None]
     if richness is not None:
@@ -174,18 +165,15 @@ def kernel(problem: Problem, order_parameters: PointLike, other: Features | None
     """Return the kernel K (Eq. 10) between training examples and other examples.
 
     Args:
-        problem: the architecture with its training data, which need not have labels.
-        order_parameters: the order parameters, or a `Saddle`.
+        problem, order_parameters: as in `evaluate`; labels are not needed.
         other: (examples, paths, features), by default the training features.
 
     Returns:
         One row per training example and output, one column per other example and output.
-        The output varies fastest.
+        The output varies fastest; in `Phi` of generated source, the example does.
     """
     problem = as_problem(problem, needs_labels=False)
     features = problem.data.features
-    if problem.data.replaces:
-        raise ValueError("kernel needs training features, but data has those of batches")
     other = features if other is None else problem.test_features(other, "other features")
     point = problem.point(order_parameters, singular=True)
     return _kernel(of_kernel(problem.architecture, point), features, other)
@@ -210,9 +198,9 @@ def kernel_task_alignment(kernel: ArrayLike, labels: ArrayLike) -> KernelTaskAli
         `eigenvalues`, the largest first, and the absolute `cosines` of components with
         the labels. Their squares sum to one.
     """
-    labels = finite_array("labels", labels, "examples")
-    kernel = checked_positive_definite("kernel", kernel, len(labels), singular=True)
-    labels = require(labels, [Requirement("labels are all zero", (on_host(labels) != 0).any())])
+    labels = checks.finite_array("labels", labels, "examples")
+    kernel = checks.checked_positive_definite("kernel", kernel, len(labels), singular=True)
+    labels = checks.require(labels, [checks.Requirement("labels are all zero", (checks.on_host(labels) != 0).any())])
     eigenvalues, components = jnp.linalg.eigh(kernel)
     cosines = jnp.abs(components.T @ labels) / jnp.linalg.norm(labels)
     return KernelTaskAlignment(eigenvalues[::-1], cosines[::-1])
@@ -226,15 +214,15 @@ def head_scores(architecture: Architecture, order_parameters: PointLike) -> tupl
     least one path through the head. It ignores the size of the features.
 
     Args:
-        architecture: the architecture.
         order_parameters: the order parameters, or a `Saddle`.
 
     Returns:
         One array (H_l,) per layer, empty for a layer without heads.
     """
     point = checked_order_parameters(architecture, order_parameters, singular=True)
-    first, paths = on_host(point.first), architecture.paths
-    module = array_module(first)
+    first = checks.on_host(point.first)
+    paths = architecture.paths
+    module = checks.array_module(first)
     branches = np.array(architecture.path_branches()) - 1
     magnitudes = abs(first).reshape((paths, len(first) // paths) * 2).sum(axis=(1, 3))
     sums = []

@@ -1,1 +1,1 @@
-"""Features that attention paths read from examples, or their kernels."""
+"""Path features and kernels."""

@@ -11,7 +11,7 @@ import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import lru_cache
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -57,14 +57,16 @@ class ImplicitFeatures(eqx.Module):
         """Numbers of examples, of rows of kernels, and of features of a token."""
 
     @abc.abstractmethod
-    def by_example(self, other: Self, reduce: Callable[[Array], Array]) -> Array:
+    def by_example(self, other: "ImplicitFeatures", reduce: Callable[[Array], Array]) -> Array:
         """Apply `reduce` to K (rows, rows, others) of each example with all of `other`."""
 
     def __len__(self) -> int:
         return self.shape[0]
 
     def __getitem__(self, examples: Any) -> "ImplicitFeatures":
-        return self.with_examples(jax.tree.map(lambda array: array[examples], self.of_examples))
+        # JAX takes no lists, and moves numbers that are out of range.
+        chosen = examples if is_traced(examples) else np.atleast_1d(np.arange(len(self))[examples])
+        return self.with_examples(jax.tree.map(lambda array: array[chosen], self.of_examples))
 
     def __array__(self, *_, **__):
         raise TypeError("features are kernels, not an array")

@@ -1,1 +1,1 @@
-"""The finite network: attention, paths, forward pass, and removal of heads."""
+"""Networks of finite width."""

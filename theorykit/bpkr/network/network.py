@@ -1,9 +1,8 @@
-"""The finite network: attention with masks, paths, layers, and pruning, Eqs. (1)-(7)."""
+"""The finite network: attention with masks, paths and layers, Eqs. (1)-(7)."""
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import Any, Literal, NamedTuple, get_args
 
@@ -25,14 +24,12 @@ from ..order_parameters import OrderParameters, from_overlaps
 from ..specification import layers as of_layers
 from ..specification.activations import apply_to
 from ..specification.architecture import Architecture, checked_architecture, nonlinear_layers, require_finite_widths
-from ..specification.layers import Attention, Skip
 
 Kind = Literal["softmax", "linear"]
 Layout = Literal["keys-first", "torch"]
 Mask = Literal["causal"] | ArrayLike
 Maps = Float[Array, "examples heads keys queries"]
 Readout = Literal["first", "last", "mean", "all"]
-"""The token that is read; "all" have separate weights."""
 Weights = Float[Array, "_ _"]
 
 # Libraries forbid attention by the lowest number of their precision.
@@ -76,7 +73,8 @@ class Heads(eqx.Module):
 
     def __check_init__(self):
         checks.checked_choice("kind", self.kind, get_args(Kind))
-        given = {name: layers for name, layers in self.parameters().items() if layers is not None}
+        given = {name: layers for name, layers in vars(self).items() if name != "kind"}
+        given = {name: layers for name, layers in given.items() if layers is not None}
         is_product = set(given) == {"key_query"}
         if not is_product and ("key_query" in given or not {"query", "key"} <= set(given)):
             raise ValueError("give either key_query, or both query and key")
@@ -91,10 +89,6 @@ class Heads(eqx.Module):
                 form = "(heads, features, features)" if is_product else f"{wanted}"
                 raise ValueError(f"{name} must have the shapes {form}, got {found}")
 
-    def parameters(self) -> dict[str, Any]:
-        """Return the arrays of all layers by name; None if not given."""
-        return {name: layers for name, layers in vars(self).items() if name != "kind"}
-
     @property
     def counts(self) -> tuple[int, ...]:
         return tuple(map(len, self.key_query or self.query or ()))
@@ -106,13 +100,14 @@ class Heads(eqx.Module):
     @usual_settings()
     def __call__(self, inputs: ArrayLike, mask: Mask | None = None, *, real_tokens=None, layout=None):
         """Compute the attention of every layer, as `bpkr.attention` does."""
-        inputs = finite_array("inputs", inputs, "examples tokens features")
+        inputs, real = checked_inputs(inputs, real_tokens)
         if self.counts and inputs.shape[2] != self.input_features:
             wanted = f"the {self.input_features} features of heads"
             raise ValueError(f"inputs must have {wanted}, got shape {inputs.shape}")
-        real = checked_real_tokens(real_tokens, *inputs.shape[:2])
         added = added_scores(mask, real, inputs.shape, self.counts, layout)
-        return unchecked_attention(self, inputs, added)
+        maps = unchecked_attention(self, inputs, added)
+        known = () if checks.is_traced(maps) else maps
+        return require(maps, [checks.finite_entries("attention overflows: it", each) for each in known])
 
 
 @jit_and_keep
@@ -120,7 +115,8 @@ def unchecked_attention(heads: Heads, inputs: Array, added: Array | None) -> tup
     if heads.key_query is not None:
         scores = [jnp.einsum("psi,hij,ptj->phst", inputs, each, inputs) for each in heads.key_query]
     else:
-        scores, none = [], [jnp.zeros((1, 1))] * len(heads.query)
+        scores = []
+        none = [jnp.zeros((1, 1))] * len(heads.query)
         biases = heads.query_bias or none, heads.key_bias or none
         for query, key, of_query, of_key in zip(heads.query, heads.key, *biases, strict=True):
             queries = jnp.einsum("hgi,pti->phgt", query, inputs) + of_query[..., None]
@@ -151,8 +147,8 @@ def attention(
             (keys, queries), or (examples, heads, keys, queries) with size 1 for constant
             axes; or floats that are added to scores. -10000 or less forbids attention.
         real_tokens: tokens that are not padding: booleans (examples, tokens), or their
-            number (examples,) from the first. Nothing attends to padding, but padding
-            without another key to itself.
+            number (examples,) from the first. By default all but tokens of NaN. Nothing
+            attends to padding, but padding without another key to itself.
         layout: "torch" if masks end with the axes (queries, keys). Only "keys-first"
             accepts a mask that looks causal in the other order.
         kind, parameters: as in `bpkr.Heads`. A mask that forbids linear attention sets
@@ -160,9 +156,6 @@ def attention(
 
     Returns:
         One array (examples, heads, keys, queries) per layer with heads.
-
-    Raises:
-        ValueError: an array does not fit, or a query has no key.
     """
     return Heads(**parameters, kind=kind)(inputs, mask, real_tokens=real_tokens, layout=layout)
 
@@ -193,10 +186,9 @@ def path_features(
         layout: "torch" if attention ends with the axes (queries, keys). Only
             "keys-first" accepts a softmax in the other order.
     """
-    inputs = finite_array("inputs", inputs, "examples tokens features")
+    inputs, real = checked_inputs(inputs, real_tokens)
     checked_architecture(architecture)
     examples, tokens, width = inputs.shape
-    real = checked_real_tokens(real_tokens, examples, tokens)
     read = checked_reading(architecture, readout, examples, tokens, real)
     layers = _checked_attention(attention, inputs.shape, architecture, layout, real)
     # Numbers are arrays, so that one compilation serves all values.
@@ -233,7 +225,8 @@ def unchecked_path_features(inputs, attention, architecture: Architecture, read)
 @jit_and_keep
 def _mixings(inputs, attention, architecture: Architecture, read):
     """Return how the branches of each layer mix tokens, and `read`, for each example."""
-    numbers, tokens = architecture.layer_numbers(), inputs.shape[1]
+    numbers = architecture.layer_numbers()
+    tokens = inputs.shape[1]
 
     def of_example(_, mixings, reading):
         given = ((form, mixings.get(form.symbols.index)) for form in architecture.forms)
@@ -283,10 +276,24 @@ def checked_readout(architecture: Architecture, readout: Any, tokens: int) -> Re
     if readout is None:
         readout = "all" if architecture.read_tokens > 1 else "last"
     checks.checked_choice("readout", readout, get_args(Readout))
-    needed, given = tokens if readout == "all" else 1, architecture.read_tokens
+    needed = tokens if readout == "all" else 1
+    given = architecture.read_tokens
     if given != needed:
         raise ValueError(f"readout={readout!r} needs read_tokens={needed}, got {given}")
     return readout
+
+
+def checked_inputs(inputs, real_tokens=None) -> tuple[Array, Bool[Array, "_ _"] | None]:
+    """Return inputs, and which tokens are real, or None for all. Padding may be NaN."""
+    axes = "examples tokens features"
+    array = checks.numeric_array("inputs", inputs, axes)
+    real = checked_real_tokens(real_tokens, *array.shape[:2])
+    if not checks.is_traced(array) and np.any(is_padding := np.isnan(array).all(axis=2)):
+        if np.any(is_empty := is_padding.all(axis=1)):
+            raise ValueError(f"inputs[{np.argmax(is_empty)}] has no tokens: all entries are NaN")
+        real = jnp.asarray(~is_padding) if real is None else real
+        array = array_module(real).where((is_padding & ~real)[..., None], 0.0, array)
+    return finite_array("inputs", array, axes), real
 
 
 def checked_real_tokens(value, examples: int, tokens: int) -> Bool[Array, "_ _"] | None:
@@ -325,7 +332,8 @@ def added_scores(mask, real, shape, counts, layout) -> Array | None:
         if array.ndim != 4 or any(size not in (1, most) for size, most in sizes):
             shapes = f"{whole[2:]}, or {whole} or 1 for each size"
             raise ValueError(f"mask must have shape {shapes}, got {shown(mask)}")
-    dtype, module = jnp.asarray(mask).dtype, array_module(array)
+    dtype = jnp.asarray(mask).dtype
+    module = array_module(array)
     if jnp.issubdtype(dtype, jnp.bool_):
         added = module.where(array != 0, 0.0, -np.inf)
     elif jnp.issubdtype(dtype, jnp.floating):
@@ -358,17 +366,24 @@ def _checked_attention(attention, shape, architecture, layout, real) -> tuple[Ar
     examples, tokens, _ = shape
     _check_layout(layout)
     counts = tuple(heads for heads in architecture.heads if heads)
-    attention = checks.checked_sequence("attention", attention, "arrays of heads", len(counts))
+    attention = checks.checked_sequence("attention", attention, "arrays, one per layer with heads", len(counts))
     layers = []
     for i, (layer, heads) in enumerate(zip(attention, counts, strict=True)):
-        name, shared = f"attention[{i}]", (heads, tokens, tokens)
-        layer = finite_array(name, layer)
+        name = f"attention[{i}]"
+        shared = (heads, tokens, tokens)
+        layer = checks.numeric_array(name, layer)
         if layer.shape not in (shared, (examples, *shared)):
             wanted = f"{(examples, *shared)} or {shared}"
             raise ValueError(f"{name} must have shape {wanted}, got {layer.shape}")
+        if real is not None and layer.ndim == 4:
+            # Maps of padding may be NaN: nothing that is read depends on them.
+            pairs = real[:, None, :, None] & real[:, None, None, :]
+            layer = jnp.where(jnp.isnan(layer) & ~pairs, 0.0, layer)
+        layer = finite_array(name, layer)
         layer = jnp.swapaxes(layer, -1, -2) if layout == "torch" else layer
         is_transposed, leak = map(on_host, _judge(layer, real))
-        which = f'{name} is transposed: it sums to one over queries; pass layout="torch"'
+        other = "keys-first" if layout == "torch" else "torch"
+        which = f"{name} is transposed: it sums to one over queries; pass layout={other!r}"
         is_ordered = Requirement(which, (layout == "keys-first") | ~is_transposed)
         is_real = Requirement(f"{name}: real tokens attend to padding", leak <= _LEAK)
         layers.append(require(layer, [is_ordered, is_real]))
@@ -427,21 +442,14 @@ class Network(eqx.Module):
         embedding, *layers, last = weights
         return cls(architecture.with_arrays(), embedding, tuple(layers), last, heads, readout)
 
-    @property
-    def parameter_count(self) -> int:
-        """Number of weights, with queries and keys."""
-        parameters = (self.embedding, self.weights, self.readout_weights, self.heads)
-        return sum(leaf.size for leaf in jax.tree.leaves(parameters))
-
     def __call__(
         self, inputs: ArrayLike, mask: Mask | None = None, *, real_tokens=None, layout=None
     ) -> Float[Array, "examples *outputs"]:
         """Compute outputs, with arguments as in `bpkr.attention`."""
-        inputs = finite_array("inputs", inputs, "examples tokens features")
-        examples, tokens, _ = inputs.shape
+        inputs, real = checked_inputs(inputs, real_tokens)
+        tokens = inputs.shape[1]
         checked_readout(self.architecture, self.readout, tokens)
-        attention = self.heads(inputs, mask, real_tokens=real_tokens, layout=layout)
-        real = checked_real_tokens(real_tokens, examples, tokens)
+        attention = self.heads(inputs, mask, real_tokens=real, layout=layout)
         read = readout_weights(self.readout, tokens, real)
         architecture = self.architecture
         numbers = architecture.layer_numbers()
@@ -474,45 +482,6 @@ class Network(eqx.Module):
         outputs = jnp.einsum("epi,pci->epc", features, readings) / architecture.root_power
         return outputs[..., 0] if architecture.outputs == 1 else outputs
 
-    def without_heads(self, removed: Iterable[Head]) -> Network:
-        """Return a smaller network, whose output is that with zero weights of `removed` heads.
-
-        A layer that keeps H' of H heads divides by sqrt(H'), so its blocks are multiplied
-        by sqrt(H' / H). Source: Sec. 4.2 of arXiv 2405.15926.
-
-        Raises:
-            ValueError: a head is unknown, or its layer loses all or is custom.
-        """
-        architecture = self.architecture
-        layers, weights, kept = list(architecture.layers), list(self.weights), []
-        removed = unknown = set(removed)
-        for i, count in enumerate(architecture.heads):
-            heads = [Head(i + 1, head) for head in range(1, count + 1)]
-            unknown = unknown.difference(heads)
-            keep = np.array([head not in removed for head in heads], dtype=bool)
-            kept += [keep] * bool(count)
-            if np.all(keep):
-                continue
-            layer = layers[i]
-            inner = layer.layer if isinstance(layer, Skip) else layer
-            left = int(np.sum(keep))
-            if type(inner) is not Attention or not left:
-                which = f"{count - left} of {count} heads of layer {i + 1}"
-                raise ValueError(f"removed has {which}: only Attention can lose all but one")
-            layers[i] = Attention(left) if inner is layer else Skip(Attention(left), layer.gain)
-            columns = np.repeat(keep, weights[i].shape[1] // count)
-            weights[i] = np.sqrt(left / count) * weights[i][:, columns]
-        if unknown:
-            raise ValueError(f"removed has {sorted(unknown)}, not among the {architecture.heads} heads")
-        parameters = {
-            name: arrays and tuple(array[keep] for array, keep in zip(arrays, kept, strict=True))
-            for name, arrays in self.heads.parameters().items()
-        }
-        smaller = dataclasses.replace(architecture, layers=layers)
-        weights = (self.embedding, *weights, self.readout_weights)
-        heads = Heads(**parameters, kind=self.heads.kind)
-        return Network.of_weights(smaller, weights, heads, readout=self.readout)
-
 
 def sample_network(
     architecture: Architecture,
@@ -522,13 +491,7 @@ def sample_network(
     readout: Readout | None = None,
     key: PRNGKeyArray,
 ) -> Network:
-    """Draw all weights, except queries and keys, from their Gaussian prior.
-
-    Args:
-        input_features: number of features of a token.
-        readout: as in `bpkr.path_features`.
-        key: JAX random key.
-    """
+    """Draw all weights, except queries and keys, from their Gaussian prior."""
     require_float64()
     checks.checked_whole_number("input_features", input_features, least=1)
     shapes = weight_shapes(checked_architecture(architecture), input_features)
@@ -556,7 +519,8 @@ def weight_shapes(architecture: Architecture, input_features: int):
 
 def colour_layers(architecture: Architecture, layers: Sequence[Weights]) -> tuple[Weights, ...]:
     """Return V_1, ..., V_L with their prior covariance, given standard normal numbers."""
-    numbers, coloured = architecture.layer_numbers(), []
+    numbers = architecture.layer_numbers()
+    coloured = []
     for form, white in zip(architecture.forms, layers, strict=True):
         root = of_layers.covariance_root(form, numbers)
         blocks = white.reshape(len(white), len(root), -1)
@@ -577,7 +541,8 @@ def path_weights(network: Network) -> tuple[Weights, ...]:
     architecture = checked_instance("network", network, Network).architecture
     if nonlinear_layers(architecture.layers):
         raise ValueError("paths through a nonlinear dense layer have no weights")
-    forms, numbers = architecture.forms, architecture.layer_numbers()
+    forms = architecture.forms
+    numbers = architecture.layer_numbers()
     return of_layers.all_path_weights(forms, numbers, network.weights, network.readout_weights)
 
 
@@ -616,7 +581,7 @@ def removable_heads(scores: Sequence[ArrayLike]) -> list[Head]:
 
     Args:
         scores: the importance of the heads of each layer, arrays (H_l,), such as
-            those of `head_scores` or `HeadCosts.log_evidence`.
+            those of `head_scores` or `head_costs`.
 
     Returns:
         The heads, the least important first.

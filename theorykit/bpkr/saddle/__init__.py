@@ -1,1 +1,1 @@
-"""The saddle point for given data, and fluctuations about it."""
+"""The saddle point."""

@@ -20,22 +20,20 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jax.scipy.linalg import cho_solve, solve_triangular
-from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 
 from ..._jit import jit, jit_and_keep, usual_settings
 from ...checks import is_traced
-from ...symbolic.documents.display import DisplayMixin
-from ...symbolic.documents.document import Table
-from ...symbolic.documents.values import number
 from .. import order_parameters as manifold
-from ..evaluation.formulas import BoundAction
 from ..evaluation.problem import Problem, as_problem
 from ..evaluation.values import Prediction, prediction_at
-from ..features.implicit import ImplicitFeatures
+from ..features.implicit import Features
 from ..order_parameters import OrderParameters, gp_coordinates
 from ..specification.architecture import require_finite_widths
 from .solve import Saddle, solve
+
+# Largest Newton step to a minimum that is known to rounding.
+_FAR = 1e-3
 
 
 @usual_settings()
@@ -44,9 +42,6 @@ def first_order(problem: Problem) -> OrderParameters:
 
     Without a richness it needs widths above the number of examples. At small widths
     the matrices may not be positive definite.
-
-    Raises:
-        ValueError: the widths are infinite.
     """
     problem = as_problem(problem)
     architecture, wide = problem.architecture, None
@@ -72,7 +67,7 @@ def _first_order(problem: Problem, wide: Problem | None, at) -> OrderParameters:
     return jax.tree.map(jnp.add, here, change)
 
 
-class Fluctuations(DisplayMixin, eqx.Module):
+class Fluctuations(eqx.Module):
     """The posterior of the order parameters to next order in 1/N.
 
     - `mean`: of the order parameters.
@@ -86,10 +81,6 @@ class Fluctuations(DisplayMixin, eqx.Module):
     prediction: Prediction | None
     log_evidence: Float[Array, ""]
 
-    def _view(self):
-        evidence = "log evidence", number(self.log_evidence, 8)
-        yield Table((evidence, *manifold.order_parameter_rows(self.mean)))
-
     @property
     def deviation(self) -> OrderParameters:
         """Standard deviations of the order parameters."""
@@ -100,7 +91,7 @@ class Fluctuations(DisplayMixin, eqx.Module):
 def fluctuations(
     problem: Problem,
     order_parameters: OrderParameters | Saddle,
-    test_features: ArrayLike | ImplicitFeatures | None = None,
+    test_features: Features | None = None,
 ) -> Fluctuations:
     """Expand about a saddle point to next order in 1/N.
 
@@ -118,30 +109,30 @@ def fluctuations(
             than partial paths.
     """
     problem = as_problem(problem)
-    data, architecture = problem.data, problem.architecture
+    data = problem.data
+    architecture = problem.architecture
     if test_features is not None or data.test_features is not None:
         test_features = problem.test_features(test_features)
     point = problem.point(order_parameters)
     if not architecture.is_infinite and not manifold.finite_width_law(architecture).is_regular:
         widths = tuple(map(float, architecture.widths))
         raise ValueError(f"widths={widths}: a layer has fewer units than partial paths")
-    found = _fluctuations(problem.canonical, point, test_features)
+    found, farthest = _fluctuations(problem.canonical, point, test_features)
     is_known = not is_traced(found) and jnp.all(jnp.isfinite(point.first))
-    if is_known and jnp.isnan(found.log_evidence):
-        raise ValueError("order_parameters are not a minimum: the Hessian is not positive definite")
+    # The result of `solve` has a certificate. A Hessian that is not positive has NaN.
+    most = _FAR if isinstance(order_parameters, OrderParameters) else jnp.inf
+    if is_known and not farthest <= most:
+        raise ValueError(f"order_parameters are not a minimum: Newton's step to one is {farthest:.2g}; use bpkr.solve")
     named = {"ansatz": problem.ansatz, "classes": data.classes}
     prediction = found.prediction and replace(found.prediction, **named)
     return replace(problem.finite(found), prediction=prediction)
 
 
-def prior_corrections(bound: BoundAction, order_parameters: OrderParameters) -> Array:
-    """Return the terms of the exact prior that the entropy lacks, up to a constant."""
-    return bound(bound.point(order_parameters), corrections=bound.action.corrections)["corrections"]
-
-
 def _of_order_one(problem: Problem, theta):
     """Return c - 2 log |dU/dtheta|."""
-    corrections = prior_corrections(problem.bound, problem.order_parameters(theta))
+    bound = problem.bound
+    point = problem.order_parameters(theta)
+    corrections = bound(bound.point(point), value=bound.action.corrections)["value"]
     return corrections - 2 * manifold.log_volume(problem.architecture, theta)
 
 
@@ -172,9 +163,11 @@ def corrected_evidence(problem: Problem, order_parameters: OrderParameters) -> A
 
 
 @jit_and_keep
-def _fluctuations(problem: Problem, order_parameters, test_features) -> Fluctuations:
-    architecture, at = problem.architecture, problem.coordinates(order_parameters)
-    is_infinite, has_tests = architecture.is_infinite, test_features is not None
+def _fluctuations(problem: Problem, order_parameters, test_features) -> tuple[Fluctuations, Array]:
+    architecture = problem.architecture
+    at = problem.coordinates(order_parameters)
+    is_infinite = architecture.is_infinite
+    has_tests = test_features is not None
 
     def described(theta):
         point = problem.order_parameters(theta)
@@ -201,6 +194,7 @@ def _fluctuations(problem: Problem, order_parameters, test_features) -> Fluctuat
     _, passes = jax.lax.scan(whiten, jnp.eye(len(at)), length=2)
     directions, here, first, second = jax.tree.map(lambda each: each[1], passes)
     modes, of_mean = first["results"]
+    farthest = jnp.max(jnp.abs(directions @ (directions.T @ here["slope"]))) / 2
     # Variance of the mean prediction.
     between = jnp.sum(of_mean.mean**2, axis=0) if has_tests else 0.0
     if is_infinite:
@@ -211,7 +205,7 @@ def _fluctuations(problem: Problem, order_parameters, test_features) -> Fluctuat
             prediction = replace(prediction, variance=prediction.variance + between)
         of_prior = problem.bound.entropy(manifold.gp_limit(architecture))
         log_evidence = (of_prior - problem.action(at)) / 2
-        return Fluctuations(order_parameters, modes, prediction, log_evidence)
+        return Fluctuations(order_parameters, modes, prediction, log_evidence), farthest
 
     drift = -(directions.T @ jnp.sum(second["slope"], axis=0) / 2 + first["of order one"]) / 2
 
@@ -224,4 +218,4 @@ def _fluctuations(problem: Problem, order_parameters, test_features) -> Fluctuat
         variance = jnp.maximum(prediction.variance + between, 0.0)
         prediction = replace(prediction, variance=variance)
     log_evidence = _evidence(problem, at, -2 * jnp.sum(jnp.log(jnp.diagonal(directions))))
-    return Fluctuations(point, modes, prediction, log_evidence)
+    return Fluctuations(point, modes, prediction, log_evidence), farthest

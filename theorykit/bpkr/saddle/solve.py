@@ -12,21 +12,19 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optimistix as optx
-from jaxtyping import Array, Float, PRNGKeyArray
 
 from ..._jit import jit_and_keep, usual_settings
-from ...checks import checked_instance, checked_number, checked_whole_number, counted, is_in_traced_code, refuse_traced
+from ...checks import checked_instance, checked_number, checked_whole_number, counted, is_in_traced_code
 from ...saddle import newton as minimisers
 from ...saddle.diagnosis import AbstractOutcome, report
 from ...saddle.newton import MAX_STEPS, AbstractSaddleSolver
 from ...saddle.problem import Coordinates, implicit_point, stationary_value, with_derivative_of
-from ...saddle.solve import distinct
 from ...symbolic.documents.display import DisplayMixin
 from ...symbolic.documents.document import Table, Text, verbatim
 from ...symbolic.documents.values import number
 from ..data.data import Data
 from ..evaluation.problem import Problem, as_problem
-from ..order_parameters import OrderParameters, gp_limit, order_parameter_rows
+from ..order_parameters import Number, OrderParameters, gp_limit, order_parameter_rows
 from ..specification.architecture import Architecture, ansatz_of, check_fits
 from .solvers import AcceleratedSweeps, Newton, least_curvature
 
@@ -43,8 +41,6 @@ _NEWTON_SIZE = 500
 _COPIES, _KERNELS = 120, 16
 # Evaluations that polish the end of a solver without a certificate.
 _POLISHING = 6
-# Minima with coordinates closer than this are the same.
-_SAME = 1e-4
 
 
 class Saddle(DisplayMixin, AbstractOutcome):
@@ -61,18 +57,16 @@ class Saddle(DisplayMixin, AbstractOutcome):
     - `stats`: `steps`, `evaluations`, `curvatures`, `attempts`, `tolerance`; whether
       the solver was `content`; `units_per_path`, the smallest ratio of hidden units
       to partial paths. The theory holds from one.
-
-    At infinite width with a richness, action and evidence are per N_1.
     """
 
     order_parameters: OrderParameters
-    action: Float[Array, ""]
-    entropy: Float[Array, ""]
-    energy: Float[Array, ""]
-    log_evidence: Float[Array, ""]
-    gradient_norm: Float[Array, ""]
-    min_hessian_eigenvalue: Float[Array, ""]
-    action_error: Float[Array, ""]
+    action: Number
+    entropy: Number
+    energy: Number
+    log_evidence: Number
+    gradient_norm: Number
+    min_hessian_eigenvalue: Number
+    action_error: Number
     result: optx.RESULTS
     stats: Mapping[str, Any]
     architecture: Architecture
@@ -87,8 +81,10 @@ class Saddle(DisplayMixin, AbstractOutcome):
             yield Text(ansatz)
 
     def describe(self) -> str:
-        norm, tolerance = float(self.gradient_norm), float(self.stats["tolerance"])
-        steps, codes = counted(int(self.stats["steps"]), "step"), optx.RESULTS
+        norm = float(self.gradient_norm)
+        tolerance = float(self.stats["tolerance"])
+        steps = counted(int(self.stats["steps"]), "step")
+        codes = optx.RESULTS
         least = float(self.min_hessian_eigenvalue)
         curvature = f"smallest eigenvalue of the Hessian {least:.3g} per width"
         if self.converged:
@@ -104,7 +100,8 @@ class Saddle(DisplayMixin, AbstractOutcome):
 
     @property
     def diagnosis(self) -> str:
-        found, least = super().diagnosis, float(np.min(self.stats["units_per_path"]))
+        found = super().diagnosis
+        least = float(np.min(self.stats["units_per_path"]))
         narrow = f"The theory does not hold: a layer has {least:.2g} hidden units per partial path"
         return found if least >= 1 else f"{found}. {narrow}"
 
@@ -131,28 +128,15 @@ def solve(
         tolerance: largest `gradient_norm` of a solution.
         max_steps: largest number of steps in all attempts.
         throw: raise an error instead of a `ConvergenceWarning` on failure.
-
-    Raises:
-        ValueError: the data do not fit.
-
-    Example:
-        >>> import numpy as np
-        >>> import theorykit
-        >>> from theorykit import bpkr
-        >>> theorykit.enable_float64()
-        >>> rng = np.random.default_rng(0)
-        >>> data = bpkr.Data(rng.normal(size=(20, 2, 5)), rng.normal(size=20))
-        >>> arch = bpkr.Architecture(layers=(2,), widths=10, temperature=0.1)
-        >>> bpkr.solve(arch, data).converged
-        True
     """
     with usual_settings():
         problem = as_problem(problem, data)
         checked_whole_number("max_steps", max_steps, least=1)
-        checked_number("tolerance", tolerance, above=0.0)
+        tolerance = checked_number("tolerance", tolerance, above=0.0)
         if solver is not None:
             checked_instance("solver", solver, optx.AbstractMinimiser)
-        architecture, rows = problem.architecture, problem.rows
+        architecture = problem.architecture
+        rows = problem.rows
         # The coordinates of the Gaussian-process limit are zero.
         start = np.zeros(problem.dimension)
         if initial is not None:
@@ -175,7 +159,10 @@ def _solved(problem: Problem, start: Coordinates, solver, tolerance, max_steps) 
         return first
     newton = Newton(atol=tolerance) if len(start) <= _NEWTON_SIZE else None
     # Solves that only give starting points are no attempts.
-    solves, attempts, best, codes = [first], 1, first, optx.RESULTS
+    solves = [first]
+    attempts = 1
+    best = first
+    codes = optx.RESULTS
 
     def steps_left() -> int:
         return max_steps - sum(int(each.stats["steps"]) for each in solves)
@@ -209,7 +196,8 @@ def _solved(problem: Problem, start: Coordinates, solver, tolerance, max_steps) 
         solves.append(_attempt(problem, begin, newton, tolerance, min(most, left)))
         attempts += 1
         best = min(best, solves[-1], key=rank)
-    result, stats = best.result, {**best.stats, "attempts": jnp.array(attempts)}
+    result = best.result
+    stats = {**best.stats, "attempts": jnp.array(attempts)}
     if not best.converged and np.isfinite(best.gradient_norm):
         # That of the best attempt may refer to its own budget.
         ended = steps_left() <= 0
@@ -252,13 +240,16 @@ def _minimise(problem: Problem, start: Coordinates, solver, tolerance, steps) ->
         end = {**end, **{name: polished.stats[name] for name in ("point", "model")}}
     point = end["point"] if "point" in end else fixed.at(found.value)
     curvature = end["model"].curvatures[0] / fixed.scale if forms_curvature else least_curvature(fixed, point)
-    codes, stopped = optx.RESULTS, found.result == optx.RESULTS.successful
+    codes = optx.RESULTS
+    stopped = found.result == optx.RESULTS.successful
     # To stop where the action is not stationary is to diverge.
     failure = codes.where(stopped, codes.nonlinear_divergence, found.result)
     failure = codes.where(point.is_finite, failure, codes.nonfinite)
     is_minimum = (point.gradient_norm <= tolerance) & (curvature > 0)
     coordinates = implicit_point(problem, point.coordinates, forms_curvature, None)
-    there, details, architecture = (problem, coordinates), point.details, problem.architecture
+    there = (problem, coordinates)
+    details = point.details
+    architecture = problem.architecture
     parts = details.entropy, details.energy.value
     entropy, energy = with_derivative_of(parts, Problem.parts, there)
     # A stationary action needs no solve with the Hessian.
@@ -281,37 +272,3 @@ def _minimise(problem: Problem, start: Coordinates, solver, tolerance, steps) ->
         stats=stats,
         architecture=architecture,
     )
-
-
-def search(
-    problem: Problem | Architecture,
-    data: Data | None = None,
-    *,
-    key: PRNGKeyArray,
-    starts: int = 16,
-    **options: Any,
-) -> list[Saddle]:
-    """Solve from the Gaussian-process limit and from random points.
-
-    Args:
-        problem, data, options: as in `solve`.
-        key: JAX random key.
-        starts: number of random points.
-
-    Returns:
-        The distinct minima found, lowest action first; others may exist.
-        `stats["reached"]` counts the solves that ended there.
-    """
-    refuse_traced("search", problem, data, key)
-    checked_whole_number("starts", starts, least=0)
-    problem = as_problem(problem, data)
-    draws = jax.random.normal(key, (starts, problem.dimension), dtype=jnp.float64)
-    points = (None, *map(problem.order_parameters, draws))
-    found = (solve(problem, initial=point, **options) for point in points)
-    found = [saddle for saddle in found if saddle.converged]
-    ends = [np.asarray(problem.coordinates(saddle.order_parameters)) for saddle in found]
-    minima = []
-    for group in distinct([float(saddle.action) for saddle in found], ends, _SAME):
-        lowest = found[group[0]]
-        minima.append(replace(lowest, stats={**lowest.stats, "reached": len(group)}))
-    return minima

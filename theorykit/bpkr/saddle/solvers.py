@@ -35,12 +35,8 @@ _NEAR = 0.04
 _PRODUCTS, _TOLERANCE = 16, 0.1
 # Tolerance and most steps of solves with the model, for rough directions.
 _MODEL_TOLERANCE, _MODEL_STEPS = 0.01, 20
-# Inverse iterations with the model that give the second search vector.
-_WARMUP = 2
 # Fewest products: the residual of a wrong eigenvalue may be small by chance.
 _LEAST = 5
-# Directions are the same if their cosine differs from one by less than this.
-_ALIKE = 1e-6
 
 Vector = Float[Array, " size"]
 Product = Callable[[Vector], Vector]
@@ -66,7 +62,9 @@ class _Sweeps(eqx.Module):
 
     @classmethod
     def start(cls, share: float, memory: int, size: int) -> _Sweeps:
-        rows, last, no = jnp.zeros((memory, size)), jnp.zeros(size), jnp.array(False)
+        rows = jnp.zeros((memory, size))
+        last = jnp.zeros(size)
+        no = jnp.array(False)
         return cls(jnp.array(share), rows, rows, last, last, no, no)
 
     def ahead(self, problem: Problem, here: Point, accepted: Bool[Array, ""]):
@@ -77,7 +75,8 @@ class _Sweeps(eqx.Module):
         share = jnp.where(accepted, self.share, jnp.minimum(2 * self.share, 1.0))
         end = problem.majorise(here, jnp.where(accepted, share, 1.0))
         # If the share is too small, the bound has no minimum: the end is not finite.
-        combines, point = accepted & jnp.all(jnp.isfinite(end)), here.coordinates
+        combines = accepted & jnp.all(jnp.isfinite(end))
+        point = here.coordinates
         change = jnp.where(combines, end - point, 0.0)
 
         def extended(rows, newest):
@@ -170,12 +169,8 @@ def smallest_eigenvalue(
     """Find the smallest eigenvalue of a symmetric matrix by Davidson's method.
 
     The next search vector is M^{-1} r for the residual r and a model M of the matrix.
-
-    Args:
-        product, model: multiply a vector by the matrix, and by its model.
-        start: random search vector (size,); directions orthogonal to it are not found.
-        products: maximum number of products.
-        tolerance: stop when the residual is below this multiple of the value.
+    Directions orthogonal to `start` are not found. It stops after so many `products`, or
+    when the residual is below the `tolerance` times the value.
     """
     size, first = len(start), _unit(start)
     products = min(products, size)
@@ -188,8 +183,6 @@ def smallest_eigenvalue(
         """Approximate M^{-1} v up to its length, or return v if M is not positive."""
         found = lx.linear_solve(operator, _unit(vector), solver, throw=False).value
         return _unit(jnp.where(jnp.all(jnp.isfinite(found)), found, vector))
-
-    softened = jax.lax.fori_loop(0, _WARMUP, lambda _, vector: solve(vector), first)
 
     def goes_on(state):
         _, _, ahead, found = state
@@ -208,9 +201,7 @@ def smallest_eigenvalue(
         beyond = 2 * jnp.sum(jnp.abs(projected)) + 1
         values, vectors = jnp.linalg.eigh((projected + projected.T) / 2 + beyond * unused)
         residual = vectors[:, 0] @ images - values[0] * (vectors[:, 0] @ basis)
-        # A model such as the identity leaves the start unchanged.
-        is_second = (taken == 0) & (jnp.abs(softened @ first) < 1 - _ALIKE)
-        remaining = _beyond(basis, jnp.where(is_second, softened, solve(residual)))
+        remaining = _beyond(basis, solve(residual))
         is_exhausted = jnp.linalg.norm(remaining) < jnp.sqrt(jnp.finfo(remaining.dtype).eps)
         ahead = jnp.where(is_exhausted, 0.0, _beyond(basis, _unit(remaining)))
         return basis, images, ahead, Eigenvalue(values[0], jnp.linalg.norm(residual), taken + 1)

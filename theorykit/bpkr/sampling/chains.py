@@ -84,8 +84,10 @@ def run_chains(
 
 
 def _run_batch(make, schedule, folder, shown, name, keys, numbers) -> dict[str, Any]:
-    sampler, total = make(), schedule.warmup + schedule.draws
-    states, drawn = _start(sampler, jnp.asarray(keys), jnp.asarray(numbers)), {}
+    sampler = make()
+    total = schedule.warmup + schedule.draws
+    states = _start(sampler, jnp.asarray(keys), jnp.asarray(numbers))
+    drawn = {}
     run = {"steps": 0, "warmup_seconds": 0.0, "seconds": 0.0}
     if (kept := folder.read(name)) is not None:
         leaves, structure = jax.tree.flatten(states)
@@ -100,7 +102,8 @@ def _run_batch(make, schedule, folder, shown, name, keys, numbers) -> dict[str, 
         axes = {each: [f"{each}.{axis}" for axis in range(array.ndim)] for each, array in arrays.items()}
         folder.write(name, xr.Dataset({each: (axes[each], array) for each, array in arrays.items()}))
 
-    saved, checkpointed = run["steps"], time.monotonic()
+    saved = run["steps"]
+    checkpointed = time.monotonic()
     try:
         with bar(name, total, "step", shown=shown, done=min(run["steps"], total)) as report:
             while run["steps"] < total:
@@ -117,7 +120,8 @@ def _run_batch(make, schedule, folder, shown, name, keys, numbers) -> dict[str, 
                 report.update(count)
                 if time.monotonic() - checkpointed > _CHECKPOINT:
                     checkpoint()
-                    saved, checkpointed = run["steps"], time.monotonic()
+                    saved = run["steps"]
+                    checkpointed = time.monotonic()
     finally:
         if run["steps"] > saved:
             checkpoint()

@@ -103,13 +103,15 @@ class WeightPosterior(eqx.Module):
 
     def _through_layers(self, white: White, features: BranchFeatures) -> Array:
         """Return outputs layer by layer, Eqs. (1), (2) and (4)."""
-        architecture, numbers = self.architecture, self.architecture.layer_numbers()
+        architecture = self.architecture
+        numbers = self.architecture.layer_numbers()
         hidden = jnp.einsum("mi,esi->ems", white[0], features.tokens)
         layers = colour_layers(architecture, white[1:-1])
         for kind, form, weights, stage in zip(
             architecture.layers, architecture.forms, layers, features.stages, strict=True
         ):
-            width, mixed = hidden.shape[1], jnp.einsum("ems,esat->eamt", hidden, stage.mixing)
+            width = hidden.shape[1]
+            mixed = jnp.einsum("ems,esat->eamt", hidden, stage.mixing)
             skip = evaluate_form(form.gain, numbers) * mixed[:, 0] if form.has_skip else 0.0
             blocks = weights.reshape(len(weights), -1, width) / jnp.sqrt(width)
             hidden = skip + jnp.einsum("nam,eamt->ent", blocks, mixed[:, int(form.has_skip) :])

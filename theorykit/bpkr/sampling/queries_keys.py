@@ -5,7 +5,7 @@ Their prior is Gaussian. Given them, all other weights are integrated out:
     p(Q, K, U, u | D) ~ p(Q, K) p(U, u) N(y; 0, K(U_1; Q, K) + T I).
 
 The law of the order parameters does not depend on queries and keys, so this posterior
-is exact at every width. The question is from L. Tiberi et al., arXiv 2405.15926.
+is exact at every width.
 """
 
 from __future__ import annotations
@@ -30,19 +30,16 @@ from ... import checks
 from ..._jit import jit, usual_settings
 from ...runs import Folder
 from ...saddle.solve import distinct
-from ...symbolic.documents.display import DisplayMixin
-from ...symbolic.documents.document import Table, Text
-from ...symbolic.documents.values import brief
 from ..data.data import Data
 from ..evaluation.problem import Problem
 from ..network import network as of_network
 from ..network.network import Heads, Kind, Mask, Readout, weight_shapes
-from ..order_parameters import FiniteWidthLaw, OrderParameters, finite_width_law, gp_limit, order_parameter_rows
+from ..order_parameters import FiniteWidthLaw, OrderParameters, finite_width_law, gp_limit
 from ..saddle.solve import solve
 from ..specification.architecture import Architecture, architecture_line, check_fits, checked_architecture
-from .chains import DEFAULT_SCHEDULES, Schedule, run_chains
+from .chains import Schedule, run_chains
 from .posteriors import Coordinates, NoUTurn, OrderParameterPosterior, WeightPosterior, recorded
-from .sample import check_run, described, label_draws
+from .sample import checked_run, described, label_draws
 
 # Increase it if draws change for the same arguments.
 _VERSION = 1
@@ -77,15 +74,12 @@ class QueryKeyPrior(eqx.Module):
     - `kind`: of attention, as in `bpkr.Heads`.
     """
 
-    rank: int = eqx.field(static=True)
-    query_variance: Any = 1.0
-    key_variance: Any = 1.0
+    rank: int = eqx.field(static=True, converter=partial(checks.checked_whole_number, "rank", least=1))
+    query_variance: Any = eqx.field(default=1.0, converter=partial(checks.checked_number, "query_variance", above=0.0))
+    key_variance: Any = eqx.field(default=1.0, converter=partial(checks.checked_number, "key_variance", above=0.0))
     kind: Kind = eqx.field(default="softmax", static=True)
 
     def __check_init__(self):
-        checks.checked_whole_number("rank", self.rank, least=1)
-        checks.checked_number("query_variance", self.query_variance, above=0.0)
-        checks.checked_number("key_variance", self.key_variance, above=0.0)
         checks.checked_choice("kind", self.kind, get_args(Kind))
 
 
@@ -175,10 +169,7 @@ class QueryKeyPosterior(eqx.Module):
         return _Integrated(problem, tests, self.evidence)
 
     def start(self, key: PRNGKeyArray, chain: Array | int = 0) -> Coordinates:
-        """Start even chains from weak attention, and odd ones from a local maximum.
-
-        If the posterior has modes of both, R-hat shows it.
-        """
+        """Start even chains from weak attention, and odd ones from a local maximum."""
         draw_key, others_key = jax.random.split(key)
         draw = jax.random.normal(draw_key, (self.dimension,))
         wide = replace(self, evidence="infinite width")
@@ -263,7 +254,7 @@ def make_posterior(
     if cues is not None:
         cues = checks.finite_array("cues", cues, "examples")
         if cues.shape != (count,) or not np.all(np.isin(cues, np.arange(tokens))):
-            raise ValueError(f"cues must be a position in each of {count} examples")
+            raise ValueError(f"cues must be {count} positions below {tokens}, got {checks.shown(cues.tolist())}")
         cues = jnp.asarray(cues, dtype=int)
     architecture = architecture.with_arrays()
     rng, shapes = np.random.default_rng(0), [(each, prior.rank, width) for each in heads]
@@ -298,14 +289,14 @@ def sample_queries_keys(
 
     Args:
         architecture: with heads and linear hidden units.
-        inputs, test_inputs: (examples, tokens, features).
+        inputs, test_inputs: (examples, tokens, features), no path features.
         labels: (examples,), or (examples, outputs) for several outputs.
         prior: of queries and keys.
         evidence: how all other weights are integrated out, one of
 
             - `exact`: by NUTS on the order parameters, at any width.
             - `leading`: by the theory, up to O(1/N) for a fixed number of examples.
-              Outputs are those at the saddle point.
+              Outputs are those at the saddle point. A solve per step takes long.
             - `infinite width`: by the prior means of order parameters.
             - `weights`: by NUTS on these weights, as a check.
         cues: a position per training example, whose attention is recorded.
@@ -324,18 +315,13 @@ def sample_queries_keys(
 
         `weights` has `query_l` and `key_l`, up to rotations and the order of heads.
 
-    Raises:
-        ValueError: arguments do not fit, or the posterior has no density.
-
     Warns:
         MixingWarning: the chains did not mix, for example if there are two modes.
     """
     checks.refuse_traced("sample_queries_keys", architecture, inputs, labels, prior, key)
-    check_run(key, target_accept)
     checks.checked_choice("evidence", evidence, get_args(Posterior))
-    if schedule is None:
-        schedule = DEFAULT_SCHEDULES["nuts" if evidence == "weights" else "exact"]
-    checks.checked_instance("schedule", schedule, Schedule)
+    sampler = "nuts" if evidence == "weights" else "exact"
+    target_accept, schedule = checked_run(key, target_accept, schedule, sampler)
     masks = {"readout": readout, "mask": mask, "real_tokens": real_tokens}
     arrays = architecture, inputs, labels
     posterior = make_posterior(*arrays, prior, evidence, **masks, tests=test_inputs, cues=cues)
@@ -357,7 +343,7 @@ def sample_queries_keys(
     return described(tree, f"NUTS on queries and keys, evidence: {evidence}", posterior.problem)
 
 
-class QueryKeyMode(DisplayMixin, eqx.Module):
+class QueryKeyMode(eqx.Module):
     """A local maximum of the posterior of queries and keys; no summary of the posterior.
 
     - `heads`: queries and keys.
@@ -379,16 +365,6 @@ class QueryKeyMode(DisplayMixin, eqx.Module):
     order_parameters: OrderParameters
     zero_modes: int = 0
     reached: int = 1
-
-    def _view(self):
-        yield Text(
-            "A maximum is no summary of the posterior: the prior acts as a nuclear norm of "
-            "K^T Q, which can switch heads off. Use `sampling.sample_queries_keys`."
-        )
-        names = ("log_posterior", "log_evidence", "gradient_norm", "zero_modes", "reached")
-        rows = [(name.replace("_", " "), brief(getattr(self, name))) for name in names]
-        rows += [("singular values", brief(values)) for values in self.singular_values]
-        yield Table((*rows, *order_parameter_rows(self.order_parameters)))
 
 
 @jit
@@ -449,8 +425,7 @@ def maximise_evidence(
     masks = {"readout": readout, "mask": mask, "real_tokens": real_tokens}
     posterior = make_posterior(architecture, inputs, labels, prior, evidence, **masks)
     if (entries := posterior.dimension) > (count := np.size(labels)):
-        message = f"maxima overfit: {entries} entries of queries and keys for {count} labels"
-        warnings.warn(message, stacklevel=2)
+        warnings.warn(f"maxima overfit: {entries} entries of queries and keys for {count} labels", stacklevel=2)
     modes, points = [], []
     for start in jax.random.normal(key, (starts, posterior.dimension)):
         at, mode = _maximised(posterior, start)
@@ -460,7 +435,6 @@ def maximise_evidence(
         zero = _ZERO * curvatures[-1]
         if curvatures[0] >= -zero:
             modes.append(replace(mode, zero_modes=int(np.sum(curvatures < zero))))
-            values = map(np.ravel, mode.singular_values)
-            points.append(np.hstack([mode.log_posterior, *values]))
+            points.append(np.hstack([mode.log_posterior, *map(np.ravel, mode.singular_values)]))
     groups = distinct([-mode.log_posterior for mode in modes], points, _SAME)
     return [replace(modes[group[0]], reached=len(group)) for group in groups]

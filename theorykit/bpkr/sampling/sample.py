@@ -16,7 +16,7 @@ from jaxtyping import PRNGKeyArray
 
 from ... import bpkr
 from ..._compat import needed
-from ...checks import checked_choice, checked_instance, checked_number, counted, refuse_traced
+from ...checks import checked_choice, checked_instance, checked_number, checked_sequence, counted, refuse_traced
 from ...runs import Folder, bar
 from ..data.classes import outputs_as_classes
 from ..evaluation.problem import as_problem
@@ -89,18 +89,13 @@ def sample(
         - `summary`: of ArviZ, along `statistic`.
         - attributes: `mixed` (0 or 1), `diagnosis`, `problem`, `sampler`, `seconds`.
 
-    Raises:
-        ValueError: the posterior has no density that the sampler can use.
-
     Warns:
         MixingWarning: the chains did not mix.
     """
     refuse_traced("sample", problem, data, key)
-    check_run(key, target_accept)
     problem = as_problem(problem, data)
     check_can_be_sampled(sampler, problem.architecture)
-    schedule = DEFAULT_SCHEDULES[sampler] if schedule is None else schedule
-    checked_instance("schedule", schedule, Schedule)
+    target_accept, schedule = checked_run(key, target_accept, schedule, sampler)
     make = partial(sampler_of, sampler, problem, schedule.warmup, target_accept)
     # The number of draws may grow.
     run = {"chains": schedule.chains, "warmup": schedule.warmup, "target_accept": target_accept}
@@ -113,10 +108,12 @@ def sample(
     return described(tree, _NAMES[sampler], problem)
 
 
-def check_run(key: PRNGKeyArray, target_accept: float) -> None:
+def checked_run(key: PRNGKeyArray, target_accept: float, schedule: Any, sampler: str) -> tuple[float, Schedule]:
     checked_instance("key", key, jax.Array, "jax.random.key(3)")
     needed("arviz_stats", "sampling")
-    checked_number("target_accept", target_accept, above=0.0, below=1.0)
+    schedule = DEFAULT_SCHEDULES[sampler] if schedule is None else schedule
+    checked_instance("schedule", schedule, Schedule)
+    return checked_number("target_accept", target_accept, above=0.0, below=1.0), schedule
 
 
 def described(tree: xr.DataTree, sampler: str, problem: bpkr.Problem) -> xr.DataTree:
@@ -132,7 +129,8 @@ def check_can_be_sampled(sampler: str, architecture: bpkr.Architecture) -> None:
     require_finite_widths(architecture, "sampling")
     is_cold = float(architecture.temperature) == 0
     if sampler == "exact":
-        if is_cold and finite_width_law(architecture).is_singular:
+        rank = finite_width_law(architecture).levels[-1].rank
+        if is_cold and rank < architecture.overlap_sizes[0]:
             raise ValueError(f"temperature=0, but {_FEW_UNITS}")
         return
     if sampler == "gibbs" and not architecture.is_linear:
@@ -143,7 +141,8 @@ def check_can_be_sampled(sampler: str, architecture: bpkr.Architecture) -> None:
 
 
 def sampler_of(sampler, problem: bpkr.Problem, warmup, target_accept=0.8) -> NoUTurn | Gibbs:
-    architecture, data = problem.architecture, problem.data
+    architecture = problem.architecture
+    data = problem.data
     tests = data.features[:0] if data.test_features is None else data.test_features
     if sampler == "exact":
         posterior = OrderParameterPosterior(finite_width_law(architecture), problem.canonical, tests)
@@ -255,19 +254,19 @@ def compare(
     refuse_traced("compare", problem, data, key)
     checked_instance("key", key, jax.Array, "jax.random.key(3)")
     problem = as_problem(problem, data)
-    for approach in approaches:
+    for approach in checked_sequence("approaches", approaches, "names"):
         checked_choice("approaches", approach, get_args(Approach))
+        if approach in get_args(Sampler):
+            check_can_be_sampled(approach, problem.architecture)
     for approach in options:
         checked_choice("options", approach, ("saddle", *get_args(Sampler)))
-    samplers = set(approaches) & set(get_args(Sampler))
-    for sampler in samplers:
-        check_can_be_sampled(sampler, problem.architecture)
-    found, shared = [], {"n_jobs": n_jobs, "progress": progress}
+    found = []
+    shared = {"n_jobs": n_jobs, "progress": progress}
     with bar("comparison", len(approaches), "approach", shown=progress) as report:
         needs_saddle = {"saddle", "one_over_n"} & set(approaches)
         saddle = bpkr.solve(problem, **options.get("saddle", {})) if needs_saddle else None
         for approach in approaches:
-            if approach in samplers:
+            if approach in get_args(Sampler):
                 own = {"folder": folder and Path(folder, approach), **options.get(approach, {})}
                 own["key"] = jax.random.fold_in(key, get_args(Approach).index(approach))
                 tree = sample(problem, sampler=approach, **own, **shared)
@@ -296,14 +295,16 @@ def _deviations(result: xr.Dataset) -> xr.Dataset:
 
 
 def _of_draws(tree: xr.DataTree) -> xr.Dataset:
-    found, posterior = entry_estimates(tree), tree["posterior"].to_dataset()
+    found = entry_estimates(tree)
+    posterior = tree["posterior"].to_dataset()
     if {"mean", "sampled_output"} & set(posterior):
         found = found.merge(output_estimates(posterior))
     return found.assign({name: tree.attrs[name] for name in ("mixed", "diagnosis", "seconds")})
 
 
 def _of_theory(approach: str, problem: bpkr.Problem, saddle: bpkr.Saddle | None) -> xr.Dataset:
-    architecture, data = problem.architecture, problem.data
+    architecture = problem.architecture
+    data = problem.data
     if approach == "infinite_width":
         saddle = None
         if architecture.richness is not None:
@@ -313,8 +314,9 @@ def _of_theory(approach: str, problem: bpkr.Problem, saddle: bpkr.Saddle | None)
     has_theory = approach != "one_over_n" or finite_width_law(architecture).is_regular
     prediction, numbers = None, {}
     if approach == "one_over_n" and has_theory:
-        corrected = bpkr.fluctuations(problem, point)
-        point, prediction = corrected.mean, corrected.prediction
+        corrected = bpkr.fluctuations(problem, saddle)
+        point = corrected.mean
+        prediction = corrected.prediction
     elif data.test_features is not None:
         prediction = bpkr.predict(problem, point)
     if prediction is not None:

@@ -21,7 +21,8 @@ from ...symbolic import GaussianAverage, gaussian_average
 from ...symbolic.matrix_functions import kernel_matrix
 
 UNIT = Symbol("h", real=True)
-OWN, OTHER = Symbol("c_xx", positive=True), Symbol("c_yy", positive=True)
+OWN = Symbol("c_xx", positive=True)
+OTHER = Symbol("c_yy", positive=True)
 """Variances of a hidden unit at two tokens."""
 BETWEEN = Symbol("c_xy", real=True)
 CORRELATION = Symbol("rho", real=True)

@@ -65,12 +65,6 @@ class Architecture(DisplayMixin, eqx.Module):
     - `overlap_sizes`: (n_1, ..., n_{L+1}), partial paths from each layer, times outputs
       and tokens that are read.
     - `paths`: number of attention paths, to all tokens that are read.
-
-    Example:
-        >>> from theorykit import bpkr
-        >>> arch = bpkr.Architecture(layers=(2, 3), widths=(50, 50, 20), temperature=0.01)
-        >>> arch.path_labels()
-        ('11', '12', '13', '21', '22', '23')
     """
 
     layers: tuple[AbstractLayer, ...]
@@ -104,14 +98,15 @@ class Architecture(DisplayMixin, eqx.Module):
         layers = checks.checked_sequence("layers", layers, "layers or numbers of heads")
         given = enumerate(layers)
         layers = tuple(of_layers.as_layer(f"layers[{i}]", layer) for i, layer in given)
-        forms, depth = _forms(jax.tree.structure(layers)), len(layers)
+        forms = _forms(jax.tree.structure(layers))
+        depth = len(layers)
         self.prior_variances = tuple(_numbers("prior_variances", prior_variances, depth + 2, above=0.0))
         self.layers = tuple(map(_checked_layer, layers, forms, self.prior_variances[1:-1]))
         self.embedding = as_activation(embedding, "embedding")
         if self.between and not all(activation.is_linear for activation in self.activations):
             where = f"layers[{self.between[0] - 1}] is nonlinear above attention"
             raise ValueError(f"{where}, so the embedding and layers below must be linear")
-        self.temperature = _number("temperature", temperature, least=0.0)
+        self.temperature = checks.checked_number("temperature", temperature, least=0.0)
         self.outputs = checks.checked_whole_number("outputs", outputs, least=1)
         self.read_tokens = checks.checked_whole_number("read_tokens", read_tokens, least=1)
 
@@ -133,7 +128,7 @@ class Architecture(DisplayMixin, eqx.Module):
                 raise ValueError("richness must be None for nonlinear hidden units")
             # At infinite width, a richness of zero is the Gaussian process.
             least = {"least": 0.0} if is_infinite else {"above": 0.0}
-            self.richness = _number("richness", richness, **least, most=_MOST_RICHNESS)
+            self.richness = checks.checked_number("richness", richness, **least, most=_MOST_RICHNESS)
 
         self.heads = tuple(layer.heads for layer in layers)
         counts = self.head_counts()
@@ -321,7 +316,8 @@ def ansatz_of(architecture: Architecture) -> str:
         return f"Mean-field parameterisation: noise of variance T / (N_1 gamma_0^2){per_width}"
     if architecture.is_linear:
         return ""
-    units, replaced = "linear units of the same covariance", architecture.activations
+    units = "linear units of the same covariance"
+    replaced = architecture.activations
     if architecture.between:
         units = "a linear part that continues, and noise,"
         replaced = (architecture.layers[layer - 1].activation for layer in architecture.between)
@@ -361,12 +357,6 @@ def _forms(structure: jax.tree_util.PyTreeDef) -> tuple[LayerForm, ...]:
     return tuple(forms)
 
 
-def _number(name: str, value: Any, **bounds: float) -> Any:
-    checked = checks.checked_number(name, value, **bounds)
-    # Calculations with short integers of NumPy would overflow.
-    return checked.item() if isinstance(checked, np.generic) else checked
-
-
 def _entries(name: str, values: Any, length: int) -> tuple:
     """Return `length` values; one number stands for all."""
     if not isinstance(values, Iterable) or getattr(values, "shape", None) == ():
@@ -376,7 +366,7 @@ def _entries(name: str, values: Any, length: int) -> tuple:
 
 def _numbers(name: str, values: Any, length: int, **bounds: float) -> list:
     entries = enumerate(_entries(name, values, length))
-    return [_number(f"{name}[{i}]", each, **bounds) for i, each in entries]
+    return [checks.checked_number(f"{name}[{i}]", each, **bounds) for i, each in entries]
 
 
 def _widths(name: str, widths: Any, forms: Sequence[LayerForm]) -> tuple:

@@ -19,7 +19,7 @@ from sympy import Expr, Identity, KroneckerProduct, MatrixSymbol, S, Symbol, Tra
 from sympy.matrices.expressions.blockmatrix import BlockDiagMatrix
 from sympy.matrices.expressions.matexpr import MatrixExpr
 
-from ...checks import checked_whole_number, is_traced
+from ...checks import checked_whole_number, is_traced, shown
 from ...codegen import compile_expressions, interpret
 from ...codegen.compiled import CompiledFunction
 from ...symbolic import kronecker, positive_definite
@@ -27,7 +27,6 @@ from ...symbolic.algebra import expand_products, from_terms, matrix_terms
 from ...symbolic.atoms import PositiveDefiniteSymbol, SideBySide, Stacked, below, beside, split_coefficient
 from .activations import IDENTITY, Activation, as_activation
 
-# Values of symbols by name; see `Architecture.layer_numbers`.
 Numbers = Mapping[str, Any]
 # Number of partial paths after a layer.
 _OUTER = Symbol("n", integer=True, positive=True)
@@ -141,6 +140,8 @@ class Dense(AbstractLayer):
 def as_layer(name: str, layer: AbstractLayer | int) -> AbstractLayer:
     if isinstance(layer, AbstractLayer):
         return layer
+    if isinstance(layer, (type, str)):
+        raise TypeError(f"{name} must be a layer such as bpkr.Dense(), or a number of heads, got {shown(layer)}")
     return Attention(checked_whole_number(name, layer, least=1))
 
 
@@ -149,12 +150,6 @@ class Skip(AbstractLayer):
 
     - `layer`: the layer inside, or its number of heads.
     - `gain`: positive.
-
-    Example:
-        >>> from theorykit import bpkr
-        >>> arch = bpkr.Architecture(layers=(2, bpkr.Skip(2, gain=0.5)), widths=10, temperature=0.1)
-        >>> arch.path_labels()  # 0 is the skip connection
-        ('10', '11', '12', '20', '21', '22')
     """
 
     layer: AbstractLayer = eqx.field(converter=partial(as_layer, "layer"))
@@ -270,7 +265,9 @@ def read_layer(kind: AbstractLayer, symbols: LayerSymbols) -> LayerForm:
 
 
 def _read(kind: AbstractLayer, symbols: LayerSymbols) -> LayerForm:
-    forward, covariance, hidden = kind.forward(symbols), kind.prior(symbols), symbols.hidden
+    forward = kind.forward(symbols)
+    covariance = kind.prior(symbols)
+    hidden = symbols.hidden
     if not getattr(covariance, "is_Matrix", False) or covariance.shape[0] != covariance.shape[1]:
         raise ValueError(f"its prior {covariance} is not a square matrix")
     size = (symbols.next_width, TOKENS)
@@ -384,7 +381,8 @@ def all_path_weights(
 
 def prior_means(forms: Sequence[LayerForm], numbers: Numbers, outer: Any) -> list[Any]:
     """Return the prior means of U_1, ..., U_L given U_{L+1}, in NumPy if all is known."""
-    means, symbol = [], MatrixSymbol("U", _OUTER, _OUTER)
+    means = []
+    symbol = MatrixSymbol("U", _OUTER, _OUTER)
     for form in reversed(forms):
         mean = form.prior_mean(symbol)
         values = {each.name: numbers[each.name] for each in _symbols(mean) - {symbol, _OUTER}}

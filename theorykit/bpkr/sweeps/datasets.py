@@ -1,4 +1,4 @@
-"""Sweeps over grids of widths, temperatures and seeds, and labelled datasets of results."""
+"""Sweeps over widths, temperatures and seeds, and labelled results."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ def sweep(
             report.write(f"{read} of {total} points were read from {folder}")
     result = _combined(axes, points)
     narrowest = [np.min(each) for each in axes["width"]]
-    loads = np.divide.outer([each.examples for each in sets.values()], narrowest)
+    loads = np.divide.outer([len(each.features) for each in sets.values()], narrowest)
     result.coords["load"] = ("width", loads[0]) if seeds is None else (("seed", "width"), loads)
     if given.test_labels is not None:
         labels = np.stack([each.test_labels for each in sets.values()])
@@ -323,24 +323,6 @@ def _scores(prediction: bpkr.Prediction, labels, architecture) -> dict[str, Any]
     return found | {f"test_{name}": value for name, value in scores.items()}
 
 
-def add_errors_of_examples(result: xr.Dataset) -> xr.Dataset:
-    """Add errors of means over seeds due to their shared test examples."""
-    if "mean" not in result or "test_label" not in result:
-        return result
-    mean, labels = result["mean"], result["test_label"]
-    losses, hits = (mean - labels) ** 2, np.sign(mean) == labels
-    if "output" in mean.dims:
-        losses = losses.mean("output")
-        hits = mean.fillna(0).argmax("output") == labels.argmax("output")
-    scores = {"test_error": losses}
-    if "test_accuracy" in result:
-        scores["test_accuracy"] = hits.where(losses.notnull())
-    root = mean.sizes["test_example"] ** 0.5
-    for name, score in scores.items():
-        result[f"{name}_error_of_test_examples"] = score.mean("seed").std("test_example") / root
-    return result
-
-
 def order_parameters_of(architecture: bpkr.Architecture, solution: xr.Dataset) -> bpkr.OrderParameters:
     """Return the order parameters in the result of `label`, or in one point of a sweep."""
     checked_instance("solution", solution, xr.Dataset)
@@ -377,7 +359,7 @@ def best(result: xr.Dataset, score: str = "log_evidence") -> dict[str, Any]:
         values = corrected if (corrected.notnull() == values.notnull()).all() else values
     values = values.mean(set(values.dims) - {"width", "temperature", "richness"})
     if not values.notnull().any():
-        raise ValueError(f"{score} has no value at which the theory holds")
+        raise ValueError(f"{score} has no value, or only where a layer has fewer units than partial paths")
     at = values.argmin(...) if score in _LOSSES else values.argmax(...)
     place = {axis: values[axis].values[index.item()].item() for axis, index in at.items()}
     widths = place.pop("width")

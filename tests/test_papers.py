@@ -18,14 +18,14 @@ from training import Training, initial_network, train
 
 from theorykit import bpkr
 
-FOLDER = Path(__file__).parent
+ROOT = Path(__file__).parents[1]
 KEY = jax.random.key(0)
 
 
 def run(monkeypatch, script: str, *arguments) -> dict:
     monkeypatch.setenv("MPLBACKEND", "Agg")
     monkeypatch.setattr("sys.argv", [script, *map(str, arguments)])
-    return runpy.run_path(str(FOLDER / script))
+    return runpy.run_path(str(ROOT / "examples/papers" / script))
 
 
 def test_chains_stay_as_often_as_their_class_says():
@@ -93,7 +93,7 @@ def test_finished_training_is_read_again(tmp_path):
 def test_figure_2_has_the_published_numbers(tmp_path, monkeypatch):
     arguments = "--output", tmp_path, "--datasets", 1, "--widths", 10
     variables = run(monkeypatch, "fig2_hidden_markov.py", *arguments)
-    with np.load(FOLDER.parents[1] / "tests/data/bpkr/hidden_markov.npz") as found:
+    with np.load(ROOT / "tests/data/bpkr/hidden_markov.npz") as found:
         published = dict(found)
     features, tests = (published[name].transpose(0, 2, 1) for name in ("phi", "phi_test200"))
     truth = published["y_test200"]
