@@ -156,7 +156,7 @@ def _growth(step, start, parameter, tangents, length, blocks):
     """Return the mean growth (blocks, exponents) of perturbations."""
     floats, others = eqx.partition(start, eqx.is_inexact_array)
     unravel = ravel_pytree(floats)[1]
-    drawn = np.random.default_rng(0).standard_normal((2, *tangents.shape))
+    drawn = np.random.default_rng(0).standard_normal((3, *tangents.shape))
     # Few are compiled without a loop, which is faster.
     unrolled = len(tangents) if len(tangents) <= 8 else 1
 
@@ -185,11 +185,15 @@ def _growth(step, start, parameter, tangents, length, blocks):
             def following(floats):
                 return eqx.partition(step(eqx.combine(floats, others), parameter), eqx.is_inexact_array)
 
+            before = ravel_pytree(floats)[0]
             floats, push, others = jax.linearize(following, floats, has_aux=True)
+            after = ravel_pytree(floats)[0]
+            # Rounding inside the step, as of 1 - tanh^2, is relative to the state.
+            size = jnp.maximum(jnp.max(jnp.abs(before)), jnp.max(jnp.abs(after)))
+            scale = jnp.linalg.norm(vectors, axis=1, keepdims=True) * after / jnp.where(size > 0, size, 1.0)
             vectors = vectors * (1 + noise * drawn[0])
             vectors = jax.vmap(lambda one: ravel_pytree(push(unravel(one)))[0])(vectors)
-            scale = jnp.linalg.norm(jax.vmap(measured)(vectors), axis=1, keepdims=True)
-            vectors, norms = orthonormalise(vectors + noise * scale * drawn[1])
+            vectors, norms = orthonormalise(vectors * (1 + noise * drawn[1]) + noise * scale * drawn[2])
             return floats, others, vectors, total + jnp.log(norms)
 
         def one_block(at, _):
