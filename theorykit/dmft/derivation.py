@@ -21,8 +21,7 @@ from ..symbolic.documents.document import Equation, Heading
 from ..symbolic.documents.rendering import fold, latex
 from ..symbolic.matrix_functions import ENTRY, sum_of_column
 
-# Tokens after the prompt. Three is the smallest number with an overlap that acts both
-# through the attention of its own token and through a later attention.
+# Tokens after the prompt. Of three, an overlap acts on its own and on a later attention.
 HORIZON = 3
 N, M, L, J = (Symbol(name, integer=True, positive=True) for name in "NMLJ")
 
@@ -35,7 +34,7 @@ def _log_cosh(fields: MatrixExpr) -> Expr:
     return sum_of_column(entrywise(log_cosh, fields))
 
 
-# Symbols of the map. Compiled functions have arguments of these names.
+# Symbols of the map, arguments of compiled functions.
 beta, gamma = Symbol("beta", positive=True), Symbol("gamma", positive=True)
 epsilon = Symbol("epsilon", nonnegative=True)
 Omega, C = (MatrixSymbol(name, J, M) for name in ("Omega", "C"))
@@ -111,7 +110,7 @@ class TrajectorySymbols:
 
 
 _LAPLACE = (r"$N \to \infty$ at fixed patterns, context and horizon",)
-# Checks enumerate every configuration of the spins, so there are few neurons.
+# Checks enumerate all spins, so there are few neurons.
 _SIZES = {N: 2, M: 2, L: 3, J: 2}, {N: 3, M: 1, L: 2, J: 4}, {N: 4, M: 3, L: 4, J: 1}
 
 
@@ -178,15 +177,14 @@ def derive() -> MeanField:
         return ZeroMatrix(*symbol.shape)
 
     def without(*symbols):
-        """Claim that both sides are equal if these symbols are zero."""
+        """Claim equality if these symbols are zero."""
         return Equal(tuple((symbol, zero(symbol)) for symbol in symbols))
 
     def response(rule, before, after, variable, *moved):
         """State the derivative at zero. It moves symbols and defines none."""
         say(rule, before, after, Derivative(variable, definitions=moved, at_zero=True), definitions=())
 
-    # The probabilities of the last spins sum to one for any previous attention, and so
-    # do those of the previous spins.
+    # Probabilities of the last spins sum to one, then those of the previous spins.
     route.section = "Normalisation"
     of_bits = {t: -2 * s.log_probability(t) for t in s.times}
     say("sum over spins", normal(of_bits[last]), S.Zero, Average(s.spins(last), SPINS), "4")
@@ -320,5 +318,5 @@ def derive() -> MeanField:
 
 
 def _of_softmax(sigma: Expr, V: Expr) -> MatrixExpr:
-    """Return the derivative of V^T sigma with respect to the exponents, transposed."""
+    """Return the transposed derivative of V^T sigma in the exponents."""
     return sum_of([DiagMatrix(sigma) * V, -sigma * sigma.T * V])

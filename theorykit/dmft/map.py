@@ -2,8 +2,6 @@
 
 The attention `A` of the latest tokens generates the next token. Its overlaps with the
 patterns join the keys and values in the context, and its query reads them.
-
-A step is one orbit. Map it over many orbits with `jax.vmap`.
 """
 
 from __future__ import annotations
@@ -76,8 +74,7 @@ class State(eqx.Module):
 class SelfAttention(eqx.Module):
     """Self-attention with many neurons, a map of a `State`; Eqs. (2), (5), (6).
 
-    Neurons whose output weights are equal up to a sign form one class, because tanh is
-    odd in the mean of w^alpha tanh(beta w^o . A) over neurons.
+    Neurons with equal output weights, up to a sign, form one class, as tanh is odd.
 
     - `directions`: output weights +-1 of each class.
     - `moments`: sums of the weights of each class, with the signs of its neurons,
@@ -138,7 +135,7 @@ class SelfAttention(eqx.Module):
 
     @property
     def patterns(self) -> int:
-        """M, number of patterns of each family of weights."""
+        """M, number of patterns per family."""
         return self.directions.shape[1]
 
     @property
@@ -201,14 +198,8 @@ class SelfAttention(eqx.Module):
         """
 
         def of_family(moments: Array, positional: Array) -> Array:
-            given = {
-                "Omega": self.directions,
-                "C": moments,
-                "A": attention[:, None],
-                "r": positional[:, None],
-                "beta": parameters.beta,
-                "epsilon": parameters.epsilon,
-            }
+            given = {"Omega": self.directions, "C": moments, "A": attention[:, None], "r": positional[:, None]}
+            given |= {"beta": parameters.beta, "epsilon": parameters.epsilon}
             return compiled("overlap")(**given)["overlap"][:, 0]
 
         positional = jnp.zeros((4, self.patterns)) if position is None else self.positional[position]
