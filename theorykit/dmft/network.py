@@ -1,7 +1,7 @@
 """Networks of finitely many neurons, and their fluctuations to order 1/N.
 
-Given the previous attention, spins are independent, and the sum over a class of neurons
-with equal weights is binomial. A draw is exact, at a cost independent of N.
+Given the previous attention, spins are independent, so the sum over a class of neurons
+with equal weights is binomial. Draws are exact, at a cost independent of N.
 
 The overlaps of a token have the mean of the map and the covariance Q / N of
 `MeanField.noise`. To leading order in 1/N (van Kampen's system-size expansion), a token
@@ -33,7 +33,7 @@ class FiniteNetwork(eqx.Module):
 
     - `signs` (classes, families, patterns): weights of each class.
     - `counts` (classes,): number of neurons of each class.
-    - `limit`: the mean field, for many copies of neurons.
+    - `limit`: the mean field, for many neurons.
 
     Args:
         weights: The weights.
@@ -95,7 +95,7 @@ class Fluctuations(eqx.Module):
 
 
 def fluctuations(network: FiniteNetwork, start: State, parameters: Parameters, *, steps: int) -> Fluctuations:
-    """Return the covariances of samples of `run`, to first order in 1/N.
+    """Return the covariances of samples of `run` to order 1/N.
 
     The arguments are those of `run`. A warning tells if deviations of attentions are not
     small. In chaos of exponent lambda, they are for about log N / (2 lambda) tokens.
