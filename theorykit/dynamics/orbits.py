@@ -65,17 +65,25 @@ def _advance(step, start, parameter, steps):
 
 def checked_state(name: str, state: PyTree, step: Step, parameter: PyTree) -> PyTree:
     """Return a finite state as arrays, if `step` returns its like."""
-    state = jax.tree.map(jnp.asarray, state)
+    state = image = jax.tree.map(jnp.asarray, state)
+    # Whole numbers that a step makes fractional are fractional from the start.
+    for _ in range(2):
+        if jax.tree.structure(image) == jax.tree.structure(state):
+            state = jax.tree.map(_doubled, state, image)
+        try:
+            image = eqx.filter_eval_shape(lambda *at: jax.tree.map(jnp.asarray, step(*at)), state, parameter)
+        except jax.errors.JAXTypeError as error:
+            raise TypeError("step must be in JAX: jnp for np, jnp.where for if") from error
     for leaf in jax.tree.leaves(eqx.filter(state, eqx.is_inexact_array)):
         require(leaf, [finite_entries(name, leaf)])
-    try:
-        image = eqx.filter_eval_shape(lambda *at: jax.tree.map(jnp.asarray, step(*at)), state, parameter)
-    except jax.errors.JAXTypeError as error:
-        raise TypeError("step must be in JAX: jnp for np, jnp.where for if") from error
     kinds = jax.tree.map(lambda leaf: f"{leaf.dtype}{leaf.shape}", [state, image])
     if kinds[0] != kinds[1]:
         raise ValueError(f"step maps {name} {kinds[0]} to {kinds[1]}")
     return state
+
+
+def _doubled(leaf: Array, like: Array) -> Array:
+    return leaf.astype(jnp.promote_types(like.dtype, jnp.result_type(float))) if jnp.issubdtype(like.dtype, jnp.inexact) else leaf
 
 
 class LyapunovSpectrum(NamedTuple):
