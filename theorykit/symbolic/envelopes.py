@@ -95,8 +95,7 @@ def moreau(loss: Expr, x: Symbol, omega: Expr, V: Expr) -> Expr:
         V: The width of the square, a positive number.
 
     Returns:
-        An expression with derivatives of any order. If the loss consists of parts of degree at most two, the expression
-        is elementary.
+        An expression with derivatives of any order. It is elementary if all parts have degrees of at most two.
 
     Raises:
         ValueError: If the loss is not convex and finite, if it jumps, if the order of its kinks or its slopes there do
@@ -182,8 +181,7 @@ def _check_at_numbers(loss: Expr, x: Symbol, part: Expr, curvature: Expr) -> Non
             sign = 1 if symbol.is_nonnegative else -1 if symbol.is_nonpositive else drawn.choice((1, -1))
             at[symbol] = sign * (S.One if symbol.is_integer else sp.Rational(drawn.randint(3, 15), 10))
         value, second = (each.xreplace(at).evalf(maxn=400) for each in expressions)
-        numbers = [each for each in (value, second) if each.is_number]
-        is_finite = all(each.is_comparable and each.is_finite for each in numbers)
+        is_finite = all(each.is_comparable and each.is_finite for each in (value, second) if each.is_number)
         if not is_finite or (second.is_number and second < -1e-12):
             raise ValueError(
                 f"the loss {loss} must be real, finite and convex for all {x}, but its value is {value} and its second "
