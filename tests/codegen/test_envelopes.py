@@ -127,8 +127,9 @@ def test_known_closed_forms():
         (Piecewise((0, X < 1), (X, True)), V, "jumps at x = 1"),
         (Max(0, 1 - Y * X), V, "may be above or below .*; insert values"),
         (Max(0, Abs(X) - DELTA) + Max(0, Abs(X) - WIDTH), V, "must have a known order, but .*delta.*w"),
-        (-DELTA * X**2, V, r"not convex: its second derivative is -2\*delta"),
-        (-exp(X), V, "not convex"),
+        # A half-line, an interval, a pole, and a curvature of unknown sign.
+        *((loss, V, "real, finite and convex") for loss in (-log(X), -log(1 - X**2), X**-2, log(1 + (X - Y) ** 2))),
+        (-DELTA * X**2, V, "convex for all x, but its value is .* second derivative -.* at {x: -7/2, delta: "),
         (Abs(Abs(X) - 1), V, "not known to be convex: its slope changes by -2 at x = 0"),
         (Y * Abs(X), V, "not known to be convex: its slope changes by 2\\*y at x = 0"),
     ],

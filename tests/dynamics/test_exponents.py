@@ -37,6 +37,15 @@ def test_exponents_of_a_linear_map_are_the_logarithms_of_its_eigenvalues():
     np.testing.assert_allclose(whole.blocks[-1], found.blocks[-1], atol=1e-9)
 
 
+def test_exponents_are_stated_as_far_as_rounding_resolves_them():
+    # The slope 18 (1 - tanh(18)^2) has one digit.
+    found = dynamics.lyapunov_spectrum(lambda x, a: jnp.tanh(a * x), 1.0, 18.0, steps=100)
+    np.testing.assert_array_equal(found.exponents, -np.inf)
+    graded = lambda at, small: jnp.stack([0.3 * at[0] + at[1], small * at[1]])  # noqa: E731
+    found = dynamics.lyapunov_spectrum(graded, np.ones(2), 1e-16, steps=400)
+    np.testing.assert_allclose(found.blocks[-1], np.log([0.3, 1e-16]), rtol=1e-12)
+
+
 def test_an_orbit_that_escapes_is_refused():
     with pytest.raises(ValueError, match="not finite within 100 steps"):
         dynamics.lyapunov_spectrum(lambda x, a: a * x**2, 2.0, 1.0, steps=100)

@@ -109,5 +109,8 @@ def test_what_does_not_fit_is_named():
     for step, said in ((lambda x, _: [*x], "step maps start float64"), (lambda x, _: np.sin(x), "must be in JAX")):
         with pytest.raises((TypeError, ValueError), match=said):
             dynamics.orbits(step, np.array([1.0]), START)
+    for start in (np.float32(0.5), 2):
+        assert dynamics.advance(lambda x, r: r * x, start, np.float32(3), 2).dtype == float
+        assert dynamics.lyapunov_spectrum(lambda x, r: r * x, start, np.float32(3), steps=20).errors < 1e-12
     with pytest.raises(ValueError, match="start is not finite in 1 entry"):
         dynamics.advance(henon, np.array([np.nan, 0.0]), 1.0, 5)

@@ -144,6 +144,15 @@ def test_the_free_entropy_grows_by_the_free_fisher_information():
         )
 
 
+@pytest.mark.parametrize(
+    ("ratio", "energy"), [(0.5, -np.inf), (1.0, -0.5), (2.0, -np.log(2)), (1e4, -4.855186853071442)]
+)
+def test_the_energy_of_an_atom_is_infinite(ratio, energy):
+    function = compile_expressions("f", {"energy": MP.log_energy()}, [RATIO])
+    for found in (function(kappa=ratio)["energy"], interpret(marchenko_pastur(sp.Float(ratio)).log_energy(), {})):
+        assert float(found) == pytest.approx(energy, rel=1e-11)
+
+
 def test_the_cube_of_a_law_with_an_atom():
     for ratio in (0.3, 0.9, 4.0):
         found = interpret(marchenko_pastur(sp.Float(ratio)).cube_of_density(), {})

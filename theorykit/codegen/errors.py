@@ -11,6 +11,7 @@ from jaxtyping import Array, Float
 from sympy import Add, Basic, Expr, Function, MatrixSymbol, Mul, Pow, Symbol
 
 from .._compat import require_float64
+from .._jit import usual_settings
 from ..checks import by_name, checked_instance
 from ..symbolic.atoms import bound_outside
 from ..symbolic.averages import GaussianAverage, bounded
@@ -61,6 +62,7 @@ def _outermost(expression: Basic) -> Iterator[GaussianAverage]:
         yield expression
 
 
+@usual_settings()
 def _value_and_error(expression: Expr, values: Values) -> tuple[np.ndarray, np.ndarray]:
     require_float64()
     given = {name: jnp.asarray(value) for name, value in by_name("values", values).items()}

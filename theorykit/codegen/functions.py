@@ -131,9 +131,6 @@ def proximal_point(slope: Callable, curvature: Callable, omega: Array, variance:
     return jnp.where(variance >= 0, omega + side * distance, jnp.nan)
 
 
-# NumPy code of the functions.
-
-
 def _log_cosh(x):
     # Numbers may be complex, because an action may be evaluated where a square root is not real.
     right = np.where(np.real(x) < 0, np.negative(x), x)
@@ -183,6 +180,5 @@ ROWS = (
     ScalarFunction(sympy.erfc, special.erfc, _scipy("erfc"), by_jax=True),
     ScalarFunction(LogNormalCDF, log_normal_cdf, _log_normal_cdf, "xn"),
 )
-"""All rows."""
 TABLE: Mapping[type, ScalarFunction] = {row.kind: row for row in ROWS}
 """The row of each SymPy class."""

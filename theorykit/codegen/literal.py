@@ -160,9 +160,9 @@ def _of_loss(node: Any, at: Any) -> Any:
     """Evaluate a proximal point or a Moreau envelope: bisect until the ends are neighbours in float64."""
     given = [np.asarray(at(number)) for number in node.numbers]
     # There is no minimum around a complex number.
-    numbers = np.broadcast_arrays(*(np.where(np.imag(each) == 0, np.real(each), np.nan) for each in given))
+    numbers = (np.where(np.imag(each) == 0, np.real(each), np.nan) for each in given)
+    omega, variance, *parameters = np.broadcast_arrays(*numbers)
     loss, slope = (at.function(node.loss.variables, derivative(node.loss, order)) for order in (0, 1))
-    omega, variance, *parameters = numbers
     with np.errstate(all="ignore"):
         ends = omega, np.clip(omega - variance * slope(omega, *parameters), -FARTHEST, FARTHEST)
         low, high = np.minimum(*ends), np.maximum(*ends)

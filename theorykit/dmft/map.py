@@ -251,15 +251,6 @@ def run(
         parameters: Parameters of the map.
         steps: Number of tokens.
         key: Random key of the spins of a finite network.
-
-    Example:
-        >>> from theorykit import dmft, enable_float64
-        >>> enable_float64()
-        >>> weights, parameters = dmft.Weights.published(), dmft.Parameters(1.5, 100, 0)
-        >>> network = dmft.SelfAttention.from_weights(weights, context=4)
-        >>> start = network.start(parameters, weights.prompt())
-        >>> dmft.run(network, start, parameters, steps=5).attention[-1].round(3)
-        Array([-0.414, -0.137,  0.028], dtype=float64)
     """
     checked_whole_number("steps", steps, least=0)
     checks.checked_instance("start", start, State, "as SelfAttention.start returns it")

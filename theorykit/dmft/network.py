@@ -136,8 +136,7 @@ def _fluctuations(network: FiniteNetwork, start: State, parameters: Parameters, 
         carried = (carried + carried.T) / 2
         return (after, carried[:size, :size]), (after.attention[0], carried[size:, size:])
 
-    begin = start, jnp.zeros((size, size))
-    _, (mean, covariance) = jax.lax.scan(token, begin, None, steps)
+    _, (mean, covariance) = jax.lax.scan(token, (start, jnp.zeros((size, size))), None, steps)
     mean = jnp.concatenate([start.attention[:1], mean])
     attention = jnp.pad(covariance[:, :patterns, :patterns], ((1, 0), (0, 0), (0, 0)))
     overlaps = covariance[:, patterns:, patterns:].reshape(steps, 4, patterns, 4, patterns)

@@ -35,13 +35,13 @@ from ..runs import Folder, bar
 Step = Callable[[PyTree, PyTree], PyTree]
 """One step of a map, `step(state, parameter) -> state`."""
 
-# Relative size of the noise that shows which exponents are resolved, some 100
-# times the rounding, and the largest change of a resolved exponent by it.
+# Relative noise that tells resolved exponents, 100 times the rounding, and their
+# largest change by it.
 _NOISE, _UNCHANGED = 2.0**-44, 1e-3
 # Parts of an orbit, for errors.
 _BLOCKS = 20
 # Increase it when orbits change for equal arguments.
-_VERSION = 4
+_VERSION = 5
 # Most orbits per block, by cache.
 _MOST, _MOST_ON_ACCELERATORS = 256, 4096
 # Orbits do not return from this far.
@@ -53,7 +53,7 @@ def advance(step: Step, start: PyTree, parameter: PyTree, steps: ArrayLike) -> P
     """Return the state after `steps` of `step(state, parameter)`. Use `jax.vmap` for several."""
     if not is_traced(steps):
         checked_whole_number("steps", steps, least=0)
-    # An array needs no other compilation.
+    # An array is not recompiled.
     state = checked_state("start", start, step, parameter)
     return _advance(step, state, parameter, jnp.asarray(steps))
 
@@ -65,17 +65,26 @@ def _advance(step, start, parameter, steps):
 
 def checked_state(name: str, state: PyTree, step: Step, parameter: PyTree) -> PyTree:
     """Return a finite state as arrays, if `step` returns its like."""
-    state = jax.tree.map(jnp.asarray, state)
+    state = image = jax.tree.map(jnp.asarray, state)
+    # Whole numbers that become fractional start so.
+    for _ in range(2):
+        if jax.tree.structure(image) == jax.tree.structure(state):
+            state = jax.tree.map(_doubled, state, image)
+        try:
+            image = eqx.filter_eval_shape(lambda *at: jax.tree.map(jnp.asarray, step(*at)), state, parameter)
+        except jax.errors.JAXTypeError as error:
+            raise TypeError("step must be in JAX: jnp for np, jnp.where for if") from error
     for leaf in jax.tree.leaves(eqx.filter(state, eqx.is_inexact_array)):
         require(leaf, [finite_entries(name, leaf)])
-    try:
-        image = eqx.filter_eval_shape(lambda *at: jax.tree.map(jnp.asarray, step(*at)), state, parameter)
-    except jax.errors.JAXTypeError as error:
-        raise TypeError("step must be in JAX: jnp for np, jnp.where for if") from error
     kinds = jax.tree.map(lambda leaf: f"{leaf.dtype}{leaf.shape}", [state, image])
     if kinds[0] != kinds[1]:
         raise ValueError(f"step maps {name} {kinds[0]} to {kinds[1]}")
     return state
+
+
+def _doubled(leaf: Array, like: Array) -> Array:
+    kind = jnp.promote_types(like.dtype, jnp.result_type(float))
+    return leaf.astype(kind) if jnp.issubdtype(like.dtype, jnp.inexact) else leaf
 
 
 class LyapunovSpectrum(NamedTuple):
@@ -156,9 +165,8 @@ def _growth(step, start, parameter, tangents, length, blocks):
     """Return the mean growth (blocks, exponents) of perturbations."""
     floats, others = eqx.partition(start, eqx.is_inexact_array)
     unravel = ravel_pytree(floats)[1]
-    drawn = np.random.default_rng(0).standard_normal((2, *tangents.shape))
-    # Few are compiled without a loop, which is faster.
-    unrolled = len(tangents) if len(tangents) <= 8 else 1
+    drawn = np.random.default_rng(0).standard_normal((3, *tangents.shape))
+    unrolled = len(tangents) if len(tangents) <= 8 else 1  # faster
 
     def measured(vector):
         return ravel_pytree(_measured(step, unravel(vector)))[0]
@@ -185,12 +193,15 @@ def _growth(step, start, parameter, tangents, length, blocks):
             def following(floats):
                 return eqx.partition(step(eqx.combine(floats, others), parameter), eqx.is_inexact_array)
 
-            floats, push, others = jax.linearize(following, floats, has_aux=True)
+            after, push, others = jax.linearize(following, floats, has_aux=True)
+            # Rounding in a step, as of 1 - tanh^2, is relative to states.
+            size = jnp.max(jnp.abs(ravel_pytree((floats, after))[0]))
+            shares = ravel_pytree(after)[0] / jnp.where(size > 0, size, 1.0)
+            rounding = noise * drawn[2] * shares * jnp.linalg.norm(vectors, axis=1, keepdims=True)
             vectors = vectors * (1 + noise * drawn[0])
             vectors = jax.vmap(lambda one: ravel_pytree(push(unravel(one)))[0])(vectors)
-            scale = jnp.linalg.norm(jax.vmap(measured)(vectors), axis=1, keepdims=True)
-            vectors, norms = orthonormalise(vectors + noise * scale * drawn[1])
-            return floats, others, vectors, total + jnp.log(norms)
+            vectors, norms = orthonormalise(vectors * (1 + noise * drawn[1]) + rounding)
+            return after, others, vectors, total + jnp.log(norms)
 
         def one_block(at, _):
             *at, total = jax.lax.fori_loop(0, length, one_step, (*at, jnp.zeros(len(tangents))))
@@ -342,7 +353,7 @@ def orbits(
     def piece(block: np.ndarray) -> xr.Dataset:
         name = f"{block[0]:06d}-{block[-1]:06d}"
         if (found := kept.read(name)) is None:
-            # All blocks have one size, to be compiled once.
+            # One size is compiled once.
             padded = np.pad(block, (0, size - len(block)), mode="edge")
             with usual_settings():
                 arrays = _block(*program, jax.tree.map(lambda leaf: leaf[padded], parameters))
@@ -393,7 +404,7 @@ def _block(step, start, observe, lengths, levels, parameters) -> dict[str, PyTre
             if levels is None:
                 return (state, visited), values
             level = jnp.rint((values - levels[0]) / (levels[-1] - levels[0]) * (len(levels) - 1))
-            # Other values, and NaN, have an index out of range, which drops the mark.
+            # Others, and NaN, have an index out of range, which drops them.
             places = jnp.where((level >= 0) & (level < len(levels)), level, len(levels)).astype(int)
             return (state, visited.at[jnp.arange(len(values)), places].set(1, mode="drop")), None
 

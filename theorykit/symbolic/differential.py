@@ -64,7 +64,7 @@ def _accumulate(node: sp.Expr, cotangent: sp.Expr, variable: sp.Expr) -> Iterato
     if node == variable:
         yield cotangent
     elif node.has(variable):
-        for argument, contribution in _contributions(node, cotangent):
+        for argument, contribution in _contributions(node, cotangent, variable):
             if argument.has(variable):
                 yield from _accumulate(argument, contribution, variable)
 
@@ -95,7 +95,7 @@ def _paths(node: sp.Basic, variable: sp.Symbol, known: dict[sp.Basic, int]) -> i
 
 def _of_numbers(node: sp.Expr, cotangent: sp.Expr, variable: sp.Symbol) -> Iterator[tuple[sp.Expr, sp.Expr]]:
     """Yield the numbers that a node depends on directly or through matrices, with derivatives times the cotangent."""
-    for argument, contribution in _contributions(node, cotangent):
+    for argument, contribution in _contributions(node, cotangent, variable):
         if argument.has(variable):
             if getattr(argument, "is_Matrix", False):
                 yield from _of_numbers(argument, contribution, variable)
@@ -111,8 +111,13 @@ def _of_node(node: sp.Expr, cotangent: sp.Expr) -> Iterable[tuple[sp.Expr, sp.Ex
     )
 
 
-def _contributions(node: sp.Expr, cotangent: sp.Expr) -> Iterable[tuple[sp.Expr, sp.Expr]]:
-    """Return pairs of an argument of a node and its part of the gradient."""
+def _contributions(node: sp.Expr, cotangent: sp.Expr, variable: sp.Expr) -> Iterable[tuple[sp.Expr, sp.Expr]]:
+    """Return pairs of an argument of a node and its part of the gradient, at least those with the variable."""
+    if isinstance(node, sp.Piecewise):
+        return _through_numbers(node, (), _partial, cotangent, variable)
+    if isinstance(node, GaussianAverage):
+        slope = partial(mean_slope, node, derivative=_partial)
+        return _through_numbers(node.integrand, (node.variable,), slope, cotangent, variable)
     return node.pullback(cotangent) if hasattr(node, "pullback") else _of_node(node, cotangent)
 
 
@@ -124,15 +129,8 @@ _of_node.register(sp.Trace, lambda node, g: [(node.arg, g * sp.Identity(node.arg
 _of_node.register(DiagMatrix, lambda node, g: [(node.args[0], Diagonal(g))])
 # d(X^-1) = -X^-1 dX X^-1
 _of_node.register(sp.Inverse, lambda node, g: [(node.arg, (-node.T * g * node.T).doit())])
-_of_node.register(sp.Piecewise, lambda node, g: _through_numbers(node, (), _partial, g))
 _of_node.register(
     Entrywise, lambda node, g: _through_entries(node.function.expr, node.function.variables, node.matrices, g)
-)
-_of_node.register(
-    GaussianAverage,
-    lambda node, g: _through_numbers(
-        node.integrand, (node.variable,), partial(mean_slope, node, derivative=_partial), g
-    ),
 )
 
 
@@ -265,11 +263,12 @@ def _through_entries(value, variables, matrices, cotangent):
         yield leaf, sum_of_entries(weighted(symbol))
 
 
-def _through_numbers(value, variables, derivative, cotangent):
-    """Yield contributions to the numbers in a function of `variables`."""
+def _through_numbers(value, variables, derivative, cotangent, variable):
+    """Yield contributions to the numbers with `variable` in a function of `variables`. Others may have no slope."""
     slope, numbers = _slopes(value, variables, derivative)
     for leaf, symbol in numbers:
-        yield leaf, cotangent * slope(symbol)
+        if leaf.has(variable):
+            yield leaf, cotangent * slope(symbol)
 
 
 def _slopes(value, variables, derivative=_slope):

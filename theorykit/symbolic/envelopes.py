@@ -9,6 +9,7 @@ the absolute value or the Huber loss is then an ordinary `Piecewise`. On other p
 
 from functools import lru_cache
 from itertools import pairwise
+from random import Random
 from typing import Any, NamedTuple
 
 import sympy as sp
@@ -17,7 +18,7 @@ from sympy.core.function import ArgumentIndexError
 from sympy.core.relational import Relational
 
 from ..checks import checked_instance
-from .atoms import EntryVariable, checked_scalar
+from .atoms import EntryVariable, checked_scalar, new_variable
 from .averages import coefficients, line_of
 from .differential import gradient
 from .functions import JUMPING
@@ -84,8 +85,8 @@ def derivative(loss: sp.Lambda, order: int, parameter: int = 0) -> Expr:
 def moreau(loss: Expr, x: Symbol, omega: Expr, V: Expr) -> Expr:
     r"""Return the Moreau envelope $\min_x [(x - \omega)^2 / (2 V) + \ell(x)]$ of a convex loss.
 
-    The slope of the loss must rise at every kink. A loss without kinks is assumed to be convex unless its second
-    derivative is known to be negative.
+    The slope of the loss must rise at every kink. Its smooth parts must be real, finite and convex for all real x, and
+    are checked at some.
 
     Args:
         loss: The loss, an expression in `x` and in other symbols, such as labels and margins. It may have kinks.
@@ -94,11 +95,10 @@ def moreau(loss: Expr, x: Symbol, omega: Expr, V: Expr) -> Expr:
         V: The width of the square, a positive number.
 
     Returns:
-        An expression with derivatives of any order. If the loss consists of parts of degree at most two, the expression
-        is elementary.
+        An expression with derivatives of any order. It is elementary if all parts have degrees of at most two.
 
     Raises:
-        ValueError: If the loss is known not to be convex, if it jumps, if the order of its kinks or its slopes there do
+        ValueError: If the loss is not convex and finite, if it jumps, if the order of its kinks or its slopes there do
             not follow from assumptions on its symbols, or if V is not positive.
         NotImplementedError: If a kink is not at the root of a linear function, or if the formula on one side of it is
             not known to be convex everywhere.
@@ -134,7 +134,7 @@ def _minimum(loss: Expr, x: Symbol, omega: Expr, variance: Expr) -> tuple[Expr, 
     checked_instance("x", x, Symbol)
     if variance.is_nonpositive:
         raise ValueError(f"V must be positive, got {variance}")
-    own = EntryVariable("x")
+    own = new_variable(EntryVariable, "x", loss)
     parameters = tuple(sorted(loss.free_symbols - {x}, key=lambda symbol: symbol.name))
     pieces = _pieces(loss.xreplace({x: own}), own)
 
@@ -149,11 +149,10 @@ def _minimum(loss: Expr, x: Symbol, omega: Expr, variance: Expr) -> tuple[Expr, 
             )
     for piece in pieces:
         curvature = slope(piece, 2)
-        if _is_known(curvature, "is_negative"):
-            raise ValueError(f"the loss {loss} is not convex: its second derivative is {curvature}")
         # The atom of a piece is the minimum over all x.
         if len(pieces) > 1 and not _is_known(curvature, "is_nonnegative"):
             raise NotImplementedError(f"{loss} has kinks and a side that is not known to be convex: {piece.loss}")
+        _check_at_numbers(loss, x, *(each.xreplace({own: x}) for each in (piece.loss, curvature)))
 
     cases: list[tuple[tuple[Expr, Expr], Any]] = []
     for piece in pieces:
@@ -168,10 +167,26 @@ def _minimum(loss: Expr, x: Symbol, omega: Expr, variance: Expr) -> tuple[Expr, 
             bound = piece.right + variance * slope(piece).xreplace({own: piece.right})
             condition = sp.Lt(omega, bound, evaluate=False)
         cases.append((_of_smooth(piece.loss, own, parameters, omega, variance), condition))
-    if len(cases) == 1:
-        return cases[0][0]
     envelope, point = (sp.Piecewise(*((each[k], condition) for each, condition in cases)) for k in (0, 1))
     return envelope, point
+
+
+def _check_at_numbers(loss: Expr, x: Symbol, part: Expr, curvature: Expr) -> None:
+    """Raise unless a smooth part of the loss is real, finite and convex at some numbers."""
+    drawn, parameters = Random(0), sorted(part.free_symbols - {x}, key=str)
+    expressions = [each.rewrite(sp.log) for each in (part, curvature)]
+    for twice in (*range(-7, 8), -16, 16):
+        at = {x: S(twice) / 2}
+        for symbol in parameters:
+            sign = 1 if symbol.is_nonnegative else -1 if symbol.is_nonpositive else drawn.choice((1, -1))
+            at[symbol] = sign * (S.One if symbol.is_integer else sp.Rational(drawn.randint(3, 15), 10))
+        value, second = (each.xreplace(at).evalf(maxn=400) for each in expressions)
+        is_finite = all(each.is_comparable and each.is_finite for each in (value, second) if each.is_number)
+        if not is_finite or (second.is_number and second < -1e-12):
+            raise ValueError(
+                f"the loss {loss} must be real, finite and convex for all {x}, but its value is {value} and its second "
+                f"derivative {second} at {at}; write another loss, insert values, or declare the signs of symbols"
+            )
 
 
 def _pieces(loss: Expr, x: Symbol) -> list[_Piece]:

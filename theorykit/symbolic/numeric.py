@@ -116,12 +116,8 @@ def numeric_function(name: str, f: Callable[..., Any]) -> type[NumericFunction]:
 @cache
 def _made(name: str, f: Callable, count: int) -> _NumericClass:
     """Return the class of a definition. It is kept, so that expressions are equal if their functions are."""
-    attributes = {
-        "__module__": __name__,
-        "nargs": count,
-        "implementation": staticmethod(_of_arrays(name, f)),
-        "definition": (_made, (name, f, count)),
-    }
+    code, definition = staticmethod(_of_arrays(name, f)), (_made, (name, f, count))
+    attributes = {"__module__": __name__, "nargs": count, "implementation": code, "definition": definition}
     return _NumericClass(name, (NumericFunction,), attributes)
 
 
@@ -132,12 +128,8 @@ def _derivative(kind: _NumericClass, orders: tuple[int, ...]) -> _NumericClass:
     for i, order in enumerate(orders):
         for _ in range(order):
             value = slope_along(value, i)
-    attributes = {
-        "__module__": __name__,
-        "implementation": staticmethod(_of_arrays(kind.__name__, value)),
-        "orders": orders,
-        "definition": (_derivative, (kind, orders)),
-    }
+    code, definition = staticmethod(_of_arrays(kind.__name__, value)), (_derivative, (kind, orders))
+    attributes = {"__module__": __name__, "implementation": code, "orders": orders, "definition": definition}
     return _NumericClass(kind.__name__, (kind,), attributes)
 
 

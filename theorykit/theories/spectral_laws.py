@@ -32,8 +32,8 @@ from ..symbolic.numeric import NumericFunction
 
 # Bisections that determine a double in its bracket.
 _BISECTIONS = 60
-# Nodes of the quadrature over each interval of the support, in units of the step of the
-# rule.
+# Nodes of the quadrature over each interval of the support, in units of its
+# step.
 _STEPS = np.linspace(-3.4, 3.4, 121)
 
 
@@ -107,7 +107,7 @@ def _edges(v: Array, c: Array) -> Edges:
     left = _edge(1, -1, jnp.where(is_few, jnp.maximum(1.0, peak), 1.0), 1 + 1 / jnp.sqrt(v), v, c)
     is_inside = is_few & (peak > right) & (peak < left)
     split = stop_gradient(jnp.where(is_inside, peak, jnp.sqrt(right * left)))
-    # Without a gap, compute the edges of another law, which are not used.
+    # Without a gap, the edges of another law are not used.
     own_v = jnp.where(has_gap, v, closing / 2)
     own_peak = jnp.sqrt((jnp.cbrt(few) ** 2 - few) / own_v)
     first = _edge(-1, 1, jnp.sqrt(few) / (1 - jnp.sqrt(few)), own_peak, own_v, few)
@@ -143,7 +143,7 @@ def nodes(v: Any, c: Any) -> Nodes:
     # Heron's formula for the area of the triangle gives the imaginary part of g.
     area = (1 + r + m) * (1 + r - m) * (m - (1 - r)) * (m + (1 - r))
     height = jnp.where(area > 0, jnp.sqrt(jnp.where(area > 0, area, 1.0)), 0.0) / 2 + nan
-    # Minus the derivative of x with respect to log m.
+    # Minus the derivative of x by log m.
     speed = 2 * (c / m**2 + v * m**2) - 2 * c * v * m**2 / (c + v * m**2) ** 2
     # The real part of g, and the potential Re[x g - 1 - log g - v g^2 / 2 + c log(1 -
     # g)].
@@ -331,7 +331,11 @@ class SpectralLaw:
         if c == 0:
             return sp.log(self.variance) / 2 - sp.Rational(1, 4)
         if self.variance == 0:
-            return -sp.S.Half + (1 - c) / 2 * LogPotential(0, c) + c * sp.log(c) / 2 + sp.log(self.jump)
+            # The energy of an atom is log 0.
+            atom = sp.log(sp.Max(0, c - 1)) if c.free_symbols else -sp.oo
+            rest = -((c - 1) ** 2) * sp.atanh(1 / (2 * c - 1))
+            cases = sp.Piecewise((atom, c < 1), (0, c <= 1), (rest, True))
+            return c / 2 - 1 + sp.log(c) / 2 + sp.log(self.jump) + cases
         return LogEnergy(*self._law) + sp.log(self.jump)
 
 
