@@ -349,7 +349,7 @@ def best(result: xr.Dataset, score: str = "log_evidence") -> dict[str, Any]:
     if "width" not in getattr(result, "coords", ()):
         raise TypeError(f"result must be a sweep, with widths, got {checks.shown(result)}")
     checked_choice("score", score, [name for name in (*_GAINS, *_LOSSES) if name in result])
-    # A layer has at least as many units as partial paths. The Gaussian process has none.
+    # A layer has at least as many units as paths times outputs. The Gaussian process has none.
     units = result.get("units_per_path", xr.DataArray(np.nan))
     holds = ~(units < 1) & result["converged"].astype(bool)
     values = result[score].where(holds)
@@ -359,7 +359,7 @@ def best(result: xr.Dataset, score: str = "log_evidence") -> dict[str, Any]:
     chosen = "width", "temperature", "richness"
     values = values.mean(set(values.dims) - set(chosen))
     if not values.notnull().any():
-        raise ValueError(f"{score} has no value, or only where a layer has fewer units than partial paths")
+        raise ValueError(f"{score} has no value, or only where `units_per_path` is below one")
     point = values[values.argmin(...) if score in _LOSSES else values.argmax(...)]
     place = {name: point[name].item() for name in chosen if name in point.coords}
     widths = place.pop("width")
