@@ -137,7 +137,7 @@ def test_points_at_which_the_theory_does_not_hold_are_marked_and_never_the_best(
         assert sweeps.best(found.sel({name: selected[name] for name in names})) == expected
     with pytest.raises(TypeError, match="result must be a sweep, with widths"):
         sweeps.best(found.drop_vars("width"))
-    with pytest.raises(ValueError, match="only where `units_per_path` is below one"):
+    with pytest.raises(ValueError, match="only where `units_per_path` < 1"):
         sweeps.best(found.sel(width=[1]))
 
 

@@ -106,7 +106,7 @@ def fluctuations(
 
     Raises:
         ValueError: the action has no minimum there, or a layer has fewer units
-            than partial paths times outputs.
+            than paths times outputs.
     """
     problem = as_problem(problem)
     data = problem.data

@@ -230,8 +230,8 @@ def make_posterior(
     heads = tuple(filter(None, architecture.heads))
     needs = {"heads": heads, "linear hidden units": architecture.is_linear}
     needs |= {"no richness": architecture.richness is None, "temperature > 0": architecture.temperature > 0}
-    if missing := [need for need, is_met in needs.items() if not is_met]:
-        raise ValueError(f"queries and keys need {' and '.join(missing)}, got {architecture_line(architecture)}")
+    if unmet := [need for need, met in needs.items() if not met]:
+        raise ValueError(f"queries and keys need {' and '.join(unmet)}, got {architecture_line(architecture)}")
     inputs = checks.finite_array("inputs", inputs, "examples tokens features")
     count, tokens, width = inputs.shape
     if tests is not None:

@@ -239,7 +239,7 @@ def compare(
 
             - `saddle`: the minimum of the action.
             - `one_over_n`: the next order in 1/N; NaN if a layer has fewer units
-              than partial paths times outputs.
+              than paths times outputs.
             - `exact`, `gibbs`, `nuts`: the samplers of `sample`.
             - `infinite_width`: the Gaussian process, or the limit with a richness.
         options: keywords of `sample` or `bpkr.solve` by approach.
