@@ -210,5 +210,5 @@ def test_a_minimum_in_a_valley_is_found_by_continuation_in_the_temperature():
 def test_a_layer_of_fewer_units_than_paths_is_out_of_range(widths, least):
     found = solved(widths=widths, temperature=0.5)
     assert found.converged and np.isclose(found.stats["units_per_path"], least)
-    said = f"a layer has {least:.2g} hidden units per partial path"
+    said = f"a layer has {least:.2g} hidden units per partial path and output"
     assert (said in found.diagnosis) == (least < 1)

@@ -106,7 +106,7 @@ def fluctuations(
 
     Raises:
         ValueError: the action has no minimum there, or a layer has fewer units
-            than partial paths.
+            than paths times outputs.
     """
     problem = as_problem(problem)
     data = problem.data
@@ -116,7 +116,7 @@ def fluctuations(
     point = problem.point(order_parameters)
     if not architecture.is_infinite and not manifold.finite_width_law(architecture).is_regular:
         widths = tuple(map(float, architecture.widths))
-        raise ValueError(f"widths={widths}: a layer has fewer units than partial paths")
+        raise ValueError(f"widths={widths}: a layer has fewer units than partial paths times outputs")
     found, farthest = _fluctuations(problem.canonical, point, test_features)
     is_known = not is_traced(found) and jnp.all(jnp.isfinite(point.first))
     # The result of `solve` has a certificate. A Hessian that is not positive has NaN.

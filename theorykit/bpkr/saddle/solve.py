@@ -56,7 +56,7 @@ class Saddle(DisplayMixin, AbstractOutcome):
     - `action_error`: rounding error of `action`.
     - `stats`: `steps`, `evaluations`, `curvatures`, `attempts`, `tolerance`; whether
       the solver was `content`; `units_per_path`, the smallest ratio of hidden units
-      to partial paths. The theory holds from one.
+      to partial paths times outputs. The theory holds from one.
     """
 
     order_parameters: OrderParameters
@@ -102,7 +102,7 @@ class Saddle(DisplayMixin, AbstractOutcome):
     def diagnosis(self) -> str:
         found = super().diagnosis
         least = float(np.min(self.stats["units_per_path"]))
-        narrow = f"The theory does not hold: a layer has {least:.2g} hidden units per partial path"
+        narrow = f"The theory does not hold: a layer has {least:.2g} hidden units per partial path and output"
         return found if least >= 1 else f"{found}. {narrow}"
 
 

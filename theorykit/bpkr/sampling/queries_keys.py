@@ -228,10 +228,10 @@ def make_posterior(
     checked_architecture(architecture)
     checks.checked_instance("prior", prior, QueryKeyPrior)
     heads = tuple(filter(None, architecture.heads))
-    is_plain = architecture.is_linear and architecture.richness is None
-    if not (heads and is_plain and architecture.temperature > 0):
-        needs = "heads, linear hidden units, no richness and temperature > 0"
-        raise ValueError(f"queries and keys need {needs}, got {architecture_line(architecture)}")
+    needs = {"heads": heads, "linear hidden units": architecture.is_linear}
+    needs |= {"no richness": architecture.richness is None, "temperature > 0": architecture.temperature > 0}
+    if unmet := [need for need, met in needs.items() if not met]:
+        raise ValueError(f"queries and keys need {' and '.join(unmet)}, got {architecture_line(architecture)}")
     inputs = checks.finite_array("inputs", inputs, "examples tokens features")
     count, tokens, width = inputs.shape
     if tests is not None:

@@ -36,7 +36,7 @@ BFMI = 0.3
 _FEWEST_DRAWS = 4
 # Increase it if draws change for the same arguments.
 _VERSION = 9
-_FEW_UNITS = "a layer has fewer units than partial paths"
+_FEW_UNITS = "a layer has fewer units than partial paths times outputs"
 _STATISTICS = ("lp", "energy", "diverging", "n_steps")
 _NAMES = {
     "exact": "NUTS on the order parameters",
@@ -239,7 +239,7 @@ def compare(
 
             - `saddle`: the minimum of the action.
             - `one_over_n`: the next order in 1/N; NaN if a layer has fewer units
-              than partial paths.
+              than paths times outputs.
             - `exact`, `gibbs`, `nuts`: the samplers of `sample`.
             - `infinite_width`: the Gaussian process, or the limit with a richness.
         options: keywords of `sample` or `bpkr.solve` by approach.

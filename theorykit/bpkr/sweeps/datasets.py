@@ -130,7 +130,7 @@ def sweep(
         if read and progress:
             report.write(f"{read} of {total} points were read from {folder}")
     result = _combined(axes, points)
-    narrowest = [np.min(each) for each in axes["width"]]
+    narrowest = list(map(np.min, axes["width"]))
     loads = np.divide.outer([len(each.features) for each in sets.values()], narrowest)
     result.coords["load"] = ("width", loads[0]) if seeds is None else (("seed", "width"), loads)
     if given.test_labels is not None:
@@ -217,13 +217,11 @@ def _combined(axes, points: Mapping[Place, xr.Dataset]) -> xr.Dataset:
     if any(isinstance(each, tuple) for each in axes["width"]):
         axes = {**axes, "width": [*map(_label, axes["width"])]}
         table["width"] = table["width"].map(_label)
-    rules = {"data_vars": "all", "coords": "minimal", "compat": "override"}
-    result = xr.concat(points.values(), "point", join="outer", **rules)
+    result = xr.concat(points.values(), "point", data_vars="all", coords="minimal", compat="override", join="outer")
     index = pd.MultiIndex.from_frame(table[list(axes)])
     points = xr.Coordinates.from_pandas_multiindex(index, "point")
     result = result.assign_coords(points).unstack("point")
-    names = {axis: np.array(values) for axis, values in axes.items()}
-    return result.sel(names).assign_coords(names).transpose(*axes, ...)
+    return result.sel(axes).assign_coords(axes).transpose(*axes, ...)
 
 
 def label(
@@ -281,9 +279,8 @@ def axes(layer: int) -> tuple[str, str]:
 
 
 def path_names(architecture: bpkr.Architecture, layer: int) -> list[str]:
-    count = architecture.outputs
-    outputs = [f":{output + 1}" for output in range(count)] if count > 1 else [""]
-    return [path + output for path in architecture.path_labels(layer) for output in outputs]
+    paths, count = architecture.path_labels(layer), architecture.outputs
+    return [f"{path}:{i + 1}" if count > 1 else path for path in paths for i in range(count)]
 
 
 def _head_scores(architecture, point) -> dict[str, Any]:
@@ -340,28 +337,31 @@ def order_parameters_of(architecture: bpkr.Architecture, solution: xr.Dataset) -
 def best(result: xr.Dataset, score: str = "log_evidence") -> dict[str, Any]:
     """Return the numbers with the best mean score over seeds, for `Model.set_params`.
 
-    Points without a solution, or at which the theory does not hold, are left out.
+    Points without a solution, or where the theory does not hold, are left out.
 
     Args:
         result: from `sweep` or `Model.sweep`.
         score: a test score, or "log_evidence", corrected if all points have it.
 
     Raises:
-        ValueError: the sweep has no such score, or no point is left.
+        ValueError: no such score, or no point is left.
     """
+    if "width" not in getattr(result, "coords", ()):
+        raise TypeError(f"result must be a sweep, with widths, got {checks.shown(result)}")
     checked_choice("score", score, [name for name in (*_GAINS, *_LOSSES) if name in result])
-    # A layer has at least as many units as partial paths. The Gaussian process has none.
+    # The Gaussian process has none.
     units = result.get("units_per_path", xr.DataArray(np.nan))
     holds = ~(units < 1) & result["converged"].astype(bool)
     values = result[score].where(holds)
     if score == "log_evidence" and "log_evidence_corrected" in result:
         corrected = result["log_evidence_corrected"].where(holds)
-        values = corrected if (corrected.notnull() == values.notnull()).all() else values
-    values = values.mean(set(values.dims) - {"width", "temperature", "richness"})
+        values = corrected if corrected.notnull().equals(values.notnull()) else values
+    chosen = "width", "temperature", "richness"
+    values = values.mean(set(values.dims) - set(chosen))
     if not values.notnull().any():
-        raise ValueError(f"{score} has no value, or only where a layer has fewer units than partial paths")
-    at = values.argmin(...) if score in _LOSSES else values.argmax(...)
-    place = {axis: values[axis].values[index.item()].item() for axis, index in at.items()}
+        raise ValueError(f"{score} has no value, or only where `units_per_path` < 1")
+    point = values[values.argmin(...) if score in _LOSSES else values.argmax(...)]
+    place = {name: point[name].item() for name in chosen if name in point.coords}
     widths = place.pop("width")
     if isinstance(widths, str):
         one, *more = map(float, widths.split("-"))
