@@ -26,14 +26,15 @@ def test_replica_actions_are_solved_over_a_grid(name):
     assert np.all(converged)
 
 
-@pytest.mark.parametrize("q", [0.5, 0.999])
-def test_an_action_with_steep_averages_is_evaluated_accurately(q):
+def test_an_action_with_steep_averages_is_evaluated_accurately():
+    q = 0.999
+
     def density(z):
         return mpmath.npdf(z) * mpmath.log(mpmath.ncdf(-mpmath.sqrt(q / (1 - q)) * z))
 
     exact = mpmath.quad(density, [-12, -1, 0, 1, 12]) + mpmath.log(1 - q) / 2 + q / (2 * (1 - q))
-    found = PROBLEMS["perceptron"]().action(q=q, alpha=1.0, kappa=0.0)
-    np.testing.assert_allclose(float(found), float(exact), rtol=1e-12)
+    action = PROBLEMS["perceptron"]().action
+    np.testing.assert_allclose(action(q=q, alpha=1.0, kappa=0.0), float(exact), rtol=1e-12)
 
 
 def test_effects_of_rounding_on_the_perceptron_are_computed():

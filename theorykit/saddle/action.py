@@ -112,10 +112,8 @@ class Action(DisplayMixin):
             raise ValueError(f"{', '.join(twice)}: declared twice, but values are identified by name")
         free = {s for s in (self.expression + self.scale).free_symbols if isinstance(s, (Symbol, MatrixSymbol))}
         if unknown := sorted(s.name for s in free - {*_sides(self.symbols), *self.symbols}):
-            raise ValueError(
-                f"the symbols {', '.join(unknown)} of {shown(self.expression)} are not declared with these assumptions "
-                "in order_parameters or parameters"
-            )
+            where = "in order_parameters or parameters, with the same assumptions"
+            raise ValueError(f"{', '.join(unknown)} of {shown(self.expression)} must be {where}")
         for name in ("expression", "scale"):
             try:
                 check_covered(getattr(self, name))

@@ -201,9 +201,10 @@ def _solve(
     """Return the end points of solves from `initial`, or from random starts, as a batch."""
     checked_instance("action", action, Action)
     checked_instance("solver", solver, (optx.AbstractMinimiser, type(None)))
-    for name, value, least in (("index", index, 0), ("max_steps", max_steps, 1), ("starts", starts, 1)):
-        checked_whole_number(name, value, least=least)
+    for name, value in (("max_steps", max_steps), ("starts", starts)):
+        checked_whole_number(name, value, least=1)
     bound = bind(action, values, initial)
+    checked_whole_number("index, a number of coordinates,", index, least=0, most=len(bound.free))
     tolerance = jnp.array(on_host(checked_number("tolerance", tolerance, above=0.0)))
     newton = eqx.tree_at(lambda newton: newton.atol, Newton(index=index, near=_NEAR), _FINER * tolerance)
     run = _Run(action, bound, solver, max_steps if solver else 0, newton, jnp.array(np.array(max_steps)), tolerance)

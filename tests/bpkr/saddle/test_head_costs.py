@@ -4,6 +4,8 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from theorykit import bpkr
 from theorykit.bpkr import Skip
@@ -15,16 +17,15 @@ EXAMPLES, FEATURES = 12, 5
 
 
 def problem_of(layers, sizes=None, outputs=1):
-    """Half the examples are for training; `sizes` are factors on the features of every path."""
+    """Random data; `sizes` are factors on the features of every path."""
     rng = np.random.default_rng(0)
     variances = (0.9, *[1.2] * len(layers), 1.1)
     architecture = bpkr.Architecture(layers, 7.0, variances, temperature=0.3, outputs=outputs)
-    features = rng.normal(size=(2 * EXAMPLES, architecture.paths, FEATURES))
+    features = rng.normal(size=(EXAMPLES, architecture.paths, FEATURES))
     features *= np.array(1.0 if sizes is None else sizes).reshape(-1, 1)
-    labels = rng.normal(size=(2 * EXAMPLES, outputs)).squeeze()
+    labels = rng.normal(size=(EXAMPLES, outputs)).squeeze()
     labels = np.sign(labels) if outputs == 1 else labels
-    (one, other), (y, z) = (np.split(array, 2) for array in (features, labels))
-    return bpkr.Problem(architecture, bpkr.Data(one, y, other, z))
+    return bpkr.Problem(architecture, bpkr.Data(features, labels))
 
 
 def costs_of(problem):
@@ -34,10 +35,8 @@ def costs_of(problem):
 
 def smaller(problem, layers, paths):
     """The network with fewer heads and the features of `paths`, not rescaled."""
-    whole, data = problem.architecture, problem.data
-    architecture = replace(whole, layers=layers)
-    kept = bpkr.Data(data.features[:, paths], data.labels, data.test_features[:, paths], data.test_labels)
-    return bpkr.Problem(architecture, kept)
+    architecture = replace(problem.architecture, layers=layers)
+    return bpkr.Problem(architecture, bpkr.Data(problem.data.features[:, paths], problem.data.labels))
 
 
 @pytest.mark.slow
@@ -51,12 +50,10 @@ def smaller(problem, layers, paths):
 def test_a_head_left_out_is_the_smaller_network_solved_from_scratch(layers, head, fewer, paths, outputs):
     problem = problem_of(layers, outputs=outputs)
     saddle, costs = costs_of(problem)
-    without = smaller(problem, fewer, paths)
-    solved = bpkr.solve(without)
-    layer, number = head[0] - 1, head[1] - 1
-    lost = float(saddle.log_evidence - solved.log_evidence)
+    without = bpkr.solve(smaller(problem, fewer, paths))
+    lost = float(saddle.log_evidence - without.log_evidence)
     assert abs(lost) > 0.01
-    assert_close(costs[layer][number], lost, 1e-9)
+    assert_close(costs[head[0] - 1][head[1] - 1], lost, 1e-9)
 
 
 def test_a_head_without_features_costs_nothing_and_equal_heads_cost_the_same():
@@ -85,3 +82,13 @@ def test_what_has_no_heads_to_leave_out_is_refused():
         costs_of(problem)
     with refused("heads of layer 1 share a weight block"):
         costs_of(problem_of((TiedHeads(2),)))
+
+
+@given(data=st.data())
+def test_removable_heads_are_in_order_of_their_score_and_leave_one_in_every_layer(data):
+    counts = data.draw(st.lists(st.integers(0, 4), max_size=3))
+    few = st.sampled_from([0.1, 0.2, 0.3])
+    scores = [np.array(data.draw(st.lists(few, min_size=count, max_size=count))) for count in counts]
+    layers = [[(s, (layer, i)) for i, s in enumerate(of, 1)] for layer, of in enumerate(scores, 1)]
+    expected = sorted(pair for pairs in layers for pair in pairs if pair != max(pairs))
+    assert bpkr.removable_heads(scores) == [head for _, head in expected]

@@ -24,6 +24,9 @@ from jaxtyping import Array, Float
 
 from ..._jit import jit, jit_and_keep, usual_settings
 from ...checks import is_traced
+from ...symbolic.documents.display import DisplayMixin
+from ...symbolic.documents.document import Table
+from ...symbolic.documents.values import number
 from .. import order_parameters as manifold
 from ..evaluation.problem import Problem, as_problem
 from ..evaluation.values import Prediction, prediction_at
@@ -67,7 +70,7 @@ def _first_order(problem: Problem, wide: Problem | None, at) -> OrderParameters:
     return jax.tree.map(jnp.add, here, change)
 
 
-class Fluctuations(eqx.Module):
+class Fluctuations(DisplayMixin, eqx.Module):
     """The posterior of the order parameters to next order in 1/N.
 
     - `mean`: of the order parameters.
@@ -80,6 +83,10 @@ class Fluctuations(eqx.Module):
     modes: OrderParameters
     prediction: Prediction | None
     log_evidence: Float[Array, ""]
+
+    def _view(self):
+        evidence = "log evidence", number(self.log_evidence, 8)
+        yield Table((evidence, *manifold.order_parameter_rows(self.mean)))
 
     @property
     def deviation(self) -> OrderParameters:

@@ -30,11 +30,14 @@ from ... import checks
 from ..._jit import jit, usual_settings
 from ...runs import Folder
 from ...saddle.solve import distinct
+from ...symbolic.documents.display import DisplayMixin
+from ...symbolic.documents.document import Table
+from ...symbolic.documents.values import brief
 from ..data.data import Data
 from ..evaluation.problem import Problem
 from ..network import network as of_network
 from ..network.network import Heads, Kind, Mask, Readout, weight_shapes
-from ..order_parameters import FiniteWidthLaw, OrderParameters, finite_width_law, gp_limit
+from ..order_parameters import FiniteWidthLaw, OrderParameters, finite_width_law, gp_limit, order_parameter_rows
 from ..saddle.solve import solve
 from ..specification.architecture import Architecture, architecture_line, check_fits, checked_architecture
 from .chains import Schedule, run_chains
@@ -343,7 +346,7 @@ def sample_queries_keys(
     return described(tree, f"NUTS on queries and keys, evidence: {evidence}", posterior.problem)
 
 
-class QueryKeyMode(eqx.Module):
+class QueryKeyMode(DisplayMixin, eqx.Module):
     """A local maximum of the posterior of queries and keys; no summary of the posterior.
 
     - `heads`: queries and keys.
@@ -365,6 +368,12 @@ class QueryKeyMode(eqx.Module):
     order_parameters: OrderParameters
     zero_modes: int = 0
     reached: int = 1
+
+    def _view(self):
+        names = ("log_posterior", "log_evidence", "gradient_norm", "zero_modes", "reached")
+        rows = [(name.replace("_", " "), brief(getattr(self, name))) for name in names]
+        rows += [("singular values", brief(values)) for values in self.singular_values]
+        yield Table((*rows, *order_parameter_rows(self.order_parameters)))
 
 
 @jit
