@@ -235,7 +235,7 @@ def test_maxima_are_those_of_another_program(evidence, best, values, zero_modes)
     # At a maximum, the prior is the nuclear norm of K^T Q.
     nuclear = np.sum(mode.singular_values[0])
     np.testing.assert_allclose(mode.log_evidence - mode.log_posterior, nuclear, rtol=1e-6)
-    assert "singular values" in repr(mode) and sum(mode.reached for mode in modes) <= 8
+    assert "nuclear norm" in repr(mode) and sum(mode.reached for mode in modes) <= 8
 
 
 REFUSED = {

@@ -31,7 +31,7 @@ from ..._jit import jit, usual_settings
 from ...runs import Folder
 from ...saddle.solve import distinct
 from ...symbolic.documents.display import DisplayMixin
-from ...symbolic.documents.document import Table
+from ...symbolic.documents.document import Table, Text
 from ...symbolic.documents.values import brief
 from ..data.data import Data
 from ..evaluation.problem import Problem
@@ -370,6 +370,7 @@ class QueryKeyMode(DisplayMixin, eqx.Module):
     reached: int = 1
 
     def _view(self):
+        yield Text("A maximum is no summary of the posterior: the prior acts as a nuclear norm of K^T Q.")
         names = ("log_posterior", "log_evidence", "gradient_norm", "zero_modes", "reached")
         rows = [(name.replace("_", " "), brief(getattr(self, name))) for name in names]
         rows += [("singular values", brief(values)) for values in self.singular_values]
