@@ -129,6 +129,7 @@ def test_known_closed_forms():
         (Max(0, Abs(X) - DELTA) + Max(0, Abs(X) - WIDTH), V, "must have a known order, but .*delta.*w"),
         # A half-line, an interval, a pole, and a curvature of unknown sign.
         *((loss, V, "real, finite and convex") for loss in (-log(X), -log(1 - X**2), X**-2, log(1 + (X - Y) ** 2))),
+        (-exp(X), V, "not convex"),
         (-DELTA * X**2, V, "convex for all x, but its value is .* second derivative -.* at {x: -7/2, delta: "),
         (Abs(Abs(X) - 1), V, "not known to be convex: its slope changes by -2 at x = 0"),
         (Y * Abs(X), V, "not known to be convex: its slope changes by 2\\*y at x = 0"),

@@ -68,9 +68,8 @@ def test_both_folds_of_a_cubic_are_points_of_its_curve(hysteresis):
 def test_folds_of_many_unknowns(count):
     h = 1.2**3 - 0.9 * 1.2
     found = curve.trace(Coupled(0.1), np.append(np.full(count, 1.2), h), (-0.6, 0.7), direction=-1)
-    fold = 2 * 0.3**1.5
-    of_folds = found.isel(point=found["event"] == "fold")
-    np.testing.assert_allclose(of_folds["parameter"], [-fold, fold])
+    folds = found.isel(point=found["event"] == "fold")
+    np.testing.assert_allclose(folds["parameter"], [-2 * 0.3**1.5, 2 * 0.3**1.5])
 
 
 def test_events_are_differentiable_under_grad_and_vmap(hysteresis):

@@ -184,8 +184,9 @@ def _check_at_numbers(loss: Expr, x: Symbol, part: Expr, curvature: Expr) -> Non
         is_finite = all(each.is_comparable and each.is_finite for each in (value, second) if each.is_number)
         if not is_finite or (second.is_number and second < -1e-12):
             raise ValueError(
-                f"the loss {loss} must be real, finite and convex for all {x}, but its value is {value} and its second "
-                f"derivative {second} at {at}; write another loss, insert values, or declare the signs of symbols"
+                f"the loss {loss} is not convex or not defined: it must be real, finite and convex for all {x}, but "
+                f"its value is {value} and its second derivative {second} at {at}; write another loss, insert "
+                "values, or declare the signs of symbols"
             )
 
 
