@@ -157,7 +157,8 @@ class _Tracer:
             raise ValueError(f"no solution is near the start: the last correction is {place.last:.3g}")
         on = {kind for kind, value in zip(place.kinds, place.values, strict=True) if abs(value) < _ON}
         kinds = [each.kind for each in _merged([_Event(0.0, name, place.u) for name in on], 1.0)]
-        self.points += [(place.u, kind) for kind in kinds if not self.system.ends(kind, place.u)] or [(place.u, "")]
+        kinds = [kind for kind in kinds if not self.system.ends(kind, place.u)]
+        self.points += [(place.u, kind) for kind in kinds or [""]]
         return self.framed(place)
 
     def framed(self, place: Place) -> Place:

@@ -97,7 +97,7 @@ class Fluctuations(eqx.Module):
 def fluctuations(network: FiniteNetwork, start: State, parameters: Parameters, *, steps: int) -> Fluctuations:
     """Return the covariances of samples of `run` to order 1/N.
 
-    The arguments are those of `run`. A warning tells if deviations of attentions are not
+    It takes the arguments of `run`. A warning tells if deviations of attentions are not
     small. In chaos of exponent lambda, they are for about log N / (2 lambda) tokens.
     """
     checked_whole_number("steps", steps, least=1)
