@@ -102,9 +102,9 @@ class _Integrated(eqx.Module):
         problem, limit = self.problem, gp_limit(self.problem.architecture)
         if self.evidence == "infinite width":
             return problem.energy.log_likelihood(limit.first), limit
-        # Sweeps before Newton's method would double the time of a solve. The derivative
-        # of a stationary action is that at fixed order parameters.
-        point = jax.lax.stop_gradient(solve(jax.lax.stop_gradient(problem), solver=Newton()).order_parameters)
+        # The action is stationary: fix its point. Sweeps would double the time.
+        saddle = solve(jax.lax.stop_gradient(problem), solver=Newton())
+        point = jax.lax.stop_gradient(saddle.order_parameters)
         of_prior = problem.bound.entropy(limit) - problem.bound.entropy(point)
         return of_prior / 2 + problem.energy.log_likelihood(point.first), point
 
