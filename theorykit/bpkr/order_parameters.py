@@ -148,7 +148,7 @@ def checked_order_parameters(
     if found != sizes:
         raise ValueError(f"{name}: U_1, ..., u must have {sizes} rows for this architecture, got {found}")
     if is_solution:
-        # Numbers may differ: a solution is a start at another temperature.
+        # Numbers, such as the temperature, may differ.
         both = point.architecture, architecture
         kinds = [(jax.tree.structure(each.layers), each.embedding, each.outputs) for each in both]
         if kinds[0] != kinds[1]:

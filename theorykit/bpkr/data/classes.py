@@ -185,9 +185,10 @@ def warn_of_class_numbers(labels: Any) -> None:
     if is_numbered and np.array_equal(values, np.arange(len(values))):
         said = f"labels 0 to {len(values) - 1} of one output are treated as numbers"
         said += "; for classes use Data.of_classes or Model(classes=True)"
-        frame, level = sys._getframe(), 1
         # The user's call is above our functions and those that wrap them.
-        while frame.f_back and frame.f_globals["__name__"].startswith(("theorykit.", "equinox.", "contextlib")):
+        wrappers = "theorykit.", "equinox.", "contextlib"
+        frame, level = sys._getframe(), 1
+        while frame.f_back and frame.f_globals["__name__"].startswith(wrappers):
             frame, level = frame.f_back, level + 1
         warnings.warn(said, LabelsWarning, stacklevel=level)
 

@@ -301,7 +301,7 @@ def sample_queries_keys(
 
             - `exact`: by NUTS on the order parameters, at any width.
             - `leading`: by the theory, up to O(1/N) for a fixed number of examples.
-              Outputs are those at the saddle point. Takes 7 times as long as `exact`.
+              Outputs are those at the saddle point; 7 times as long as `exact`.
             - `infinite width`: by the prior means of order parameters.
             - `weights`: by NUTS on these weights, as a check.
         cues: a position per training example, whose attention is recorded.

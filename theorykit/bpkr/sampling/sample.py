@@ -203,9 +203,10 @@ def _complaints(tree: xr.DataTree) -> list[str]:
 
 
 def posterior_means(tree: xr.DataTree) -> xr.Dataset:
-    """Return means of order parameters, `mean` and `variance` of test outputs, and errors."""
+    """Return means of order parameters and test outputs, with `_error`."""
     posterior = tree["posterior"].to_dataset()
-    series = posterior[[name for name in posterior.data_vars if name == "u" or name.startswith("U_")]]
+    overlaps = [name for name in posterior.data_vars if name == "u" or name.startswith("U_")]
+    series = posterior[overlaps]
     if tests := {"mean", "sampled_output"} & set(posterior.data_vars):
         means = posterior[tests.pop()]
         spread = (means - means.mean(("chain", "draw"))) ** 2 + posterior.get("variance", 0.0)

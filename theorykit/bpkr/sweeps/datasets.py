@@ -257,7 +257,7 @@ def label(
         of_solve |= {name: np.asarray(value).item() + 0 for name, value in saddle.stats.items()}
         numbers = {**of_solve, **_head_scores(architecture, point), **numbers}
     if point is not None:
-        checked_instance("point", point, bpkr.OrderParameters, "or the result of bpkr.solve")
+        checked_instance("point", point, bpkr.OrderParameters, "or a Saddle")
         matrices = {f"U_{layer}": matrix for layer, matrix in enumerate(point.matrices, 1)}
         numbers = {**matrices, "u": point.readout, **numbers}
     layers = range(1, architecture.depth + 1)
