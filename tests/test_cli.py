@@ -123,6 +123,7 @@ def test_derive_prints_source_steps_and_fragments(run):
     printed = run("derive", "--layers", "2", "--format", "fragment")
     assert printed.startswith(r"\section*") and "documentclass" not in printed and r"\label{eq:S}" in printed
     assert "in the mean-field parameterisation" in run("derive", "--layers", "2", "--richness", "--infinite-width")
+    assert "--infinite-width needs --richness" in refused(run, "derive", "--layers", "2", "--infinite-width")
     for words, said in {("two",): "like 2", ("none", "2"): "got 'none'", ("skip=x:3",): "layer 'skip=x:3'"}.items():
         assert said in refused(run, "derive", "--layers", *words)
 

@@ -36,6 +36,8 @@ def test_objects_show_a_few_lines_without_arrays_and_markdown(shown):
 
 
 def test_order_parameters_are_a_line_each():
+    network = bpkr.Architecture([bpkr.Skip(2, 0.5), bpkr.Dense()], 9.0, temperature=0.1, embedding="erf")
+    assert "embedding erf, Skip(layer=Attention(heads=2), gain=0.5), Dense()" in repr(network)
     point = bpkr.OrderParameters((np.array([[2.0, -0.5], [-0.5, 1.0]]),), 3.0)
     assert repr(point).splitlines() == ["U_1  -0.5 to 2, shape (2, 2)", "u    3"]
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from sympy import Identity, MatrixSymbol, OneMatrix, Symbol, Trace, cosh, exp, log, sqrt, symbols, tanh, zeta
 
-from theorykit import bpkr, dmft, saddle
+from theorykit import bpkr, dmft, plots, saddle
 from theorykit.bpkr import AbstractLayer, Attention, sampling, sweeps
 from theorykit.symbolic import gaussian_average, log_det, positive_definite
 from theorykit.theories import in_context, learned_attention
@@ -50,11 +50,8 @@ MODEL = {
     "a single class": (lambda: fit(labels=["rise"] * 24), "labels", "'rise'"),
     "NaN in the inputs": (lambda: fit(changed(INPUTS, (3, 1, 2), NAN)), "inputs", "nan", "(3, 1, 2)"),
     "a sequence of NaN": (lambda: fit(changed(INPUTS, 4, NAN)), "inputs[4]", "NaN"),
-    "text in the inputs": (lambda: fit(INPUTS.astype(str)), "inputs"),
     "attention that is not a list": (lambda: bpkr.Model().fit(INPUTS, TEXT, MAPS[0]), "attention", "list"),
     "a mask next to attention": (lambda: bpkr.Model(mask="causal").fit(INPUTS, TEXT, MAPS), "attention", "mask"),
-    "a negative temperature": (lambda: fit(temperature=-0.3), "temperature", "-0.3"),
-    "an unknown readout": (lambda: fit(readout="middle"), "readout", "'middle'"),
     "heads of other inputs": (lambda: fit(heads=[np.ones((2, 4, 4))]), "heads", "4 features", "(24, 10, 3)"),
 }
 
@@ -76,6 +73,10 @@ def at(first=LIMIT.matrices[0], readout=1.0):
     return bpkr.evaluate(bind(), bpkr.OrderParameters((first, LIMIT.matrices[1]), readout))
 
 
+def skipped():
+    return bpkr.solve(bind(network=architecture((bpkr.Skip(3),))))
+
+
 def sweep(**grid):
     return sweeps.sweep(NETWORK, bpkr.Data(FEATURES, LABELS), progress=False, **grid)
 
@@ -93,12 +94,9 @@ NETWORKS = {
     "text instead of a number": (lambda: architecture(temperature="0.1"), "temperature", "'0.1'"),
     "heads as a float": (lambda: architecture((2, 2.5)), "layers", "2.5"),
     "an unknown embedding": (lambda: architecture(embedding="gelu"), "embedding", "'gelu'"),
-    "flat features": (lambda: bind(FEATURES.reshape(5, 24)), "features", "(5, 24)"),
     "too few paths": (lambda: bind(FEATURES[:, :3]), "features", "4 paths", "(5, 3, 6)"),
     "labels as a column": (lambda: bind(labels=LABELS[:, None]), "labels", "(5, 1)"),
-    "too few numbers as labels": (lambda: bind(labels=LABELS[1:]), "labels", "(4,)", "(5,)"),
     "a masked label": (lambda: bind(labels=np.ma.masked_array(LABELS, np.arange(5) == 2)), "labels", "nan", "(2,)"),
-    "an infinite label": (lambda: bind(labels=changed(LABELS, 2, INF)), "labels", "inf"),
     "complex features": (lambda: bind(FEATURES * 1j), "features", "complex"),
     "labels without a direction": (lambda: bpkr.kernel_task_alignment(np.eye(3), np.zeros(3)), "labels are all zero"),
     "no labels": (lambda: bpkr.evaluate(bind(labels=None), LIMIT), "labels"),
@@ -106,8 +104,9 @@ NETWORKS = {
     "test features of other inputs": (lambda: bpkr.predict(bind(), LIMIT, FEATURES[..., :4]), "test_features", "4"),
     "classes that are new in the test": (lambda: classes(test_labels=list("abcxb")), "test_labels[3]", "'x'"),
     "one output for three classes": (lambda: bpkr.solve(NETWORK, classes()), "(5, 3)", "outputs=1"),
-    "an order parameter of other heads": (lambda: at(np.eye(6)), "U_1", "(6, 2, 1)"),
     "the solution of other heads": (lambda: bpkr.head_scores(NETWORK, bpkr.solve(bind(network=FOUR))), "(4, 1)"),
+    "the solution of other layers": (lambda: bpkr.head_scores(FOUR, skipped()), "order_parameters", "Skip", "heads=4"),
+    "a solution to draw": (lambda: plots.draw_order_parameters(skipped()), "solution", "bpkr.sweeps.label", "Saddle"),
     "an indefinite order parameter": (lambda: at(np.diag([1.0, 1.0, 1.0, -0.5])), "U_1", "-0.5"),
     "a width that is no sequence": (lambda: sweep(width=10, temperature=(1.0,)), "width", "sequence", "10"),
     "a sweep without temperatures": (lambda: sweep(width=(10,), temperature=()), "temperature"),
@@ -132,7 +131,6 @@ ATTENTION = {
     "queries without keys": (lambda: attend(weights=None, query=WEIGHTS), "query", "key"),
     "weights that are not square": (lambda: attend(weights=[np.ones((2, 3, 6))]), "key_query", "(2, 3, 6)"),
     "scores that overflow": (lambda: attend(1e200 * TOKENS), "attention overflows", "nan"),
-    "inputs of other features": (lambda: attend(TOKENS[:, :, :3]), "inputs", "(5, 4, 3)", "6 features"),
     "a misspelt mask": (lambda: attend(mask="casual"), "mask", "'causal'"),
     "attention of other heads": (lambda: paths([MAPS[0], MAPS[1][:, :1]]), "attention[1]", "(5, 2, 4, 4)"),
     "attention to padding": (lambda: paths(real_tokens=np.array([4, 2, 3, 4, 4])), "attention[0]", "padding"),

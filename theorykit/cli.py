@@ -210,6 +210,8 @@ def derive(
     from .runs import write
     from .symbolic.documents.document import as_latex, as_markdown
 
+    if infinite_width and not richness:
+        raise ValueError("--infinite-width needs --richness")
     theorykit.enable_float64()
     kinds = [parse_layer(word) for word in layers if layers != ("none",)]
     options = {"outputs": outputs, "read_tokens": read_tokens, "embedding": embedding}

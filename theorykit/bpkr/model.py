@@ -16,7 +16,7 @@ from .. import checks
 from .._jit import usual_settings
 from ..symbolic.documents.display import DisplayMixin
 from ..symbolic.documents.document import Table, Text
-from .data.classes import are_classes, r_squared
+from .data.classes import are_classes, r_squared, vector_of_table
 from .data.data import Data, data_line
 from .evaluation.problem import Problem
 from .evaluation.values import Prediction, evaluate_infinite_width, head_scores, predict
@@ -172,7 +172,7 @@ class Model(DisplayMixin):
         predicted = self.predict(inputs, attention)
         classes = self.problem_.data.classes
         if classes is None:
-            labels = checks.checked_array("labels", labels)
+            labels = checks.checked_array("labels", vector_of_table(labels))
         else:
             labels = self.classes_[classes.indices_of(labels)]
         if labels.shape != predicted.shape:

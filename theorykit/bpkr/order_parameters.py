@@ -40,7 +40,7 @@ from ..saddle.problem import Coordinates, Tangent
 from ..symbolic.documents.display import DisplayMixin
 from ..symbolic.documents.document import Table
 from ..symbolic.documents.values import brief
-from .specification.architecture import Architecture, check_fits, checked_architecture, require_finite_widths
+from .specification.architecture import Architecture, check_fits, checked_architecture, layer_row, require_finite_widths
 from .specification.layers import covariance_root, evaluate_form, prior_means
 
 Number = Float[Array, ""]
@@ -148,6 +148,12 @@ def checked_order_parameters(
     if found != sizes:
         raise ValueError(f"{name}: U_1, ..., u must have {sizes} rows for this architecture, got {found}")
     if is_solution:
+        # Numbers, such as the temperature, may differ.
+        both = point.architecture, architecture
+        kinds = [(jax.tree.structure(each.layers), each.embedding, each.outputs) for each in both]
+        if kinds[0] != kinds[1]:
+            lines = (f"outputs={each.outputs}, {layer_row(each)}" for each in both)
+            raise ValueError(f"{name} solve another architecture: {'; not '.join(lines)}")
         if not checks.is_traced(point):
             warn_of_failures(point, stacklevel=4)
         return given

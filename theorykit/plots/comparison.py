@@ -9,8 +9,6 @@ from matplotlib.axes import Axes
 
 from .style import ABOVE, LIMITS, THEORY, _new_axes
 
-# The approach with which others are compared.
-_MEASURE = "exact"
 # A difference in standard errors that is larger than chance.
 _CHANCE = 4
 _LOOKS = {
@@ -30,7 +28,7 @@ def draw_comparison(result: xr.Dataset, axes: Axes | None = None) -> Axes:
         result: the result of `bpkr.sampling.compare`.
         axes: where to draw, by default new axes. They are returned.
     """
-    axes, result = _new_axes(axes), _not_left_out(result)
+    axes, result = _new_axes(axes, "result", result, "approach", "bpkr.sampling.compare"), _not_left_out(result)
     paths, approaches = result["path_1"].values, result["approach"].values.tolist()
     pairs = [f"{paths[i]}\n{paths[j]}" for i, j in zip(*np.triu_indices(len(paths)), strict=True)]
     places, step = np.arange(len(pairs)), 1 + len(pairs) // 13
@@ -53,8 +51,8 @@ def draw_differences(result: xr.Dataset, axes: Axes | None = None) -> Axes:
         result: the result of `bpkr.sampling.compare`, with the approach "exact".
         axes: where to draw, by default new axes. They are returned.
     """
-    axes, result = _new_axes(axes), _not_left_out(result)
-    others = [approach for approach in result["approach"].values.tolist() if approach != _MEASURE]
+    axes, result = _new_axes(axes, "result", result, "approach", "bpkr.sampling.compare"), _not_left_out(result)
+    others = [approach for approach in result["approach"].values.tolist() if approach != "exact"]
     overlaps = [str(name) for name in result.data_vars if re.fullmatch(r"U_\d+|u", str(name))]
     kinds = [("order parameters", "o", overlaps)]
     kinds += [("mean outputs", "x", ["mean"])] if "mean" in result else []

@@ -9,7 +9,7 @@ import xarray as xr
 from matplotlib.axes import Axes
 from sympy import Expr, Symbol
 
-from ..checks import by_name
+from ..checks import by_name, checked_instance
 from ..saddle import Action
 from ..symbolic.documents.rendering import latex
 from .style import ABOVE, LIMITS, THEORY, _new_axes, _shades
@@ -40,7 +40,7 @@ def draw_landscape(action: Action, values: Mapping[Expr | str, Any], axes: Axes 
     """
     given = by_name("values", values)
     several = [name for name, value in given.items() if np.ndim(value) == 1]
-    order_parameters = {str(symbol) for symbol in action.order_parameters}
+    order_parameters = {str(symbol) for symbol in checked_instance("action", action, Action).order_parameters}
     ranges = [name for name in several if name in order_parameters]
     lists = [name for name in several if name not in order_parameters]
     if len(ranges) not in (1, 2) or len(several) > 2:
@@ -72,7 +72,8 @@ def draw_phase_diagram(diagram: xr.Dataset, axes: Axes | None = None) -> Axes:
         diagram: the result of `saddle.phase_diagram`.
         axes: where to draw, by default new axes. They are returned.
     """
-    axes, (across, up) = _new_axes(axes), (diagram.attrs["across"], diagram.attrs["up"])
+    axes = _new_axes(axes, "diagram", diagram, "stability", "saddle.phase_diagram")
+    across, up = diagram.attrs["across"], diagram.attrs["up"]
     kinds, lines, stability = (diagram[name].values for name in ("kind", "line", "stability"))
     known = set()
     for line in np.unique(lines):
@@ -102,22 +103,15 @@ def draw_orbits(diagram: xr.Dataset, axes: Axes | None = None, *, over: str = "p
         over: name of the parameter.
         component: number of the recorded value, from 0.
     """
-    axes = _new_axes(axes)
-    if "visited" in diagram:
-        draw_marks(axes, diagram["visited"].isel(component=component).swap_dims(orbit=over))
-    else:
-        values = diagram["values"].isel(component=component).values
-        axes.plot(diagram[over].values, values, ".", markersize=1, markeredgewidth=0, color=THEORY, rasterized=True)
+    name = "visited" if "visited" in getattr(diagram, "data_vars", ()) else "values"
+    axes = _new_axes(axes, "diagram", diagram, name, "dynamics.orbits")
+    places, values = diagram[over].values, diagram[name].isel(component=component)
+    if name == "visited":
+        orbits, levels = np.nonzero(values.transpose("orbit", "level").values)
+        places, values = places[orbits], diagram["level"].values[levels]
+    axes.plot(places, values, ".", markersize=1, markeredgewidth=0, color=THEORY, rasterized=True)
     axes.set(xlabel=over, ylabel="recorded value")
     return axes
-
-
-def draw_marks(axes: Axes, marks: xr.DataArray) -> None:
-    """Draw a point at every level that is marked in (parameter, level)."""
-    (over,) = set(marks.dims) - {"level"}
-    places, levels = np.nonzero(marks.transpose(over, "level").values)
-    at = marks[over].values[places], marks["level"].values[levels]
-    axes.plot(*at, ".", markersize=1, markeredgewidth=0, color=THEORY, rasterized=True)
 
 
 def _name(name: str) -> str:

@@ -42,7 +42,8 @@ def draw_order_parameters(solution: xr.Dataset, axes: Axes | None = None, *, lay
     Raises:
         ValueError: `solution` has several points.
     """
-    axes, matrix = _new_axes(axes), solution[f"U_{layer}"]
+    axes = _new_axes(axes, "solution", solution, f"U_{layer}", "bpkr.sweeps.label")
+    matrix = solution[f"U_{layer}"]
     if matrix.ndim != 2:
         raise ValueError(f"U_{layer} has several points, along {', '.join(map(str, matrix.dims[:-2]))}: select one")
     most = float(np.abs(matrix).max())

@@ -3,12 +3,16 @@
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import matplotlib.pyplot as plt
 import numpy as np
+import xarray as xr
 from cycler import cycler
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+
+from ..checks import shown
 
 THEORY = "#1f4e9c"
 LIMITS = ("#b03a2e", "#d68910", "#1e8449")
@@ -45,7 +49,10 @@ def use_style() -> Iterator[None]:
         plt.rcParams.update(before)
 
 
-def _new_axes(axes: Axes | None) -> Axes:
+def _new_axes(axes: Axes | None, name: str = "", result: Any = None, variable: str = "", source: str = "") -> Axes:
+    """Return axes to draw in, for a `result` of the function `source` with this variable."""
+    if variable and not (isinstance(result, xr.Dataset) and variable in result):
+        raise TypeError(f"{name} must be a dataset from {source} with {variable}, got {shown(result)}")
     # The constrained layout keeps legends outside the axes on the figure.
     return plt.figure(layout="constrained").subplots() if axes is None else axes
 

@@ -52,8 +52,6 @@ def draw_scores_over_width(result: xr.Dataset, axes: Axes | None = None, *, scor
         ValueError: `result` has an axis `richness`, or no such score.
         KeyError: `result` has no axis `width`.
     """
-    if "richness" in result.dims:
-        raise ValueError("result has an axis richness: use draw_over_richness, or result.sel(richness=...)")
     return _draw(result, axes, score, "width")
 
 
@@ -70,13 +68,14 @@ def draw_over_richness(result: xr.Dataset, axes: Axes | None = None, *, score: s
     Raises:
         ValueError: `result` has no axis `richness`, or no such score.
     """
-    if "richness" not in result.dims:
-        raise ValueError("result has no axis richness: give values to sweep(..., richness=[...])")
     return _draw(result, axes, score, "richness")
 
 
 def _draw(result: xr.Dataset, axes: Axes | None, score: str | None, over: str) -> Axes:
-    axes = _new_axes(axes)
+    axes = _new_axes(axes, "result", result, "converged", "bpkr.sweeps.sweep")
+    if (over == "richness") != ("richness" in result.dims):
+        advice = "pass it to sweep" if over == "richness" else "use draw_over_richness, or result.sel"
+        raise ValueError(f"result has {'no' if over == 'richness' else 'an'} axis richness: {advice}")
     if "width" not in result.dims:
         raise KeyError("the result has no axis width: select widths with a list, such as result.sel(width=[20])")
     if "temperature" not in result.dims:

@@ -21,6 +21,7 @@ LABELS = {
     "numbers": np.array([3, 7, 7, 3, 11]),
     "floats": [0.0, 1.0, 2.0, 1.0],
     "truth": np.array([True, False, False]),
+    "a table": pd.DataFrame({"animal": ["cat", "dog", "cat"]}),
     "objects": np.array(["a", "b", "c"], dtype=object),
 }
 
@@ -35,7 +36,7 @@ def test_labels_come_back_from_the_outputs_that_stand_for_them(kind):
     classes = find_classes(labels)
     outputs = classes.encode(labels)
     assert outputs.shape == ((len(labels),) if classes.outputs == 1 else (len(labels), len(classes.names)))
-    assert classes.decode(outputs).tolist() == np.asarray(labels).tolist()
+    assert classes.decode(outputs).tolist() == np.ravel(labels).tolist()
     assert set(np.unique(outputs)) <= {-1.0, 0.0, 1.0}
 
 

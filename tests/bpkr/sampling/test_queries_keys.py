@@ -239,9 +239,7 @@ def test_maxima_are_those_of_another_program(evidence, best, values, zero_modes)
 
 
 REFUSED = {
-    "no rank": (lambda: QueryKeyPrior(0), "rank", "0"),
     "no variance": (lambda: QueryKeyPrior(2, key_variance=0.0), "key_variance", "0.0"),
-    "unknown attention": (lambda: QueryKeyPrior(2, kind="hard"), "kind", "'hard'"),
     "no heads": (lambda: drawn(layers=[bpkr.Dense()]), "need heads, got 1 layer"),
     "a richness": (lambda: drawn(richness=0.5), "need no richness, got", "richness 0.5"),
     "nonlinear units": (lambda: drawn(embedding="erf"), "need linear hidden units, got"),
@@ -250,7 +248,6 @@ REFUSED = {
     "a cue too far": (lambda: drawn(cues=np.full(12, 4)), "cues", "[4.0, 4.0"),
     "a query without a key": (lambda: drawn(mask=np.zeros((4, 4), dtype=bool)), "mask"),
     "long sequences": (lambda: drawn(inputs=np.ones((2, 400_000, 1)), labels=np.ones(2)), "400000 tokens", "bytes"),
-    "an unknown evidence": (lambda: drawn(evidence="saddle"), "evidence", "'saddle'"),
 }
 
 

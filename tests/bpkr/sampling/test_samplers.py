@@ -16,7 +16,7 @@ from theorykit.bpkr.network.network import network_of_whitened
 from theorykit.bpkr.sampling import Schedule
 from theorykit.bpkr.sampling.chains import run_chains
 from theorykit.bpkr.sampling.posteriors import NoUTurn, split_weights
-from theorykit.bpkr.sampling.sample import entry_estimates, output_estimates, sampler_of
+from theorykit.bpkr.sampling.sample import posterior_means, sampler_of
 
 from ..cases import random_key_queries
 from .problems import INPUT_FEATURES, NETWORKS, problem, quietly
@@ -29,7 +29,7 @@ def estimates(name, sampler):
     architecture, features, labels, test_features = problem(name, 0.1)
     schedule = Schedule(chains=2, warmup=300, draws=SAMPLERS[sampler])
     tree = quietly(sampler, architecture, features, labels, test_features, schedule=schedule)
-    return entry_estimates(tree).merge(output_estimates(tree["posterior"].to_dataset()))
+    return posterior_means(tree)
 
 
 def assert_within(ours, theirs, errors=4.5):

@@ -50,8 +50,9 @@ def test_numbers_are_scored_by_the_variance_that_is_explained():
 def test_numbers_of_classes_are_told_that_they_are_regressed():
     numbers = np.argmax(FEATURES[:, 0, :3], axis=1)
     data = bpkr.Data(FEATURES, numbers)
-    with pytest.warns(bpkr.LabelsWarning, match="labels 0 to 2 of one output are treated as numbers"):
-        bpkr.solve(ONE, bpkr.Data(FEATURES, numbers))
+    with pytest.warns(bpkr.LabelsWarning, match="labels 0 to 2 of one output are treated as numbers") as told:
+        bpkr.solve(ONE, bpkr.Data(FEATURES, pytest.importorskip("pandas").DataFrame({"class": numbers})))
+    assert told[0].filename == __file__
     with pytest.warns(bpkr.LabelsWarning) as told:
         sweeps.sweep(ONE, data, width=(20, 30), temperature=(0.1,), progress=False)
     assert len(told) == 1

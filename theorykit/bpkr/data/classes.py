@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 import warnings
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -39,6 +40,12 @@ def are_classes(labels: Any) -> bool:
     """Return whether labels are text or booleans."""
     entries = np.asarray(labels).ravel().tolist()
     return any(isinstance(each, (str, bytes, bool)) for each in entries)
+
+
+def vector_of_table(labels: Any) -> Any:
+    """Return the column of a table that has one, as of pandas, or else `labels`."""
+    columns = getattr(labels, "columns", ())
+    return labels[columns[0]] if len(columns) == 1 else labels
 
 
 class LabelsWarning(UserWarning):
@@ -144,7 +151,7 @@ class Classes:
 def class_labels(name, labels) -> list[Any]:
     """Return labels as Python objects of one type."""
     # Without objects, NumPy converts numbers among text to text. Masked entries are None.
-    entries = np.ma.asarray(labels, dtype=object).tolist()
+    entries = np.ma.asarray(vector_of_table(labels), dtype=object).tolist()
     if not isinstance(entries, list) or not entries:
         raise TypeError(f"{name} must be class labels (examples,), got {checks.shown(labels)}")
     entries = [each.item() if isinstance(each, np.generic) else each for each in entries]
@@ -169,7 +176,7 @@ def r_squared(predicted: np.ndarray, labels: np.ndarray) -> float:
     return float(np.mean(1 - missed / spread))
 
 
-def warn_of_class_numbers(labels: Any, stacklevel: int) -> None:
+def warn_of_class_numbers(labels: Any) -> None:
     """Warn of labels 0, 1, 2, ... of one output, which are treated as numbers."""
     if checks.is_traced(labels) or np.ndim(labels) != 1:
         return
@@ -178,7 +185,12 @@ def warn_of_class_numbers(labels: Any, stacklevel: int) -> None:
     if is_numbered and np.array_equal(values, np.arange(len(values))):
         said = f"labels 0 to {len(values) - 1} of one output are treated as numbers"
         said += "; for classes use Data.of_classes or Model(classes=True)"
-        warnings.warn(said, LabelsWarning, stacklevel=stacklevel + 1)
+        # The user's call is above our functions and those that wrap them.
+        wrappers = "theorykit.", "equinox.", "contextlib"
+        frame, level = sys._getframe(), 1
+        while frame.f_back and frame.f_globals["__name__"].startswith(wrappers):
+            frame, level = frame.f_back, level + 1
+        warnings.warn(said, LabelsWarning, stacklevel=level)
 
 
 def outputs_as_classes(labels: ArrayLike | None) -> tuple[Classes | None, np.ndarray]:

@@ -12,23 +12,23 @@ from ..._compat import require_float64
 from ..features.implicit import Features, ImplicitFeatures, PathFeatures
 from ..specification.activations import IDENTITY
 from ..specification.architecture import Architecture, checked_architecture
-from .classes import Classes, Labels, class_labels
+from .classes import Classes, Labels, class_labels, vector_of_table
 
 
 class Data(eqx.Module):
     """Training data and optional test data. `bpkr.Problem` checks them.
 
     - `features`: (examples, paths, features), as from `bpkr.path_features`.
-    - `labels`: (examples,), or (examples, outputs) for several outputs.
+    - `labels`: (examples,), also as a table, or (examples, outputs) for several outputs.
       `bpkr.kernel` does not need labels.
     - `test_features`, `test_labels`: the same for test examples.
     - `classes`: the classes that the labels encode, if any.
     """
 
     features: Any = None
-    labels: Any = None
+    labels: Any = eqx.field(default=None, converter=vector_of_table)
     test_features: Any = None
-    test_labels: Any = None
+    test_labels: Any = eqx.field(default=None, converter=vector_of_table)
     classes: Classes | None = eqx.field(static=True, default=None)
 
     @classmethod
@@ -93,6 +93,7 @@ def checked_features(architecture: Architecture, features, name="features") -> P
         features = checks.finite_array(name, features, "examples paths features")
     if activations != wanted:
         raise ValueError(f"{name} are for the activations {activations}, not {wanted}")
-    if features.shape[1] != architecture.kernel_paths:
+    rows = sum(architecture.overlap_sizes[level] for level in architecture.kernel_levels)
+    if features.shape[1] * architecture.outputs != rows:
         raise ValueError(f"{name} must have {architecture.paths} paths, got shape {features.shape}")
     return features

@@ -127,14 +127,9 @@ class Energy(eqx.Module):
     examples: Examples
 
     @property
-    def is_per_width(self) -> bool:
-        """Whether E is per N_1, without a log-determinant."""
-        return self.bound.architecture.is_infinite
-
-    @property
     def label_constant(self) -> Number:
         """The terms of the labels' log density that S drops."""
-        if self.is_per_width:
+        if self.bound.architecture.is_infinite:
             return jnp.zeros(())
         count = len(self.examples.labels) + self.examples.omitted
         return count * jnp.log(self.bound.architecture.root_power**2 / (2 * jnp.pi)) / 2
@@ -146,7 +141,7 @@ class Energy(eqx.Module):
         """Compute E and its gradient; NaN if the kernel has no Cholesky factor."""
         value, resolvent, representer = self._solved(u1).values()
         in_kernel = -representer @ representer.T
-        if not self.is_per_width:
+        if not self.bound.architecture.is_infinite:
             in_kernel += resolvent
         slope = self.examples.kernel.gradient(u1, in_kernel)
         return EnergyPoint(u1, value, slope, resolvent, representer)
@@ -174,7 +169,7 @@ class Energy(eqx.Module):
         temperature = jnp.asarray(bound.architecture.temperature)
         positive = jnp.where(temperature > 0, temperature, 1.0)
         of_omitted = bound.architecture.root_power**2 * examples.unexplained / positive
-        if not self.is_per_width:
+        if not self.bound.architecture.is_infinite:
             of_omitted += examples.omitted * jnp.log(positive)
         found["energy"] += of_omitted
         return found
@@ -186,7 +181,7 @@ class Energy(eqx.Module):
 
     def curvature(self, point: EnergyPoint) -> Array:
         solved = point.resolvent, point.representer
-        return self.examples.kernel.curvature(*solved, not self.is_per_width)
+        return self.examples.kernel.curvature(*solved, not self.bound.architecture.is_infinite)
 
     def rounding(self, point: EnergyPoint) -> Number:
         """Estimate the rounding error of E, in units of eps.
@@ -215,7 +210,7 @@ class Energy(eqx.Module):
         error = jnp.sum(representer**2 * scale)
         error += jnp.abs(misfit) + jnp.abs(point.value - misfit)
         error += misplaced * jnp.sqrt(square) * of_representer
-        if self.is_per_width:
+        if self.bound.architecture.is_infinite:
             return error
         return error + _log_det_error(resolvent, scale) + misplaced * of_resolvent
 

@@ -79,7 +79,7 @@ class Problem(DisplayMixin, AbstractSaddleProblem):
         if self.data.labels is None:
             return
         if data.classes is None:
-            warn_of_class_numbers(self.data.labels, stacklevel=4)
+            warn_of_class_numbers(self.data.labels)
         with threads_for(len(self.data.features)):
             self.examples = canonical(architecture, self.data)
         kernel = self.examples.kernel

@@ -199,7 +199,8 @@ def kernel_task_alignment(kernel: ArrayLike, labels: ArrayLike) -> KernelTaskAli
     """
     labels = checks.finite_array("labels", labels, "examples")
     kernel = checks.checked_positive_definite("kernel", kernel, len(labels), singular=True)
-    labels = checks.require(labels, [checks.Requirement("labels are all zero", (checks.on_host(labels) != 0).any())])
+    is_valid = checks.Requirement("labels are all zero", (checks.on_host(labels) != 0).any())
+    labels = checks.require(labels, [is_valid])
     eigenvalues, components = jnp.linalg.eigh(kernel)
     cosines = jnp.abs(components.T @ labels) / jnp.linalg.norm(labels)
     return KernelTaskAlignment(eigenvalues[::-1], cosines[::-1])

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from functools import partial
-from itertools import pairwise
 
 import equinox as eqx
 import jax
@@ -25,8 +24,6 @@ PathMatrix = Float[Array, "paths paths"]
 _TABLE_BYTES = 2**25
 # Time of an operation on a table, relative to products of matrices.
 _TRAFFIC = 4.0
-# Blocks of rows of a symmetric kernel: two save a quarter of the operations.
-_BLOCKS = 2
 
 
 class Kernel(eqx.Module):
@@ -55,7 +52,7 @@ class Kernel(eqx.Module):
     def matrix(self, u1: PathMatrix) -> Float[Array, "rows rows"]:
         """Compute K, Eq. (10)."""
         if self.pairs is None:
-            return self._by_blocks(u1)
+            return kernel_between(u1, self.features, self.features)
         # The pairs below the diagonal give the transpose of those above. XLA is slow
         # at products of arrays with more than two axes.
         count, outputs, paths = len(self.pairs), self.outputs, self.features.shape[1]
@@ -65,16 +62,6 @@ class Kernel(eqx.Module):
         half = half.reshape(outputs, outputs, *self.pairs.shape[1:])
         half = half.transpose(2, 0, 3, 1).reshape(self.rows, self.rows)
         return half + half.T
-
-    def _by_blocks(self, u1: PathMatrix) -> Float[Array, "rows rows"]:
-        # Compute the blocks on and below the diagonal.
-        bounds = np.linspace(0, len(self.features), _BLOCKS + 1).astype(int)
-        blocks = []
-        for start, end in pairwise(bounds):
-            block = kernel_between(u1, self.features[start:end], self.features[:end])
-            blocks.append(jnp.pad(block, ((0, 0), (0, self.rows - block.shape[1]))))
-        lower = jnp.concatenate(blocks)
-        return jnp.tril(lower) + jnp.tril(lower, -1).T
 
     def gradient(self, u1: PathMatrix, in_kernel: Float[Array, "rows rows"]) -> PathMatrix:
         """Return the symmetric gradient in U_1, given the gradient in K."""

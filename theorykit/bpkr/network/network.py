@@ -73,8 +73,7 @@ class Heads(eqx.Module):
 
     def __check_init__(self):
         checks.checked_choice("kind", self.kind, get_args(Kind))
-        given = {name: layers for name, layers in vars(self).items() if name != "kind"}
-        given = {name: layers for name, layers in given.items() if layers is not None}
+        given = {name: each for name, each in vars(self).items() if name != "kind" and each is not None}
         is_product = set(given) == {"key_query"}
         if not is_product and ("key_query" in given or not {"query", "key"} <= set(given)):
             raise ValueError("give either key_query, or both query and key")

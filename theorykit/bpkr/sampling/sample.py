@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 import warnings
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -201,22 +202,18 @@ def _complaints(tree: xr.DataTree) -> list[str]:
     return found
 
 
-def entry_estimates(tree: xr.DataTree) -> xr.Dataset:
-    """Return the posterior mean of every order parameter, with `_error`."""
-    summary = tree["summary"].to_dataset()
-    summary = summary[[name for name in summary.data_vars if name == "u" or name.startswith("U_")]]
-    errors = summary.sel(statistic="mcse_mean", drop=True)
+def posterior_means(tree: xr.DataTree) -> xr.Dataset:
+    """Return means of order parameters and test outputs, with `_error`."""
+    posterior = tree["posterior"].to_dataset()
+    overlaps = [name for name in posterior.data_vars if name == "u" or name.startswith("U_")]
+    series = posterior[overlaps]
+    if tests := {"mean", "sampled_output"} & set(posterior.data_vars):
+        means = posterior[tests.pop()]
+        spread = (means - means.mean(("chain", "draw"))) ** 2 + posterior.get("variance", 0.0)
+        series = series.assign(mean=means, variance=spread)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        errors = needed("arviz_stats", "sampling").mcse(series, method="mean")
     errors = errors.rename({name: f"{name}_error" for name in errors.data_vars})
-    return summary.sel(statistic="mean", drop=True).merge(errors).drop_attrs()
-
-
-def output_estimates(posterior: xr.Dataset) -> xr.Dataset:
-    """Return `mean` and `variance` of test outputs, with errors."""
-    means = posterior["mean" if "mean" in posterior else "sampled_output"]
-    spread = (means - means.mean(("chain", "draw"))) ** 2 + posterior.get("variance", 0.0)
-    series = xr.Dataset({"mean": means, "variance": spread})
-    errors = needed("arviz_stats", "sampling").mcse(series, method="mean")
-    errors = errors.rename(mean="mean_error", variance="variance_error")
     return series.mean(("chain", "draw")).merge(errors).drop_attrs()
 
 
@@ -247,8 +244,8 @@ def compare(
 
     Returns:
         A dataset along `approach`: `U_l`, `u`; `mean`, `variance` and any `accuracy` on
-        test examples; `mixed`, `diagnosis`, `seconds`; Monte Carlo errors such as
-        `U_l_error`; with the approach `exact` also
+        test examples; `mixed`, `diagnosis`; `seconds`, with compilation and warm-up;
+        Monte Carlo errors such as `U_l_error`; with the approach `exact` also
         differences from it in standard errors, such as `U_l_deviation`.
     """
     refuse_traced("compare", problem, data, key)
@@ -263,8 +260,6 @@ def compare(
     found = []
     shared = {"n_jobs": n_jobs, "progress": progress}
     with bar("comparison", len(approaches), "approach", shown=progress) as report:
-        needs_saddle = {"saddle", "one_over_n"} & set(approaches)
-        saddle = bpkr.solve(problem, **options.get("saddle", {})) if needs_saddle else None
         for approach in approaches:
             if approach in get_args(Sampler):
                 own = {"folder": folder and Path(folder, approach), **options.get(approach, {})}
@@ -272,7 +267,7 @@ def compare(
                 tree = sample(problem, sampler=approach, **own, **shared)
                 found.append(_of_draws(tree))
             else:
-                found.append(_of_theory(approach, problem, saddle))
+                found.append(_of_theory(approach, problem, options.get("saddle", {})))
             report.update()
     result = xr.concat(found, dim="approach").assign_coords(approach=list(approaches))
     classes, truth = outputs_as_classes(problem.data.test_labels)
@@ -295,21 +290,19 @@ def _deviations(result: xr.Dataset) -> xr.Dataset:
 
 
 def _of_draws(tree: xr.DataTree) -> xr.Dataset:
-    found = entry_estimates(tree)
-    posterior = tree["posterior"].to_dataset()
-    if {"mean", "sampled_output"} & set(posterior):
-        found = found.merge(output_estimates(posterior))
-    return found.assign({name: tree.attrs[name] for name in ("mixed", "diagnosis", "seconds")})
+    seconds = tree.attrs["seconds"] + tree.attrs["warmup_seconds"]
+    known = {name: tree.attrs[name] for name in ("mixed", "diagnosis")}
+    return posterior_means(tree).assign(**known, seconds=seconds)
 
 
-def _of_theory(approach: str, problem: bpkr.Problem, saddle: bpkr.Saddle | None) -> xr.Dataset:
-    architecture = problem.architecture
-    data = problem.data
-    if approach == "infinite_width":
-        saddle = None
-        if architecture.richness is not None:
-            problem = bpkr.Problem(architecture.at_infinite_width(), data)
-            saddle = bpkr.solve(problem)
+def _of_theory(approach: str, problem: bpkr.Problem, options: Mapping[str, Any]) -> xr.Dataset:
+    begun, architecture, data = time.monotonic(), problem.architecture, problem.data
+    saddle = None
+    if approach != "infinite_width":
+        saddle = bpkr.solve(problem, **options)
+    elif architecture.richness is not None:
+        problem = bpkr.Problem(architecture.at_infinite_width(), data)
+        saddle = bpkr.solve(problem)
     point = bpkr.gp_limit(architecture) if saddle is None else saddle.order_parameters
     has_theory = approach != "one_over_n" or finite_width_law(architecture).is_regular
     prediction, numbers = None, {}
@@ -324,7 +317,7 @@ def _of_theory(approach: str, problem: bpkr.Problem, saddle: bpkr.Saddle | None)
         numbers = {"mean": prediction.mean, "variance": prediction.variance / unit}
     found = label(architecture, point, **numbers)
     found = found.merge({f"{name}_error": xr.zeros_like(found[name]) for name in found.data_vars})
-    if not has_theory:
-        return (found * np.nan).assign(mixed=0, diagnosis=_FEW_UNITS, seconds=0.0)
     mixed, diagnosis = (1, "") if saddle is None else (int(saddle.converged), saddle.diagnosis)
-    return found.assign(mixed=mixed, diagnosis=diagnosis, seconds=0.0)
+    if not has_theory:
+        found, mixed, diagnosis = found * np.nan, 0, _FEW_UNITS
+    return found.assign(mixed=mixed, diagnosis=diagnosis, seconds=time.monotonic() - begun)

@@ -5,7 +5,7 @@ Closed forms are from Cho and Saul (2009) and Williams (1998).
 
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 
@@ -35,7 +35,7 @@ class Activation:
     """A function phi of hidden units, as an expression in the symbol `UNIT`."""
 
     name: str
-    function: Expr
+    function: Expr = field(repr=False)
 
     def __repr__(self):
         return repr(self.name)

@@ -186,11 +186,6 @@ class Architecture(DisplayMixin, eqx.Module):
         return 0, *self.between
 
     @property
-    def kernel_paths(self) -> int:
-        """Number of rows of these order parameters, per output."""
-        return sum(self.overlap_sizes[level] for level in self.kernel_levels) // self.outputs
-
-    @property
     def is_linear(self) -> bool:
         """Whether all hidden units are linear, so that the theory is not an ansatz."""
         return self.embedding.is_linear and nonlinear_layers(self.layers) == 0
@@ -268,7 +263,8 @@ class Architecture(DisplayMixin, eqx.Module):
     def _view(self) -> Iterator[Block]:
         yield Text(f"**Architecture**: {architecture_line(self)}")
         rows = ("widths", self.widths), ("prior variances", self.prior_variances)
-        yield Table(tuple((name, ", ".join(map(number, values))) for name, values in rows))
+        rows = ((name, ", ".join(map(number, values))) for name, values in rows)
+        yield Table((("layers", layer_row(self)), *rows))
 
     def head_counts(self) -> Mapping[str, int]:
         layers = zip(self.forms, self.heads, strict=True)
@@ -296,6 +292,11 @@ def checked_architecture(value: Any) -> Architecture:
 def require_finite_widths(architecture: Architecture, what: str) -> None:
     if architecture.is_infinite:
         raise ValueError(f"{what} needs finite widths, got widths=inf")
+
+
+def layer_row(architecture: Architecture) -> str:
+    layers = (" ".join(repr(layer).split()) for layer in architecture.layers)
+    return ", ".join([f"embedding {architecture.embedding.name}", *layers])
 
 
 def architecture_line(architecture: Architecture) -> str:

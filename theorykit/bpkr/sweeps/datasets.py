@@ -114,7 +114,7 @@ def sweep(
     for seed, given in sets.items():
         given = sets[seed] = check_data(architecture, given)
         if given.classes is None:
-            warn_of_class_numbers(given.labels, stacklevel=2)
+            warn_of_class_numbers(given.labels)
         at = folder and Path(folder, "" if seed is None else f"seed={seed}")
         numbers = {"data": given, "tolerance": options.get("tolerance", _TOLERANCE)}
         kept = Folder.of(at, "sweep", _VERSION, architecture=same, **numbers)
@@ -257,6 +257,7 @@ def label(
         of_solve |= {name: np.asarray(value).item() + 0 for name, value in saddle.stats.items()}
         numbers = {**of_solve, **_head_scores(architecture, point), **numbers}
     if point is not None:
+        checked_instance("point", point, bpkr.OrderParameters, "or a Saddle")
         matrices = {f"U_{layer}": matrix for layer, matrix in enumerate(point.matrices, 1)}
         numbers = {**matrices, "u": point.readout, **numbers}
     layers = range(1, architecture.depth + 1)
