@@ -266,11 +266,10 @@ class BoundAction(AbstractSaddleProblem):
 def bind(action: Action, values: Values, initial: Values | None = None) -> BoundAction:
     """Bind an action to values of its parameters, which determine shapes with `initial`."""
     require_float64()
-    given = named("values", values, action.parameters, every=True)
-    parameters, sizes = checked_values(action, action.parameters, given, "values[{}]")
+    parameters, sizes = checked_values(action, action.parameters, "values", values, "values[{}]")
     guesses = {} if initial is None else named("initial", initial, action.order_parameters)
     shapes = shapes_of(action, parameters | sizes, guesses)
-    check_shapes({name: value.shape for name, value in parameters.items()}, shapes, "values[{}]")
+    check_shapes(parameters, shapes, "values[{}]")
     units = []
     for symbol, domain in action.order_parameters.items():
         unit = np.ones(domain.size(shapes[symbol.name]))
@@ -289,10 +288,8 @@ def bind(action: Action, values: Values, initial: Values | None = None) -> Bound
 
 def initial_coordinates(bound: BoundAction, initial: Values) -> Coordinates:
     """Return the coordinates of the point `initial`, at which the action must be finite."""
-    given = named("initial", initial, bound.of.order_parameters, every=True)
-    values, _ = checked_values(bound.of, bound.of.order_parameters, given, "initial[{}]")
-    shapes = dict(zip(bound.domains, bound.shapes, strict=True))
-    check_shapes({name: value.shape for name, value in values.items()}, shapes, "initial[{}]")
+    values, _ = checked_values(bound.of, tuple(bound.of.order_parameters), "initial", initial, "initial[{}]")
+    check_shapes(values, dict(zip(bound.domains, bound.shapes, strict=True)), "initial[{}]")
     coordinates, terms = place_of(bound, values)
     if not is_traced(terms) and not np.all(finite := np.isfinite(terms)):
         term = bound.of.terms[int(np.argmin(finite))]
