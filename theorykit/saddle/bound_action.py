@@ -60,10 +60,6 @@ class BoundAction(AbstractSaddleProblem):
         return {symbol.name: domain for symbol, domain in self.of.order_parameters.items()}
 
     @property
-    def has_edges(self) -> bool:
-        return any(domain.has_edges for domain in self.domains.values())
-
-    @property
     def lengths(self) -> list[int]:
         """Number of coordinates of each order parameter."""
         return [domain.size(shape) for domain, shape in zip(self.domains.values(), self.shapes, strict=True)]
@@ -74,10 +70,14 @@ class BoundAction(AbstractSaddleProblem):
         return tuple(np.repeat(list(self.domains), self.lengths).tolist())
 
     @property
+    def has_edges(self) -> np.ndarray:
+        """For each coordinate, whether its domain has edges."""
+        return np.array([self.domains[name].has_edges for name in self.owners])
+
+    @property
     def is_real(self) -> np.ndarray:
         """For each coordinate, whether it is an unconstrained number or matrix entry."""
-        kinds = [domain.has_edges or isinstance(domain, PositiveDefinite) for domain in self.domains.values()]
-        return ~np.repeat(kinds, self.lengths)
+        return ~self.has_edges & [not isinstance(self.domains[name], PositiveDefinite) for name in self.owners]
 
     @property
     def values_of_parameters(self) -> dict[str, Any]:
@@ -114,11 +114,8 @@ class BoundAction(AbstractSaddleProblem):
 
     def edges(self, coordinates: Coordinates, beyond: float, *, finite: bool = False) -> Bool[Array, " coordinates"]:
         """Mask coordinates farther out than `beyond`, next to an edge. `finite`: skip infinite edges."""
-        found = []
-        for _, domain, _, part in self._parts(coordinates):
-            near = jnp.abs(part) > (beyond if domain.has_edges else jnp.inf)
-            found.append(near & jnp.isfinite(domain.edge(part)) if finite and domain.has_edges else near)
-        return jnp.concatenate(found)
+        skipped = finite & np.array([self.domains[name].high == np.inf for name in self.owners])
+        return self.has_edges & (jnp.abs(coordinates) > beyond) & ~(skipped & (coordinates > 0))
 
     def moved(self, coordinates, step):
         parts = self._parts(coordinates, step * self.free)

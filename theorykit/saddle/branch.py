@@ -46,11 +46,6 @@ class SystemOfAction(System):
     def of_numbers(self):
         return self.bound.of.is_of_numbers
 
-    @property
-    def has_edges(self) -> np.ndarray:
-        """For each coordinate, whether its domain has edges."""
-        return np.repeat([domain.has_edges for domain in self.bound.domains.values()], self.bound.lengths)
-
     def units(self, u):
         return self.lengths
 
@@ -82,7 +77,7 @@ class StationaryPoints(SystemOfAction):
 
     def tests(self, u, tangent):
         here = self.at(u[-1])
-        inside = jnp.where(self.has_edges & (here.free > 0), _EDGE - jnp.abs(u[:-1]), 1.0)
+        inside = jnp.where(self.bound.has_edges & (here.free > 0), _EDGE - jnp.abs(u[:-1]), 1.0)
         return {SINGULAR: local_model(here, u[:-1]).model.curvatures / here.scale, _EDGE_REACHED: inside}
 
     def seen(self, u):

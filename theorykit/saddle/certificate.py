@@ -71,7 +71,7 @@ class LocalModel(eqx.Module):
 def local_model(bound: BoundAction, coordinates: Coordinates) -> LocalModel:
     here = bound.expansion(coordinates)
     hessian, unclear = here.hessian, jnp.zeros(len(coordinates), dtype=bool)
-    if bound.has_edges:
+    if bound.has_edges.any():
         held = bound.free == 0
         nothing = jnp.zeros_like(coordinates), unclear
         at_edges = lambda: _at_edges(bound, coordinates, hessian, held)  # noqa: E731

@@ -262,7 +262,7 @@ def _end_from(run: _Run, start: Coordinates) -> _End:
         kinds = [_FROM_MAP, _FROM_START] if run.newton.index else [_FROM_START, _FROM_MAP]
         length = QuadraticModel.of(bound.expansion(start)).newton_length()
         by_map = jax.lax.cond(length <= _NEARBY * reach_of(start), lambda: start, lambda: bound.fixed_point(start))
-    if bound.has_edges:
+    if bound.has_edges.any():
         kinds = [each for kind in kinds for each in (kind, _FROM_EDGE)]
     # The attempt is traced once.
     attempt = eqx.filter_closure_convert(partial(_attempt, run), start, bound.free)
