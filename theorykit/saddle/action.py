@@ -41,8 +41,8 @@ from ..symbolic.matrix_functions import AssumedPositiveDefinite
 from ..symbolic.numeric import NumericFunction
 from .domains import AbstractDomain, check_fits, check_value
 
-# Numbers of nodes of averages with which a solve is repeated.
-LEVELS = (256, 1024, 4096)
+# Numbers of nodes with which a computation is repeated until averages are accurate.
+LEVELS = (1024, 4096)
 # Costs of assigning an equation to an order parameter x: the equation is solved for x;
 # x also occurs elsewhere in it; the coefficient of x varies; no term is proportional to
 # x, which exceeds any sum of other costs.
@@ -155,7 +155,7 @@ class Action(DisplayMixin):
         matrices = {name: array for name, array in arrays.items() if name in self._matrices}
         check_shapes(matrices, shapes_of(self, arrays | sizes, arrays), "{}")
         found = _evaluated(self, arrays, sizes)
-        for level in () if is_traced(found) else self.levels:
+        for level in () if is_traced(found) else self.levels[1:]:
             before, finer = found, _evaluated(level, arrays, sizes)
             # Farther nodes may be where a function overflows.
             found = jnp.where(jnp.isfinite(finer), finer, before)
@@ -320,10 +320,10 @@ class Action(DisplayMixin):
 
     @cached_property
     def levels(self) -> tuple[Action, ...]:
-        """The same action with more nodes, for solves that are repeated until averages are accurate."""
+        """This action, then with more and more nodes. Code that JAX traces uses at most two."""
         # Averages of averages would have millions of nodes.
         levels = () if self.is_nested or not self.nodes else LEVELS
-        return tuple(self.with_nodes(nodes) for nodes in levels if nodes > self.nodes)
+        return (self, *(self.with_nodes(nodes) for nodes in levels if nodes > self.nodes))
 
     # Functions of all symbols by name, in JAX.
 
