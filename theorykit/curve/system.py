@@ -70,7 +70,7 @@ class System(eqx.Module):
         return self
 
     def ends(self, kind: str, u: Unknowns) -> str:
-        """Return why the curve ends at an event, or nothing if it continues."""
+        """Return why the curve ends at an event, or at a point without one (""), or nothing if it continues."""
         return ""
 
 

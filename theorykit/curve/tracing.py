@@ -237,6 +237,8 @@ class _Tracer:
         """Return why the curve ends at a point, or nothing if it continues."""
         if (bound := self.bound_ahead(place)) is not None:
             return f"{self.system.parameter} reached {bound:.10g}"
+        if count > 1 and (reason := self.system.ends("", place.u)):
+            return f"{reason} at {self.text(place)}"
         if count >= _MOST:
             return f"{_MOST} points were found, the last at {self.text(place)}"
         if length < _SMALLEST * self.largest:

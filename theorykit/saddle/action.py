@@ -41,8 +41,8 @@ from ..symbolic.matrix_functions import AssumedPositiveDefinite
 from ..symbolic.numeric import NumericFunction
 from .domains import AbstractDomain, check_fits, check_value
 
-# Numbers of nodes of averages with which a solve is repeated.
-LEVELS = (256, 1024, 4096)
+# Numbers of nodes with which a computation is repeated until averages are accurate.
+LEVELS = (1024, 4096)
 # Costs of assigning an equation to an order parameter x: the equation is solved for x;
 # x also occurs elsewhere in it; the coefficient of x varies; no term is proportional to
 # x, which exceeds any sum of other costs.
@@ -150,12 +150,12 @@ class Action(DisplayMixin):
             ValueError: If a value is missing, unknown, invalid or outside its domain.
         """
         require_float64()
-        values = named("values", {**checked_instance("values", values, Mapping), **by_name}, self.symbols, every=True)
-        arrays, sizes = checked_values(self, self.symbols, values, "{}", closed=True)
-        matrices = {name: array.shape for name, array in arrays.items() if name in self._matrices}
+        values = {**checked_instance("values", values, Mapping), **by_name}
+        arrays, sizes = checked_values(self, self.symbols, "values", values, "{}", closed=True)
+        matrices = {name: array for name, array in arrays.items() if name in self._matrices}
         check_shapes(matrices, shapes_of(self, arrays | sizes, arrays), "{}")
         found = _evaluated(self, arrays, sizes)
-        for level in () if is_traced(found) else self.levels:
+        for level in () if is_traced(found) else self.levels[1:]:
             before, finer = found, _evaluated(level, arrays, sizes)
             # Farther nodes may be where a function overflows.
             found = jnp.where(jnp.isfinite(finer), finer, before)
@@ -320,10 +320,10 @@ class Action(DisplayMixin):
 
     @cached_property
     def levels(self) -> tuple[Action, ...]:
-        """The same action with more nodes, for solves that are repeated until averages are accurate."""
+        """This action, then with more and more nodes. Code that JAX traces uses at most two."""
         # Averages of averages would have millions of nodes.
         levels = () if self.is_nested or not self.nodes else LEVELS
-        return tuple(self.with_nodes(nodes) for nodes in levels if nodes > self.nodes)
+        return (self, *(self.with_nodes(nodes) for nodes in levels if nodes > self.nodes))
 
     # Functions of all symbols by name, in JAX.
 
@@ -418,13 +418,13 @@ def named(
 
 
 def checked_values(
-    action: Action, symbols: Iterable[Expr], given: Mapping[str, Any], label: str, *, closed: bool = False
+    action: Action, symbols: Sequence[Expr], what: str, values: Mapping, label: str, *, closed: bool = False
 ) -> tuple[dict[str, Array], dict[str, int]]:
     """Return arrays of numbers and matrices, and sizes, by name, from values in their domains.
 
-    `label` makes names in error messages. `closed`: edges belong to domains.
+    `what` and `label` make names in error messages. `closed`: edges belong to domains.
     """
-    arrays, sizes = {}, {}
+    arrays, sizes, given = {}, {}, named(what, values, symbols, every=True)
     for symbol in symbols:
         name, value = label.format(symbol.name), given[symbol.name]
         if symbol in action.sizes:
@@ -438,10 +438,10 @@ def checked_values(
     return arrays, sizes
 
 
-def check_shapes(found: Mapping[str, tuple], shapes: Mapping[str, tuple], label: str) -> None:
-    for name, shape in found.items():
-        if shape != shapes[name]:
-            raise ValueError(f"{label.format(name)} must have shape {shapes[name]}, got {shape}")
+def check_shapes(arrays: Mapping[str, Array], shapes: Mapping[str, tuple], label: str) -> None:
+    for name, array in arrays.items():
+        if array.shape != shapes[name]:
+            raise ValueError(f"{label.format(name)} must have shape {shapes[name]}, got {array.shape}")
 
 
 def indefinite(action: Action, values: Mapping[str, Any]) -> str:

@@ -60,10 +60,6 @@ class BoundAction(AbstractSaddleProblem):
         return {symbol.name: domain for symbol, domain in self.of.order_parameters.items()}
 
     @property
-    def has_edges(self) -> bool:
-        return any(domain.has_edges for domain in self.domains.values())
-
-    @property
     def lengths(self) -> list[int]:
         """Number of coordinates of each order parameter."""
         return [domain.size(shape) for domain, shape in zip(self.domains.values(), self.shapes, strict=True)]
@@ -74,10 +70,14 @@ class BoundAction(AbstractSaddleProblem):
         return tuple(np.repeat(list(self.domains), self.lengths).tolist())
 
     @property
+    def has_edges(self) -> np.ndarray:
+        """For each coordinate, whether its domain has edges."""
+        return np.array([self.domains[name].has_edges for name in self.owners])
+
+    @property
     def is_real(self) -> np.ndarray:
         """For each coordinate, whether it is an unconstrained number or matrix entry."""
-        kinds = [domain.has_edges or isinstance(domain, PositiveDefinite) for domain in self.domains.values()]
-        return ~np.repeat(kinds, self.lengths)
+        return ~self.has_edges & [not isinstance(self.domains[name], PositiveDefinite) for name in self.owners]
 
     @property
     def values_of_parameters(self) -> dict[str, Any]:
@@ -114,11 +114,8 @@ class BoundAction(AbstractSaddleProblem):
 
     def edges(self, coordinates: Coordinates, beyond: float, *, finite: bool = False) -> Bool[Array, " coordinates"]:
         """Mask coordinates farther out than `beyond`, next to an edge. `finite`: skip infinite edges."""
-        found = []
-        for _, domain, _, part in self._parts(coordinates):
-            near = jnp.abs(part) > (beyond if domain.has_edges else jnp.inf)
-            found.append(near & jnp.isfinite(domain.edge(part)) if finite and domain.has_edges else near)
-        return jnp.concatenate(found)
+        skipped = finite & np.array([self.domains[name].high == np.inf for name in self.owners])
+        return self.has_edges & (jnp.abs(coordinates) > beyond) & ~(skipped & (coordinates > 0))
 
     def moved(self, coordinates, step):
         parts = self._parts(coordinates, step * self.free)
@@ -266,11 +263,10 @@ class BoundAction(AbstractSaddleProblem):
 def bind(action: Action, values: Values, initial: Values | None = None) -> BoundAction:
     """Bind an action to values of its parameters, which determine shapes with `initial`."""
     require_float64()
-    given = named("values", values, action.parameters, every=True)
-    parameters, sizes = checked_values(action, action.parameters, given, "values[{}]")
+    parameters, sizes = checked_values(action, action.parameters, "values", values, "values[{}]")
     guesses = {} if initial is None else named("initial", initial, action.order_parameters)
     shapes = shapes_of(action, parameters | sizes, guesses)
-    check_shapes({name: value.shape for name, value in parameters.items()}, shapes, "values[{}]")
+    check_shapes(parameters, shapes, "values[{}]")
     units = []
     for symbol, domain in action.order_parameters.items():
         unit = np.ones(domain.size(shapes[symbol.name]))
@@ -289,10 +285,8 @@ def bind(action: Action, values: Values, initial: Values | None = None) -> Bound
 
 def initial_coordinates(bound: BoundAction, initial: Values) -> Coordinates:
     """Return the coordinates of the point `initial`, at which the action must be finite."""
-    given = named("initial", initial, bound.of.order_parameters, every=True)
-    values, _ = checked_values(bound.of, bound.of.order_parameters, given, "initial[{}]")
-    shapes = dict(zip(bound.domains, bound.shapes, strict=True))
-    check_shapes({name: value.shape for name, value in values.items()}, shapes, "initial[{}]")
+    values, _ = checked_values(bound.of, tuple(bound.of.order_parameters), "initial", initial, "initial[{}]")
+    check_shapes(values, dict(zip(bound.domains, bound.shapes, strict=True)), "initial[{}]")
     coordinates, terms = place_of(bound, values)
     if not is_traced(terms) and not np.all(finite := np.isfinite(terms)):
         term = bound.of.terms[int(np.argmin(finite))]

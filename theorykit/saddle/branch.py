@@ -16,12 +16,12 @@ from sympy import Expr, Symbol
 
 from ..checks import checked_number, refuse_traced, shown
 from ..curve import System, trace
-from ..curve.system import SINGULAR, slope_at
+from ..curve.system import SINGULAR, seen_at, slope_at
 from ..curve.tracing import checked_bounds
 from .action import Action
 from .bound_action import BoundAction, Values, bind, place_of
-from .certificate import local_model, quadrature_errors
-from .problem import Coordinates
+from .certificate import NEAR, local_model, quadrature_errors
+from .problem import Coordinates, reach_of
 from .solution import Solution
 
 # Length of the largest step, in units of the coordinates.
@@ -46,11 +46,6 @@ class SystemOfAction(System):
     def of_numbers(self):
         return self.bound.of.is_of_numbers
 
-    @property
-    def has_edges(self) -> np.ndarray:
-        """For each coordinate, whether its domain has edges."""
-        return np.repeat([domain.has_edges for domain in self.bound.domains.values()], self.bound.lengths)
-
     def units(self, u):
         return self.lengths
 
@@ -71,7 +66,7 @@ class StationaryPoints(SystemOfAction):
         if taken := sorted(_NAMES & {name, *bound.domains}):
             raise ValueError(f"{taken[0]} is a name in results: rename the symbol")
         # `curve.refine` runs in code that the user compiles, which takes many nodes at once.
-        bound = replace(bound, of=(action, *action.levels[1:2])[-1], units=jnp.ones_like(bound.units))
+        bound = replace(bound, of=action.levels[:2][-1], units=jnp.ones_like(bound.units))
         return cls(bound=bound, lengths=jnp.ones(len(bound.units) + 1), parameter=name)
 
     def at(self, value: Float[Array, ""]) -> BoundAction:
@@ -82,7 +77,7 @@ class StationaryPoints(SystemOfAction):
 
     def tests(self, u, tangent):
         here = self.at(u[-1])
-        inside = jnp.where(self.has_edges & (here.free > 0), _EDGE - jnp.abs(u[:-1]), 1.0)
+        inside = jnp.where(self.bound.has_edges & (here.free > 0), _EDGE - jnp.abs(u[:-1]), 1.0)
         return {SINGULAR: local_model(here, u[:-1]).model.curvatures / here.scale, _EDGE_REACHED: inside}
 
     def seen(self, u):
@@ -103,6 +98,9 @@ class StationaryPoints(SystemOfAction):
         return replace(self, lengths=jnp.where(many, np.abs(u), self.lengths)) if many.any() else self
 
     def ends(self, kind, u):
+        has_levels = self.bound.of.nodes and not self.bound.of.is_nested
+        if not kind and has_levels and seen_at(self, u)["quadrature_error"] > NEAR * reach_of(u[:-1]):
+            return "averages are inaccurate"
         return "an order parameter reaches an edge" if kind == _EDGE_REACHED else ""
 
 
@@ -125,9 +123,9 @@ def follow(
     """Follow the branch of stationary points through `solution`, including around folds.
 
     At a pitchfork, a branch of broken symmetry turns back to its mirror image, and the event is
-    a branch point. Averages get more nodes if their errors exceed the tolerance of `solution`.
-    `curve.refine(StationaryPoints.of(action, values, parameter), event)`
-    differentiates an event in the other values.
+    a branch point. Averages get more nodes if their errors exceed the tolerance of `solution`,
+    and the branch ends where they are too inaccurate for a certificate. To differentiate an event
+    in the other values, use `curve.refine(StationaryPoints.of(action, values, parameter), event)`.
 
     Args:
         action: The action that was solved. Its averages may have another number of nodes.
@@ -169,7 +167,7 @@ def follow(
     at_edge = np.asarray(solution.stats["at_edge"])
     start = np.where(at_edge, solution.stats["coordinates"], place_of(system.bound, solution.order_parameters)[0])
     start = np.append(start, system.bound.parameters[system.parameter])
-    system = replace(system, bound=replace(system.bound, of=action, free=jnp.where(at_edge, 0.0, 1.0)))
+    system = replace(system, bound=replace(system.bound, free=jnp.where(at_edge, 0.0, 1.0)))
     # The unit of an unconstrained number is its size, or its change over the range if that is
     # larger. Steps of other coordinates are relative changes.
     slope = slope_at(system, start)
@@ -178,7 +176,7 @@ def follow(
     units = np.append(np.where(system.bound.is_real & (real > 0), real, 1.0), largest / _LARGEST)
     system = replace(system, lengths=jnp.asarray(units))
     options = {"direction": direction, "largest_step": _LARGEST}
-    for of in (action, *action.levels):
+    for of in action.levels[1:] or action.levels:
         found = trace(replace(system, bound=replace(system.bound, of=of)), start, (low, high), **options)
         # A curvature vanishes at an event.
         errors = found["quadrature_error"].values[found["event"].values == ""]

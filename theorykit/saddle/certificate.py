@@ -31,7 +31,9 @@ MEANINGS = {
 
 # A point is known if its error is at most this fraction of its largest coordinate, or the
 # second one due to averages of averages, whose nodes are not raised.
-NEAR, _COARSE = 1e-6, 1e-3
+NEAR, COARSE = 1e-6, 1e-3
+# Changes of a gradient by more nodes matter from this fraction and this multiple of rounding.
+_CAUSE, _VISIBLE = 0.1, 1e3
 # Newton's map contracts if it moves no face of the box by more than this fraction of its
 # half-length, which is the largest of these multiples of the remaining Newton step, of the
 # effect of rounding, and of the rounding error of the coordinates.
@@ -71,7 +73,7 @@ class LocalModel(eqx.Module):
 def local_model(bound: BoundAction, coordinates: Coordinates) -> LocalModel:
     here = bound.expansion(coordinates)
     hessian, unclear = here.hessian, jnp.zeros(len(coordinates), dtype=bool)
-    if bound.has_edges:
+    if bound.has_edges.any():
         held = bound.free == 0
         nothing = jnp.zeros_like(coordinates), unclear
         at_edges = lambda: _at_edges(bound, coordinates, hessian, held)  # noqa: E731
@@ -88,6 +90,7 @@ class Evidence(eqx.Module):
     - `action_error`: rounding error of the terms and of their sum, and error of averages.
     - `error`: bound on the shift of the point by rounding, by the remaining Newton step
       and by averages, in the metric of the domains. `quadrature` is the last of these.
+    - `needs_nodes`: whether averages exceed the tolerance, or may keep it from a solution.
     """
 
     verdict: Int[Array, ""]
@@ -96,6 +99,7 @@ class Evidence(eqx.Module):
     gradient_norm: Float[Array, ""]
     error: Float[Array, ""]
     quadrature: Float[Array, ""]
+    needs_nodes: Bool[Array, ""]
     local: LocalModel
 
     @property
@@ -181,7 +185,7 @@ def evidence(bound: BoundAction, coordinates: Coordinates, index: int, tolerance
     for name, holds in reversed(wrong):
         verdict = jnp.where(holds, name, verdict)
     error = moved + left / (1 - _CONTRACTS) + 4 * eps * reach
-    return Evidence(verdict, terms, action_error, gradient_norm, error, jnp.array(0.0), local)
+    return Evidence(verdict, terms, action_error, gradient_norm, error, jnp.array(0.0), jnp.array(False), local)
 
 
 def _at_edges(
@@ -224,28 +228,30 @@ def _at_edges(
     return jnp.where(held, jnp.where(is_stationary, curvature, inward[0]), 0.0), unclear
 
 
-def with_quadrature(bound: BoundAction, known: Evidence, coordinates: Coordinates) -> Evidence:
+def with_quadrature(bound: BoundAction, known: Evidence, coordinates: Coordinates, tolerance: Array) -> Evidence:
     """Add the errors of averages: twice the changes with more nodes."""
-    moved, off = quadrature_errors(bound, known.local, coordinates)
-    most = (_COARSE if bound.of.is_nested else NEAR) * reach_of(coordinates)
-    is_coarse = known.is_solved & ~(moved <= most)
+    moved, off, change = quadrature_errors(bound, known.local, coordinates)
+    most = (COARSE if bound.of.is_nested else NEAR) * reach_of(coordinates)
+    action_error, size = known.action_error + off, jnp.sum(jnp.abs(known.terms))
+    is_accurate = (moved <= tolerance) & (action_error <= tolerance * jnp.maximum(size, 1.0))
+    visible = _VISIBLE * jnp.finfo(change.dtype).eps * jnp.linalg.norm(known.local.magnitude)
+    is_cause = change >= jnp.maximum(_CAUSE * jnp.linalg.norm(known.local.slope), visible)
     return replace(
         known,
-        verdict=jnp.where(is_coarse, UNRESOLVED, known.verdict),
-        action_error=known.action_error + off,
+        verdict=jnp.where(known.is_solved & ~(moved <= most), UNRESOLVED, known.verdict),
+        action_error=action_error,
         error=known.error + moved,
         quadrature=moved,
+        needs_nodes=~is_accurate & (known.is_solved | is_cause),
     )
 
 
-def quadrature_errors(
-    bound: BoundAction, local: LocalModel, coordinates: Coordinates
-) -> tuple[Float[Array, ""], Float[Array, ""]]:
-    """Return how far errors of averages move the point, and the error of S."""
+def quadrature_errors(bound: BoundAction, local: LocalModel, coordinates: Coordinates) -> tuple[Array, Array, Array]:
+    """Return how far errors of averages move the point, the error of S, and that of its gradient."""
     if not bound.of.nodes:
-        return jnp.array(0.0), jnp.array(0.0)
+        return (jnp.array(0.0),) * 3
     finer, model = replace(bound, of=bound.of.finer), local.model
     change = finer.slopes(coordinates, jnp.zeros_like(coordinates))[0] - local.slope
     moved = jnp.where(change == 0, 0.0, model.directions.T @ change / model.curvatures)
-    off = jnp.abs(finer.action(coordinates) - bound.action(coordinates))
-    return tuple(jnp.where(jnp.isnan(each), jnp.inf, 2 * each) for each in (jnp.linalg.norm(moved), off))
+    off = finer.action(coordinates) - bound.action(coordinates)
+    return tuple(2 * jnp.where(jnp.isnan(each), jnp.inf, each) for each in map(jnp.linalg.norm, (moved, off, change)))

@@ -41,11 +41,6 @@ _CLOSE = 1e-6
 _REFUSED, _AIM = 0.5, 0.3
 
 
-def tree_where(condition: Bool[Array, ""], yes: Any, no: Any) -> Any:
-    """Select one of two trees, leaf by leaf."""
-    return jax.tree.map(lambda a, b: jnp.where(condition, a, b), yes, no)
-
-
 class Progress(eqx.Module):
     """Current point of a solver, and its counts.
 
@@ -78,7 +73,7 @@ class Progress(eqx.Module):
         lower = point.action < self.point.action - _ROUNDING * jnp.abs(self.point.action)
         improved = jnp.where(accepted, (point.gradient_norm < self.best) | lower, promising)
         return Progress(
-            point=tree_where(accepted, point, self.point),
+            point=jax.tree.map(partial(jnp.where, accepted), point, self.point),
             evaluations=self.evaluations + 1,
             curvatures=self.curvatures,
             best=jnp.where(accepted, jnp.fmin(self.best, point.gradient_norm), self.best),

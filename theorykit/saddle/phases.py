@@ -151,7 +151,7 @@ class Boundary(SystemOfAction):
         }
 
     def framed(self, u):
-        at_edge = self.has_edges & (np.abs(self.points(np.ravel(u))) > _FIXED)
+        at_edge = self.bound.has_edges & (np.abs(self.points(np.ravel(u))) > _FIXED)
         free = np.where(at_edge, 0.0, self.free)
         return self if np.array_equal(free, self.free) else replace(self, free=jnp.asarray(free))
 

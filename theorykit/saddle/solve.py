@@ -13,15 +13,15 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optimistix as optx
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Float, Int
 
 from .._jit import jit
 from ..checks import checked_instance, checked_number, checked_whole_number, is_traced, on_host
 from .action import Action
 from .bound_action import BEYOND, BoundAction, Values, bind, initial_coordinates
-from .certificate import NOT_FINITE, Evidence, evidence, with_quadrature
+from .certificate import COARSE, NOT_FINITE, UNRESOLVED, Evidence, evidence, with_quadrature
 from .diagnosis import ConvergenceWarning, report
-from .newton import MAX_STEPS, Newton, tree_where
+from .newton import MAX_STEPS, Newton
 from .problem import Coordinates, QuadraticModel, implicit_point, reach_of, stationary_value
 from .solution import Solution
 
@@ -86,8 +86,7 @@ def minimise(
         >>> round(float(solution[m]), 6)
         0.85856
     """
-    run, ends = _solve(action, values, initial, 0, tolerance, max_steps, solver=solver)
-    return _reported(run, _solution(run, ends), throw)
+    return _reported(*_solve(action, values, initial, 0, tolerance, max_steps, solver=solver), throw)
 
 
 def stationary(
@@ -109,8 +108,7 @@ def stationary(
     Returns:
         The end point. It has this index if its `result` is a success (see `Solution`).
     """
-    run, ends = _solve(action, values, initial, index, tolerance, max_steps)
-    return _reported(run, _solution(run, ends), throw)
+    return _reported(*_solve(action, values, initial, index, tolerance, max_steps), throw)
 
 
 def search(
@@ -174,17 +172,13 @@ class _Run(NamedTuple):
 
 
 class _End(eqx.Module):
-    """End point of a solve, the coordinates that are not fixed at edges, how it ended, and its cost.
-
-    `is_settled`: whether it is a solution, and averages are accurate to the tolerance.
-    """
+    """End point of a solve, the coordinates that are not fixed at edges, how it ended, and its cost."""
 
     coordinates: Coordinates
     free: Float[Array, " coordinates"]
     result: optx.RESULTS
     evidence: Evidence
     evaluations: Int[Array, ""]
-    is_settled: Bool[Array, ""]
 
 
 def _solve(
@@ -216,34 +210,48 @@ def _solve(
     else:
         begin = initial_coordinates(bound, initial)[None, None]
     ends = _searched(run, begin)
-    # Code that the user compiles takes many nodes at once.
-    for finer in action.levels[1:2] if is_traced(ends) else action.levels:
-        if is_traced(ends) or not np.all(ends.is_settled):
-            # Derivatives of the solution need as many nodes as the solution.
-            run = run._replace(bound=replace(bound, of=finer))
-            ends = _searched(run, begin, ends)
+    for finer in action.levels[1:2] if is_traced(ends) else action.levels[1:]:
+        known, pending = ends.evidence, ends.evidence.needs_nodes
+        if not is_traced(ends) and not np.any(pending):
+            break
+        # Derivatives of the solution need as many nodes as the solution.
+        run = run._replace(bound=replace(bound, of=finer))
+        if not is_traced(ends):
+            near = known.is_solved | ((known.verdict == UNRESOLVED) & (known.quadrature <= COARSE))
+            ends = _searched(run, None, ends, pending & near) if np.any(pending & near) else ends
+            pending = pending & ~ends.evidence.is_solved
+        if is_traced(ends) or np.any(pending):
+            ends = _searched(run, begin, ends, pending)
     return run, ends
 
 
 @partial(jit, of_numbers=lambda run, *_: run.bound.of.is_of_numbers)
-def _searched(run: _Run, starts: Float[Array, "starts tries coordinates"], ends: _End | None = None) -> _End:
-    """Return the end points from all starts, or from `ends` that are not settled, without derivatives.
+def _searched(run: _Run, starts: Array | None, ends: _End | None = None, pending: Array | None = None) -> _End:
+    """Return the end points from all `starts` (starts, tries, coordinates), without derivatives.
+
+    With `ends`, solve again those that are pending; without starts, from where they are.
 
     On a CPU, a batch would take as many steps as its hardest member, batching saves no
     time, and XLA's batched factorisations may deadlock on two cores.
     """
 
     def end_from(arrays, row) -> _End:
-        run, (tries, end) = eqx.combine(arrays, others), row
-        outside = lambda i: (i < len(tries) - 1) & ~jnp.isfinite(run.bound.action(tries[i]))  # noqa: E731
-        start = tries[jax.lax.while_loop(outside, lambda i: i + 1, 0) if len(tries) > 1 else 0]
-        if end is None:
-            return _end_from(run, start)
-        start = jnp.where(end.evidence.is_solved, end.coordinates, start)
-        return jax.lax.cond(end.is_settled, lambda: end, lambda: _end_from(run, start))
+        run, (tries, end, is_pending) = eqx.combine(arrays, others), row
+
+        def found() -> _End:
+            if tries is None:
+                at = _attempt(run._replace(solver=None), end.coordinates, end.free)
+            else:
+                outside = lambda i: (i < len(tries) - 1) & ~jnp.isfinite(run.bound.action(tries[i]))  # noqa: E731
+                start = tries[jax.lax.while_loop(outside, lambda i: i + 1, 0) if len(tries) > 1 else 0]
+                at = _end_from(run, start if end is None else jnp.where(end.evidence.is_solved, end.coordinates, start))
+            known = with_quadrature(replace(run.bound, free=at.free), at.evidence, at.coordinates, run.tolerance)
+            return replace(at, evidence=known)
+
+        return found() if end is None else jax.lax.cond(is_pending, found, lambda: end)
 
     arrays, others = eqx.partition(run, eqx.is_array)
-    arrays, rows = jax.lax.stop_gradient((arrays, (starts, ends)))
+    arrays, rows = jax.lax.stop_gradient((arrays, (starts, ends, pending)))
     if jax.default_backend() == "cpu":
         end_from = jax.custom_batching.sequential_vmap(end_from)
         return jax.lax.map(lambda row: end_from(arrays, row), rows)
@@ -262,7 +270,7 @@ def _end_from(run: _Run, start: Coordinates) -> _End:
         kinds = [_FROM_MAP, _FROM_START] if run.newton.index else [_FROM_START, _FROM_MAP]
         length = QuadraticModel.of(bound.expansion(start)).newton_length()
         by_map = jax.lax.cond(length <= _NEARBY * reach_of(start), lambda: start, lambda: bound.fixed_point(start))
-    if bound.has_edges:
+    if bound.has_edges.any():
         kinds = [each for kind in kinds for each in (kind, _FROM_EDGE)]
     # The attempt is traced once.
     attempt = eqx.filter_closure_convert(partial(_attempt, run), start, bound.free)
@@ -275,7 +283,7 @@ def _end_from(run: _Run, start: Coordinates) -> _End:
         begin = jnp.stack([start, by_map, on_edge])[kind]
         useful = (kind != _FROM_EDGE) | jnp.any(beside)
         ended = jax.lax.cond(useful, lambda: attempt(begin, jnp.where(beside, 0.0, bound.free)), lambda: last)
-        return number + 1, tree_where(number == 0, ended, first), ended
+        return number + 1, jax.tree.map(partial(jnp.where, number == 0), ended, first), ended
 
     def unfinished(state):
         number, _, last = state
@@ -284,15 +292,11 @@ def _end_from(run: _Run, start: Coordinates) -> _End:
     shapes = eqx.filter_eval_shape(attempt, start, bound.free)
     nothing = jax.tree.map(lambda leaf: jnp.zeros(np.shape(leaf), jnp.result_type(leaf)), shapes)
     _, first, last = jax.lax.while_loop(unfinished, next_attempt, (jnp.array(0), nothing, nothing))
-    end = tree_where(last.evidence.is_solved, last, first)
-    known = with_quadrature(replace(bound, free=end.free), end.evidence, end.coordinates)
-    size = jnp.maximum(jnp.sum(jnp.abs(known.terms)), 1.0)
-    is_accurate = (known.quadrature <= run.tolerance) & (known.action_error <= run.tolerance * size)
-    return replace(end, evidence=known, is_settled=known.is_solved & is_accurate)
+    return jax.tree.map(partial(jnp.where, last.evidence.is_solved), last, first)
 
 
 def _attempt(run: _Run, begin: Coordinates, free: Coordinates) -> _End:
-    """Solve once from `begin`, and judge the end point."""
+    """Solve once from `begin`, and judge the end point, apart from errors of averages."""
     bound, taken = replace(run.bound, free=free), 0
     minimised = partial(optx.minimise, lambda at, problem: problem.action(at), throw=False)
     if run.solver is not None:
@@ -300,7 +304,7 @@ def _attempt(run: _Run, begin: Coordinates, free: Coordinates) -> _End:
         begin, taken = found.value, found.stats["num_steps"]
     found = minimised(run.newton, begin, bound, max_steps=None, options={MAX_STEPS: run.newton_steps})
     known = evidence(bound, found.value, run.newton.index, run.tolerance)
-    return _End(found.value, free, found.result, known, found.stats["evaluations"] + taken, jnp.array(False))
+    return _End(found.value, free, found.result, known, found.stats["evaluations"] + taken)
 
 
 @partial(jit, of_numbers=lambda run, *_: run.bound.of.is_of_numbers)
@@ -356,7 +360,8 @@ def distinct(actions: Any, points: Any, apart: float) -> list[list[int]]:
     return groups
 
 
-def _reported(run: _Run, solution: Solution, throw: bool) -> Solution:
+def _reported(run: _Run, ends: _End, throw: bool) -> Solution:
+    solution = _solution(run, ends)
     if not is_traced(solution):
         solution = replace(solution, parameters=run.bound.values_of_parameters)
     return report(solution, throw, stacklevel=3)

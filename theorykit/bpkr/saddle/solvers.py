@@ -18,7 +18,7 @@ import lineax as lx
 from jaxtyping import Array, Bool, Float, Int
 
 from ...saddle import newton as minimisers
-from ...saddle.newton import AbstractSaddleSolver, Progress, tree_where
+from ...saddle.newton import AbstractSaddleSolver, Progress
 from ...saddle.problem import Coordinates, Point
 from ..evaluation.problem import Problem
 
@@ -88,7 +88,7 @@ class _Sweeps(eqx.Module):
         ahead = jnp.where(combines, point + change - weights @ (steps + turns), end)
         after = _Sweeps(share, steps, turns, point, change, jnp.array(True), ~accepted)
         cleared = replace(jax.tree.map(jnp.zeros_like, after), share=share, plain=~accepted)
-        return end, ahead, tree_where(combines, after, cleared)
+        return end, ahead, jax.tree.map(lambda a, b: jnp.where(combines, a, b), after, cleared)
 
 
 class Newton(minimisers.Newton):
