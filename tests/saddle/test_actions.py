@@ -191,8 +191,8 @@ def test_slopes_of_averages_with_a_jump_are_exact(step):
 def test_an_average_that_is_infinite_is_told():
     tail = Action(m**2 * gaussian_average(exp(beta * z**2) / (1 + z**2), z) + (m - 1) ** 2, {m: Real()}, [beta])
     assert minimise(tail, {beta: 0.1}, initial={m: 1.0}).converged
-    with pytest.warns(ConvergenceWarning, match="quadrature may move the point"):
-        assert not minimise(tail, {beta: 0.6}, initial={m: 1.0}).converged
+    with pytest.raises(ValueError, match="not finite at initial"):
+        minimise(tail, {beta: 0.6}, initial={m: 1.0})
 
 
 def test_an_action_is_evaluated_as_its_expression_is():
@@ -228,8 +228,8 @@ def test_actions_and_solutions_show_themselves():
     assert solution.diagnosis in " ".join(repr(solution).split())
     batch = jax.vmap(lambda field: minimise(CURIE_WEISS, {beta: 1.5, h: field}, initial={m: 1.0}))(jnp.ones(2))
     assert "2 solves" in repr(batch)
-    with pytest.warns(ConvergenceWarning, match="not a stationary point of index 2"):
-        assert search(CURIE_WEISS, {beta: 1.5, h: 0.1}, index=2) == []
+    with pytest.warns(ConvergenceWarning, match="not a stationary point of index 1"):
+        assert search(CURIE_WEISS, {beta: 0.5, h: 0.1}, index=1) == []
 
 
 @pytest.mark.parametrize(
