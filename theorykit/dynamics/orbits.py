@@ -333,8 +333,8 @@ def orbits(
 
         - `values` (orbit, step, component), or with levels `visited` (orbit,
           component, level), 1 for visited levels.
-        - `exponent`, `exponent_error` (orbit, number) by scatter and drift, and the
-          `regime` (orbit) of `classify`, or "escaped".
+        - `exponent`, `exponent_error` (orbit, number) by scatter, drift and growth like
+          time, and the `regime` (orbit) of `classify`, or "escaped".
 
     Raises:
         ValueError: If parameters have no common length, or a number is invalid.
@@ -437,7 +437,9 @@ def _block(step, start, observe, lengths, levels, parameters):
             known = jnp.where(size < _ESCAPED, spectrum.exponents, jnp.nan)
             late = jnp.mean(spectrum.blocks[_BLOCKS // 2 :], axis=0)
             drift = jnp.where(jnp.isfinite(late), jnp.abs(late - spectrum.exponents), 0.0)
-            found |= {"exponent": known, "exponent_error": spectrum.errors + drift}
+            # On regular orbits, perturbations grow like time.
+            linear = jnp.clip(spectrum.exponents - 1e-4, 0, np.log(recorded) / recorded)
+            found |= {"exponent": known, "exponent_error": spectrum.errors + drift + linear}
         return found
 
     return jax.vmap(one)(parameters)
