@@ -6,6 +6,7 @@ import re
 from collections import Counter
 
 from docutils import nodes
+from sphinx import addnodes
 from sphinx.application import Sphinx
 from sphinx.ext import autosummary
 from sphinx.ext.napoleon import Config, GoogleDocstring
@@ -58,6 +59,12 @@ class NamesAreLinks(SphinxPostTransform):
             if place and not isinstance(node.parent, nodes.reference | nodes.title):
                 to = place.docname, place.node_id
                 node.replace_self(make_refnode(self.app.builder, self.env.docname, *to, node.deepcopy()))
+        # Source pages link back to one package per module, also for names that another package shows.
+        for _, _, used, package in filter(None, self.env._viewcode_modules.values()):
+            for node in self.document.findall(addnodes.desc_signature):
+                name = node.get("fullname")
+                if used.get(name) == self.env.docname and f"{package}.{name}" not in objects:
+                    node["ids"].append(f"{package}.{name}")
 
 
 def _ways(name: str) -> list[str]:

@@ -36,14 +36,8 @@ extensions = [
     "api",
     "equations",
 ]
-include_patterns = [
-    "CHANGELOG.md",
-    "CONTRIBUTING.md",
-    "docs/*.md",
-    "docs/site/api/*.md",
-    "derivations/*.md",
-    "examples/*.py",
-]
+include_patterns = ["CHANGELOG.md", "CONTRIBUTING.md", "examples/*.py"]
+include_patterns += ["docs/*.md", "docs/site/api/*.md", "derivations/*.md"]
 root_doc = "docs/index"
 html_extra_path = ["index.html"]
 nitpicky = True
@@ -79,8 +73,7 @@ pygments_dark_style = "github-dark"
 html_static_path = ["static"]
 html_css_files = ["site.css"]
 html_copy_source = False
-html_show_sphinx = False
-html_show_copyright = False
+html_show_sphinx = html_show_copyright = False
 copybutton_prompt_text = r">>> |\.\.\. |\$ "
 copybutton_prompt_is_regexp = True
 

@@ -12,9 +12,6 @@ SEEDS = st.integers(0, 2**32 - 1)
 LORENZ = (0.906, 0.0, -14.572)
 
 
-# ---- exponents
-
-
 class Linear:
     """A linear map of a tree, with an integer, which is not perturbed, and a copy, which is not measured."""
 
@@ -41,9 +38,10 @@ def test_exponents_are_stated_as_far_as_rounding_resolves_them():
     # The slope 18 (1 - tanh(18)^2) has one digit.
     found = dynamics.lyapunov_spectrum(lambda x, a: jnp.tanh(a * x), 1.0, 18.0, steps=100)
     np.testing.assert_array_equal(found.exponents, -np.inf)
-    graded = lambda at, small: jnp.stack([0.3 * at[0] + at[1], small * at[1]])  # noqa: E731
-    found = dynamics.lyapunov_spectrum(graded, np.ones(2), 1e-16, steps=400)
-    np.testing.assert_allclose(found.blocks[-1], np.log([0.3, 1e-16]), rtol=1e-12)
+    graded = lambda at, small: 0.7 + jnp.stack([0.3 * at[0] + at[1], small * at[1]])  # noqa: E731
+    for small in (1e-12, 1e-16, 1e-30):
+        found = dynamics.lyapunov_spectrum(graded, np.ones(2), small, steps=400)
+        np.testing.assert_allclose(found.blocks[-1], np.log([0.3, small]), rtol=1e-12)
 
 
 def test_an_orbit_that_escapes_is_refused():

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from types import MappingProxyType
 
-from sympy import Add, Expr, Lambda, MatrixSymbol, S, Symbol, Trace, ZeroMatrix, log, sqrt, tanh
+from sympy import Add, Expr, Lambda, MatrixSymbol, S, Symbol, Trace, log, sqrt, tanh
 from sympy.matrices.expressions.diagonal import DiagMatrix
 from sympy.matrices.expressions.matexpr import MatrixExpr
 
@@ -26,11 +26,11 @@ HORIZON = 3
 N, M, L, J = (Symbol(name, integer=True, positive=True) for name in "NMLJ")
 
 
-def _at(name: str, rows: Expr, columns: Expr | int = 1):
+def _at(name, rows, columns=1):
     return staticmethod(lambda time: MatrixSymbol(f"{name}_{time}", rows, columns))
 
 
-def _log_cosh(fields: MatrixExpr) -> Expr:
+def _log_cosh(fields):
     return sum_of_column(entrywise(log_cosh, fields))
 
 
@@ -93,7 +93,7 @@ class TrajectorySymbols:
     def attention_definitions(self, time: int) -> tuple[tuple[MatrixSymbol, MatrixExpr], ...]:
         """Return V_t, K_t, sigma_t and A_t in terms of overlaps and of each other."""
 
-        def rows(family: str) -> MatrixExpr:
+        def rows(family):
             # The newest token comes first.
             overlaps = [(self.pick[family] * self.overlap(time - age)).T for age in range(time + 1)]
             return sum_of([self.row(age) * each for age, each in enumerate(overlaps)])
@@ -173,15 +173,12 @@ def derive() -> MeanField:
         definitions = record.pop("definitions", getattr(claim, "definitions", ()))
         return route.say(rule, before, after, claim, equations=equations, definitions=definitions, **record)
 
-    def zero(symbol):
-        return ZeroMatrix(*symbol.shape)
-
     def without(*symbols):
         """Claim equality if these symbols are zero."""
-        return Equal(tuple((symbol, zero(symbol)) for symbol in symbols))
+        return Equal(tuple((symbol, 0 * symbol) for symbol in symbols))
 
     def response(rule, before, after, variable, *moved):
-        """State the derivative at zero. It moves symbols and defines none."""
+        """State the derivative at zero, which defines no symbols."""
         say(rule, before, after, Derivative(variable, definitions=moved, at_zero=True), definitions=())
 
     # Probabilities of the last spins sum to one, then those of the previous spins.
@@ -218,9 +215,7 @@ def derive() -> MeanField:
 
     route.section = "Saddle point in the overlaps"
     P_v, P_k, P_q = (s.pick[family] for family in "vkq")
-    forces, conjugates = {}, {}
-    definitions = ()
-    responses = {}
+    forces, conjugates, responses, definitions = {}, {}, {}, ()
     for t in reversed(s.times):
         m, mhat = s.overlap(t), s.conjugate(t)
         if t < last:
@@ -230,7 +225,7 @@ def derive() -> MeanField:
             of_softmax = _of_softmax(s.attention_weights(t), s.values(t))
             responses = {s.attention_response(t): of_softmax, **responses}
         # Overlaps act as value and key in this and later attentions, as query in this one.
-        terms = [zero(mhat)]
+        terms = [0 * mhat]
         for later in range(t, last):
             F, e_d = s.force(later), s.row(later - t)
             terms.append(P_v.T * F * s.attention_weights(later).T * e_d)
@@ -250,14 +245,13 @@ def derive() -> MeanField:
     # Backwards in time: no later conjugate, no force; no forces, no conjugate.
     route.section = "Causality"
     for t in reversed(s.times[:-1]):
-        say("conjugate set to zero", forces[t], zero(s.force(t)), without(s.conjugate(t + 1)))
+        say("conjugate set to zero", forces[t], 0 * s.force(t), without(s.conjugate(t + 1)))
         later = without(*map(s.force, range(t, last)))
-        say("forces set to zero", conjugates[t], zero(s.conjugate(t)), later)
+        say("forces set to zero", conjugates[t], 0 * s.conjugate(t), later)
     say("conjugates set to zero", action, S.Zero, without(*map(s.conjugate, s.times)))
     settled = sum_of([epsilon * s.position(last), share / N * W * entrywise(tanh, s.drive(last))])  # Eq. (5)
     say("conjugate set to zero", overlaps, settled, without(s.conjugate(last)), "5")
 
-    # Gather neurons into classes with equal output weights.
     route.section = "Distinct columns"
     P, A_last, B = s.family, s.attention(last - 1), MatrixSymbol("B", J, N)
     of_family = sum_of([epsilon * r, share / N * W_alpha * entrywise(tanh, beta * W_o.T * A)])
@@ -303,20 +297,11 @@ def derive() -> MeanField:
     claim = Equal(((W_o, Omega.T * B), (W, X.T * B), (Xbar, B * W.T / N), (A, A_last)), B)
     say("neurons gathered into classes", covariance, noise, claim, "9")
 
-    replaced = {share: 1 - epsilon}
-    return MeanField(
-        overlap=overlap.xreplace(replaced),
-        attention=attention,
-        overlap_response=overlap_response.xreplace(replaced),
-        attention_weights=softmax,
-        attention_response=of_softmax,
-        row_response=row_response,
-        query_response=query_response,
-        noise=noise.xreplace(replaced),
-        derivation=Derivation(tuple(route.steps), _SIZES),
-    )
+    responses = overlap_response, softmax, of_softmax, row_response, query_response
+    functions = [each.xreplace({share: 1 - epsilon}) for each in (overlap, attention, *responses, noise)]
+    return MeanField(*functions, Derivation(tuple(route.steps), _SIZES))
 
 
-def _of_softmax(sigma: Expr, V: Expr) -> MatrixExpr:
+def _of_softmax(sigma, V):
     """Return the transposed derivative of V^T sigma in the exponents."""
     return sum_of([DiagMatrix(sigma) * V, -sigma * sigma.T * V])

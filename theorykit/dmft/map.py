@@ -21,13 +21,12 @@ from .. import checks
 from .._jit import jit
 from ..checks import checked_array, checked_choice, checked_whole_number, finite_array
 from ..codegen import compile_expressions
-from ..codegen.compiled import CompiledFunction
 from .derivation import derive
 from .weights import KEY, QUERY, VALUE, Weights
 
 
 @lru_cache
-def compiled(name: str) -> CompiledFunction:
+def compiled(name):
     expression = getattr(derive(), name)
     symbols = {each for each in expression.free_symbols if not each.is_integer}
     return compile_expressions(name, {name: expression}, sorted(symbols, key=str))
@@ -197,7 +196,7 @@ class SelfAttention(eqx.Module):
         Without a position, return the semantic part, (1 - epsilon) <w tanh>.
         """
 
-        def of_family(moments: Array, positional: Array) -> Array:
+        def of_family(moments, positional):
             given = {"Omega": self.directions, "C": moments, "A": attention[:, None], "r": positional[:, None]}
             given |= {"beta": parameters.beta, "epsilon": parameters.epsilon}
             return compiled("overlap")(**given)["overlap"][:, 0]
@@ -236,12 +235,7 @@ class Trajectory(eqx.Module):
 
 @jit
 def run(
-    network: SelfAttention,
-    start: State,
-    parameters: Parameters,
-    *,
-    steps: int,
-    key: PRNGKeyArray | None = None,
+    network: SelfAttention, start: State, parameters: Parameters, *, steps: int, key: PRNGKeyArray | None = None
 ) -> Trajectory:
     """Run one orbit. Return every attention and overlap, and the last state.
 
@@ -255,7 +249,7 @@ def run(
     checked_whole_number("steps", steps, least=0)
     checks.checked_instance("start", start, State, "as SelfAttention.start returns it")
 
-    def one(state: State, key: PRNGKeyArray | None):
+    def one(state, key):
         overlaps = network.token(state, parameters, key)
         after = network.attend(state, parameters, overlaps)
         return after, (after.attention[0], overlaps)

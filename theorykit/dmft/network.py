@@ -97,8 +97,8 @@ class Fluctuations(eqx.Module):
 def fluctuations(network: FiniteNetwork, start: State, parameters: Parameters, *, steps: int) -> Fluctuations:
     """Return the covariances of samples of `run` to order 1/N.
 
-    It takes the arguments of `run`. A warning tells if deviations of attentions are not
-    small. In chaos of exponent lambda, they are for about log N / (2 lambda) tokens.
+    A warning tells if deviations of attentions are not small. In chaos of exponent
+    lambda, they are for about log N / (2 lambda) tokens.
     """
     checked_whole_number("steps", steps, least=1)
     found = _fluctuations(network, start, parameters, steps=steps)
@@ -110,7 +110,7 @@ def fluctuations(network: FiniteNetwork, start: State, parameters: Parameters, *
 
 
 @jit
-def _fluctuations(network: FiniteNetwork, start: State, parameters: Parameters, *, steps: int) -> Fluctuations:
+def _fluctuations(network, start, parameters, *, steps):
     model, patterns = network.limit, network.limit.patterns
     columns = network.signs.reshape(len(network.counts), -1)
     sums = columns * (network.counts / network.neurons)[:, None]
@@ -120,7 +120,7 @@ def _fluctuations(network: FiniteNetwork, start: State, parameters: Parameters, 
     def token(at, _):
         state, covariance = at
 
-        def following(numbers: Array, deviation: Array):
+        def following(numbers, deviation):
             here = eqx.combine(unravel(numbers), state)
             overlaps = model.token(here, parameters) + deviation.reshape(4, patterns)
             after = model.attend(here, parameters, overlaps)

@@ -57,7 +57,7 @@ class Weights(eqx.Module):
         # positional or segment signs. Of segments, the last semantic signs are positional.
         stream = np.random.RandomState(seed)
 
-        def signs(*shape: int) -> np.ndarray:
+        def signs(*shape):
             return stream.randint(2, size=shape) * 2 - 1
 
         signs(patterns, neurons)

@@ -1,7 +1,7 @@
 """Cycles of a smooth map, stable or not: their multipliers, branches and bifurcations.
 
 The map is `step(state, parameter) -> state`, any function that JAX can differentiate, with a
-state of shape (state,). Pass the same function every time, so that it is compiled once.
+state of shape (state,). Pass the same function again, so that it is compiled once.
 
 All points of a cycle are unknowns (multiple shooting), so that the equations are as well
 conditioned as one step of the map.
@@ -86,7 +86,7 @@ class Cycles(System):
         }
 
     def units(self, u):
-        # Distances between cycles are root mean squares over their points.
+        # Distances are root mean squares over points.
         return jnp.full_like(u, np.sqrt(self.period)).at[-1].set(1.0)
 
     def ends(self, kind, u):
@@ -126,7 +126,7 @@ def find_cycle(step: Step, guess: Any, parameter: float, period: int) -> xr.Data
 
 
 @jit
-def _solved(system: Cycles, guess: Unknowns) -> tuple[Unknowns, Array]:
+def _solved(system, guess):
     def residual(points, parameter):
         return system.residual(jnp.append(points, parameter))
 
@@ -252,7 +252,7 @@ def double_period(step: Step, event: xr.Dataset, *, amplitude: float = 1e-2) -> 
     return find_cycle(step, system.points(place.u), place.u[-1], 2 * period)
 
 
-def _checked(step: Step, state: Any, parameter: float, name: str) -> Array:
+def _checked(step, state, parameter, name):
     """Return states (..., state), after a check that `step` takes them."""
     require_float64()
     reason = "need a loop in Python (`curve.refine` finds one event again in JAX)"
@@ -265,11 +265,11 @@ def _checked(step: Step, state: Any, parameter: float, name: str) -> Array:
     return states
 
 
-def _scale(points: Float[Array, "... state"]) -> float:
+def _scale(points):
     return max(1.0, float(np.max(np.abs(points))))
 
 
-def _shortest_period(points: Float[Array, "period state"]) -> int:
+def _shortest_period(points):
     """Return the smallest divisor of the period after which `points` repeat."""
     cycle = np.asarray(points)
     for lag in range(1, len(cycle)):

@@ -15,6 +15,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -23,6 +24,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import xarray as xr
+from jax.extend.core import ClosedJaxpr, Literal
 from jax.flatten_util import ravel_pytree
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float, PyTree, Shaped
@@ -35,13 +37,15 @@ from ..runs import Folder, bar
 Step = Callable[[PyTree, PyTree], PyTree]
 """One step of a map, `step(state, parameter) -> state`."""
 
-# Relative noise that tells resolved exponents, 100 times the rounding, and their
+# Relative noise that tells resolved exponents, 8 times the rounding, and their
 # largest change by it.
-_NOISE, _UNCHANGED = 2.0**-44, 1e-3
+_NOISE, _UNCHANGED = 2.0**-50, 1e-3
+# Operations of JAX in which terms cancel.
+_SUMS = {"add", "add_any", "sub", "dot_general", "reduce_sum", "cumsum"}
 # Parts of an orbit, for errors.
 _BLOCKS = 20
 # Increase it when orbits change for equal arguments.
-_VERSION = 5
+_VERSION = 6
 # Most orbits per block, by cache.
 _MOST, _MOST_ON_ACCELERATORS = 256, 4096
 # Orbits do not return from this far.
@@ -82,7 +86,7 @@ def checked_state(name: str, state: PyTree, step: Step, parameter: PyTree) -> Py
     return state
 
 
-def _doubled(leaf: Array, like: Array) -> Array:
+def _doubled(leaf, like):
     kind = jnp.promote_types(like.dtype, jnp.result_type(float))
     return leaf.astype(kind) if jnp.issubdtype(like.dtype, jnp.inexact) else leaf
 
@@ -90,8 +94,7 @@ def _doubled(leaf: Array, like: Array) -> Array:
 class LyapunovSpectrum(NamedTuple):
     """Lyapunov exponents per step, largest first up to their errors.
 
-    - `exponents`: minus infinity if the map annihilates a perturbation, or shrinks it
-      beyond rounding.
+    - `exponents`: minus infinity if rounding leaves them no correct digits.
     - `errors`: standard errors, from the scatter of `blocks`.
     - `blocks`: exponents of parts of the orbit.
     """
@@ -125,8 +128,8 @@ def lyapunov_spectrum(
         exponents: Number of leading exponents, by default all.
         blocks: Number of parts of the orbit, whose scatter gives the errors.
         perturbations: Initial perturbations, trees like the floats of `start`
-            with a first axis that counts them. Exponents are then in their
-            order. By default, they are random with a fixed seed.
+            with a first axis that counts them, in the order of the exponents. By
+            default, they are random.
 
     Raises:
         ValueError: If a number does not fit, or the orbit is not finite. Under
@@ -151,12 +154,11 @@ def lyapunov_spectrum(
     if not is_traced(growth) and np.any(np.isnan(growth)):
         raise ValueError(f"the orbit is not finite within {steps} steps from the start")
     mean = jnp.mean(growth, axis=0)
-    scatter = jnp.where(jnp.isfinite(mean), growth - mean, 0.0)
-    errors = jnp.sqrt(jnp.sum(scatter**2, axis=0) / (blocks * (blocks - 1)))
+    errors = jnp.std(jnp.where(jnp.isfinite(mean), growth, 0.0), axis=0) / np.sqrt(blocks - 1)
     return LyapunovSpectrum(mean, errors, growth)
 
 
-def _measured(step: Step, floats: PyTree) -> PyTree:
+def _measured(step, floats):
     return step.coordinates(floats) if hasattr(step, "coordinates") else floats
 
 
@@ -165,8 +167,6 @@ def _growth(step, start, parameter, tangents, length, blocks):
     """Return the mean growth (blocks, exponents) of perturbations."""
     floats, others = eqx.partition(start, eqx.is_inexact_array)
     unravel = ravel_pytree(floats)[1]
-    drawn = np.random.default_rng(0).standard_normal((3, *tangents.shape))
-    unrolled = len(tangents) if len(tangents) <= 8 else 1  # faster
 
     def measured(vector):
         return ravel_pytree(_measured(step, unravel(vector)))[0]
@@ -181,42 +181,62 @@ def _growth(step, start, parameter, tangents, length, blocks):
             norm = jnp.sqrt(jnp.sum(measured(vector) ** 2))
             return basis.at[number].set(vector / jnp.where(norm > 0, norm, 1.0)), norm
 
-        numbered = np.arange(len(vectors)), vectors
-        return jax.lax.scan(one, jnp.zeros_like(vectors), numbered, unroll=unrolled)
+        # Faster without a loop.
+        numbered, few = (np.arange(len(vectors)), vectors), len(vectors) <= 8
+        return jax.lax.scan(one, jnp.zeros_like(vectors), numbered, unroll=few)
 
-    def run(length_and_noise):
-        length, noise = length_and_noise
+    def one_step(is_noisy, _, at):
+        floats, others, vectors, total = at
 
-        def one_step(_, at):
-            floats, others, vectors, total = at
+        def following(floats):
+            return eqx.partition(step(eqx.combine(floats, others), parameter), eqx.is_inexact_array)
 
-            def following(floats):
-                return eqx.partition(step(eqx.combine(floats, others), parameter), eqx.is_inexact_array)
-
+        def pushed(floats, vectors):
             after, push, others = jax.linearize(following, floats, has_aux=True)
-            # Rounding in a step, as of 1 - tanh^2, is relative to states.
-            size = jnp.max(jnp.abs(ravel_pytree((floats, after))[0]))
-            shares = ravel_pytree(after)[0] / jnp.where(size > 0, size, 1.0)
-            rounding = noise * drawn[2] * shares * jnp.linalg.norm(vectors, axis=1, keepdims=True)
-            vectors = vectors * (1 + noise * drawn[0])
-            vectors = jax.vmap(lambda one: ravel_pytree(push(unravel(one)))[0])(vectors)
-            vectors, norms = orthonormalise(vectors * (1 + noise * drawn[1]) + rounding)
-            return after, others, vectors, total + jnp.log(norms)
+            return jax.vmap(lambda one: ravel_pytree(push(unravel(one)))[0])(vectors), after, others
 
-        def one_block(at, _):
-            *at, total = jax.lax.fori_loop(0, length, one_step, (*at, jnp.zeros(len(tangents))))
-            # At infinity, slopes may be finite.
-            end = measured(ravel_pytree(at[0])[0])
-            return tuple(at), jnp.where(jnp.isfinite(end).all(), total / length, jnp.nan)
+        moved, *ahead = pushed(floats, vectors)
+        if is_noisy:
+            at = floats, vectors
+            moved = _noisy(jax.make_jaxpr(pushed)(*at))(*jax.tree.leaves(at))[0]
+        vectors, norms = orthonormalise(moved)
+        return *ahead, vectors, total + jnp.log(norms)
 
-        at = floats, others, orthonormalise(tangents)[0]
-        return jax.lax.scan(one_block, at, None, length=blocks)[1]
+    def run(at, length, is_noisy):
+        at = *at, jnp.zeros(len(tangents))
+        *at, total = jax.lax.fori_loop(0, length, partial(one_step, is_noisy), at)
+        # At infinity, slopes may be finite.
+        end = measured(ravel_pytree(at[0])[0])
+        return tuple(at), jnp.where(jnp.isfinite(end).all(), total / length, jnp.nan)
 
-    short = max(1, length // blocks)
-    runs = jnp.array([length, short, short]), jnp.array([0.0, 0.0, _NOISE])
-    growth, plain, noisy = jax.lax.map(run, runs)
-    changed = jnp.abs(jnp.mean(plain - noisy, axis=0)) > _UNCHANGED
-    return jnp.where(changed | jnp.isneginf(plain[-1]), -jnp.inf, growth)
+    at = floats, others, orthonormalise(tangents)[0]
+    growth = jax.lax.scan(lambda at, _: run(at, length, False), at, None, length=blocks)[1]
+    # 100 steps show rounding.
+    some = min(blocks, -(-100 // length))
+    changed = jnp.abs(growth[:some].mean(0) - run(at, some * length, True)[1]) > _UNCHANGED
+    return jnp.where(changed | jnp.isneginf(growth[-1]), -jnp.inf, growth)
+
+
+def _noisy(program):
+    """Return a program with noise in sums, as cancellation amplifies rounding."""
+    whole, draw = program.jaxpr, np.random.default_rng(0).standard_normal
+
+    def nested(part):
+        return jax.make_jaxpr(_noisy(part))(*part.in_avals) if isinstance(part, ClosedJaxpr) else part
+
+    def run(*values):
+        known = dict(zip([*whole.constvars, *whole.invars], [*program.consts, *values], strict=True))
+        for each in whole.eqns:
+            terms = {x: known[x] for x in each.invars if not isinstance(x, Literal)}
+            is_float = jnp.issubdtype(each.outvars[0].aval.dtype, jnp.inexact)
+            if is_float and each.primitive.name in _SUMS:
+                terms = {x: terms[x] * (1 + _NOISE * draw(x.aval.shape)) for x in terms}
+            one = each.replace(params=jax.tree.map(nested, each.params))
+            alone = whole.replace(constvars=[], invars=[*terms], outvars=each.outvars, eqns=[one])
+            known |= zip(each.outvars, jax.core.eval_jaxpr(alone, [], *terms.values()), strict=True)
+        return [x.val if isinstance(x, Literal) else known[x] for x in whole.outvars]
+
+    return run
 
 
 def kaplan_yorke_dimension(exponents: ArrayLike) -> Float[np.ndarray, "*batch"]:
@@ -313,8 +333,8 @@ def orbits(
 
         - `values` (orbit, step, component), or with levels `visited` (orbit,
           component, level), 1 for visited levels.
-        - `exponent`, `exponent_error` (orbit, number) by scatter and drift, and the
-          `regime` (orbit) of `classify`, or "escaped".
+        - `exponent`, `exponent_error` (orbit, number) by scatter, drift and growth like
+          time, and the `regime` (orbit) of `classify`, or "escaped".
 
     Raises:
         ValueError: If parameters have no common length, or a number is invalid.
@@ -350,7 +370,7 @@ def orbits(
         arrays = jax.tree.leaves(eqx.filter((program, parameters), eqx.is_array))
         kept = Folder.of(folder, "orbits", _VERSION, lengths=lengths, arrays=arrays, program=text.encode())
 
-    def piece(block: np.ndarray) -> xr.Dataset:
+    def piece(block):
         name = f"{block[0]:06d}-{block[-1]:06d}"
         if (found := kept.read(name)) is None:
             # One size is compiled once.
@@ -387,7 +407,7 @@ def orbits(
 
 
 @eqx.filter_jit
-def _block(step, start, observe, lengths, levels, parameters) -> dict[str, PyTree]:
+def _block(step, start, observe, lengths, levels, parameters):
     transient, recorded, exponents = lengths
 
     def one(parameter):
@@ -415,10 +435,11 @@ def _block(step, start, observe, lengths, levels, parameters) -> dict[str, PyTre
             spectrum = lyapunov_spectrum(step, state, parameter, steps=recorded, exponents=exponents)
             size = jnp.max(jnp.abs(ravel_pytree(eqx.filter(end, eqx.is_inexact_array))[0]))
             known = jnp.where(size < _ESCAPED, spectrum.exponents, jnp.nan)
-            # On regular orbits, perturbations grow like time.
             late = jnp.mean(spectrum.blocks[_BLOCKS // 2 :], axis=0)
             drift = jnp.where(jnp.isfinite(late), jnp.abs(late - spectrum.exponents), 0.0)
-            found |= {"exponent": known, "exponent_error": spectrum.errors + drift}
+            # On regular orbits, perturbations grow like time.
+            linear = jnp.clip(spectrum.exponents - 1e-4, 0, np.log(recorded) / recorded)
+            found |= {"exponent": known, "exponent_error": spectrum.errors + drift + linear}
         return found
 
     return jax.vmap(one)(parameters)
