@@ -99,7 +99,8 @@ def test_a_continuous_transition_turns_into_one_of_first_order_at_the_tricritica
     weight = 2 * np.exp(-line["Delta"] / line["T"])
     assert_close(line["T"], weight / (1 + weight), 1e-11)
     assert line["T"].min() > 1 / 3 - 1e-10
-    assert len(parts(diagram, "spinodal")) == 2
+    spinodals = parts(diagram, "spinodal")
+    assert len(spinodals) == 2 and all(ends_at(each, end) and each["T"].max() < 1 / 3 + 1e-10 for each in spinodals)
 
 
 @pytest.mark.slow
@@ -121,7 +122,8 @@ def test_coexistence_goes_on_where_a_solution_exchanges_its_stability():
     lines = by_kind(diagram)
     assert np.max(np.abs(lines["continuous transition"]["h"])) < 1e-12
     below, above = sorted(parts(diagram, "coexistence"), key=lambda line: float(line["h"].mean()))
-    ends = [(float(line["h"][at]), float(line["T"][at])) for line, at in crossing(below, above)]
+    ends = [np.stack([line["h"], line["T"]], axis=1)[[0, -1]] for line in (below, above)]
+    ends = [min(places, key=lambda place: abs(place[0])) for places in ends]
     # the equations of the upper line are singular at h = 0
     assert_close(*ends, 1e-3)
     assert abs(ends[0][0]) < 1e-6
@@ -179,11 +181,6 @@ def test_lines_end_where_the_transitions_of_two_order_parameters_cross(coupling)
     kind = "continuous transition" if coupling < 1 else "spinodal"
     assert kinds_of(inner) == [kind] * 2 and len(outer) == 2
     assert len(lines_of(diagram)) == 4 + (coupling > 1)
-
-
-def crossing(below, above):
-    """The end of each line that is next to h = 0."""
-    return [(line, min((0, -1), key=lambda at, line=line: abs(line["h"].values[at]))) for line in (below, above)]
 
 
 def solutions(field, inverse=1.5):

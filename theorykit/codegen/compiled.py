@@ -151,7 +151,7 @@ def check_covered(expression: Expr) -> None:
             continue
         seen.add(node)
         parts = node.args
-        if isinstance(node, (sp.Number, sp.NumberSymbol)):
+        if isinstance(node, (sp.Number, sp.NumberSymbol, sp.core.numbers.ImaginaryUnit)):
             if not node.is_real:
                 raise ValueError(f"{node} is not a real number: actions are finite and real")
             as_number(node)

@@ -109,10 +109,12 @@ def corrected(system: System, guess: Unknowns, across: Unknowns) -> Place:
     def correct(state):
         u, _, led, count = state
         here = system.residual(u)
-        change = jnp.linalg.solve(jnp.concatenate([slope(u), across[None]]), jnp.append(-here, 0.0))
-        # The matrix is singular where branches cross. A solution is kept.
-        change = jnp.where(jnp.isfinite(change).all() & jnp.any(here != 0), change, 0.0)
-        length = jnp.linalg.norm(change)
+        matrix = jnp.concatenate([slope(u), across[None]])
+        change = jnp.linalg.solve(matrix, jnp.append(-here, 0.0))
+        # The matrix is singular where branches cross. A solution, whose residual is small, is kept.
+        is_regular, least = jnp.isfinite(change).all(), jnp.linalg.norm(here) / jnp.linalg.norm(matrix)
+        change = jnp.where(is_regular, change, 0.0)
+        length = jnp.where(is_regular, jnp.linalg.norm(change), least)
         return u + change * units, length, led + length, count + 1
 
     def goes_on(state):

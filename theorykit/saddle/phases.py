@@ -48,10 +48,7 @@ from .solve import minimise, search
 SPINODAL, CONTINUOUS, COEXISTENCE = "spinodal", "continuous transition", "coexistence"
 CRITICAL, TRICRITICAL, TRIPLE = "critical point", "tricritical point", "triple point"
 STABLE, METASTABLE = "stable", "metastable"
-_PAIR = "two solutions"
-# Tests that end a line.
-_MERGED = "merged"
-_ENDS = ("outside", "unstable", "apart", _MERGED)
+_PAIR, _MERGED = "two solutions", "merged"
 # Slacks below this count as zero.
 _SLACK = 1e-8
 # A boundary fixes coordinates that are 1e-14 from an edge.
@@ -132,9 +129,8 @@ class Boundary(SystemOfAction):
 
     def ends(self, kind, u):
         # The side may also turn by more than a right angle.
-        if kind == _MERGED and np.linalg.norm(self.sides(u)) > _DUPLICATE * np.linalg.norm(self.side):
-            return ""
-        return kind if kind in (*_ENDS, FOLD, BRANCH_POINT) else ""
+        turns = kind == _MERGED and np.linalg.norm(self.sides(u)) > 2 * _DUPLICATE * np.linalg.norm(self.side)
+        return "" if turns or kind in (CRITICAL, TRICRITICAL) else kind
 
     def seen(self, u):
         def seen(bound, x):
@@ -223,7 +219,8 @@ class SingularPoints(Boundary):
         tests = {"outside": self.inside(u), "unstable": jnp.delete(curvatures, vanishing, assume_unique_indices=True)}
         if self.kind == CONTINUOUS:
             return {**tests, TRICRITICAL: cubic, "apart": 1 - jnp.abs(slack) / _SLACK}
-        return {**tests, _MERGED: self.merged(u), CRITICAL: quadratic}
+        # Another line crosses where solutions merge. The curve ends before it.
+        return {**tests, _MERGED: self.merged(u) - _DUPLICATE, CRITICAL: quadratic}
 
     def seen(self, u):
         return {**super().seen(u), "normal_form": self.normal_form(u)}
@@ -237,9 +234,8 @@ class Coexistence(Boundary):
         return slopes if self.kind == _PAIR else jnp.append(slopes, actions[1:] - actions[0])
 
     def tests(self, u, tangent):
-        if self.kind == _PAIR:
-            return super().tests(u, tangent)
-        return {"outside": self.inside(u), "unstable": self.curvatures(u).ravel(), _MERGED: self.merged(u)}
+        tests = {"unstable": self.curvatures(u).ravel(), _MERGED: self.merged(u)}
+        return tests if self.kind == _PAIR else {"outside": self.inside(u), **tests}
 
     def sides(self, u: Array) -> Coordinates:
         return self.points(u)[0] - self.points(u)[1]
@@ -490,14 +486,17 @@ class _Diagram:
             low, high = (max(each[name].values[0] for each in pair), min(each[name].values[-1] for each in pair))
             if low < high:
                 values = {**given, name: (low + high) / 2}
+                one, two = (near(each, values[name])[0] for each in pair)
+                if _apart(one, two) < _DUPLICATE:
+                    continue
                 with suppress(ValueError):
-                    _, crossings = _both(make, values, [near(each, values[name])[0] for each in pair])
+                    _, crossings = _both(make, values, [one, two])
                     for value, points in crossings:
                         yield self.boundary(COEXISTENCE, {**given, name: value}, points, sizes)
 
     def add(self, system: Boundary, start: np.ndarray) -> None:
         """Follow the boundary near `start`, unless it is known or of solutions with another index."""
-        across = jnp.linalg.svd(slope_at(system, start) * system.lengths)[2][-1]
+        across = np.linalg.svd(np.multiply(slope_at(system, start), system.lengths))[2][-1]
         place, (low, high) = jax.device_get(corrected(system, start, across)), self.limits.T
         if not place.is_near() or np.any((place.u[-2:] < low) | (place.u[-2:] > high)):
             return
@@ -521,27 +520,25 @@ class _Diagram:
             kind, (second, cubic) = line["event"].values[at], line["normal_form"].values[at]
             if kind == TRICRITICAL or self.index or abs(second) < 1e-6 * cubic:
                 self.add_point(line.isel(point=[at]).assign_attrs(kind=str(kind)))
-        if system.kind == COEXISTENCE:
-            for at, reason in ((0, line.attrs.get("began", "")), (-1, line.attrs["ended"])):
-                if reason.startswith((_MERGED, "no point was found")):
-                    line = self.extended(line, at)
-            self.lines.append(line.assign_attrs(kind=COEXISTENCE))
-            if self.index == 0:
-                self.compare(self.lines[-1])
+        if system.kind == CONTINUOUS:
+            # On one side of a tricritical point, the symmetric solution becomes unstable without
+            # a stable one next to it. This is a spinodal.
+            for first, last in itertools.pairwise([0, *special, line.sizes["point"] - 1]):
+                if last > first:
+                    kind = CONTINUOUS if line["normal_form"].values[(first + last) // 2, 1] > 0 else SPINODAL
+                    self.lines.append(line.isel(point=slice(first, last + 1)).assign_attrs(kind=kind))
             return
-        # On one side of a tricritical point, the symmetric solution becomes unstable without
-        # a stable one next to it. This is a spinodal.
-        inner = special if system.kind == CONTINUOUS else []
-        for first, last in itertools.pairwise([0, *inner, line.sizes["point"] - 1]):
-            if last > first:
-                crosses = system.kind == CONTINUOUS and line["normal_form"].values[(first + last) // 2, 1] > 0
-                kind = CONTINUOUS if crosses else SPINODAL
-                self.lines.append(line.isel(point=slice(first, last + 1)).assign_attrs(kind=kind))
+        for at, reason in ((0, line.attrs.get("began", "")), (-1, line.attrs["ended"])):
+            if reason.startswith((_MERGED, "no point was found")):
+                line = self.extended(line, at)
+        self.lines.append(line.assign_attrs(kind=system.kind))
+        if self.index == 0 and system.kind == COEXISTENCE:
+            self.compare(self.lines[-1])
 
     def extended(self, line: xr.Dataset, at: int) -> xr.Dataset:
         """Add the critical point at which solutions merge, at one end of a line."""
-        for end in self.points:
-            off = np.linalg.norm(self.places(end)[0] - self.places(line)[at])
+        offs = [np.linalg.norm(self.places(end)[0] - self.places(line)[at]) for end in self.points]
+        for off, end in sorted(zip(offs, self.points, strict=True), key=lambda each: each[0]):
             if off < _END and _apart(_points(end, 0)[0], _points(line, at)[0]) < 1.0:
                 return xr.concat([line, end] if at else [end, line], "point", join="override", combine_attrs="override")
         return line

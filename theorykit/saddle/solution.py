@@ -95,8 +95,8 @@ class Solution(DisplayMixin, AbstractOutcome):
         named = {verbatim(name): value for name, value in {**self.order_parameters, **self.parameters}.items()}
         rows = {**named, "S": self.action, "gradient norm": self.gradient_norm, "error": self.error}
         rows["smallest curvature"] = np.min(self.hessian_eigenvalues, axis=-1)
-        kind = f"{np.size(self.action)} solves" if np.ndim(self.action) else self._kind
-        yield Heading(kind[0].upper() + kind[1:])
+        kind = self._kind if self.converged is True else f"no certified {self._kind}"
+        yield Heading(f"{np.size(self.action)} solves" if np.ndim(self.action) else kind[0].upper() + kind[1:])
         yield Table(tuple((name, _in_words(value)) for name, value in rows.items()))
         yield Text(verbatim(self.diagnosis))
 

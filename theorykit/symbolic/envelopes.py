@@ -144,9 +144,8 @@ def _minimum(loss: Expr, x: Symbol, omega: Expr, variance: Expr) -> tuple[Expr, 
     for left, right in pairwise(pieces):
         rise = (slope(right) - slope(left)).xreplace({own: right.left})
         if not _is_known(rise, "is_nonnegative"):
-            raise ValueError(
-                f"the loss {loss} is not known to be convex: its slope changes by {rise} at x = {right.left}"
-            )
+            change = f"its slope changes by {rise} at x = {right.left}"
+            raise ValueError(f"the loss {loss} is not known to be convex: {change}{_to_declare(rise)}")
     for piece in pieces:
         curvature = slope(piece, 2)
         # The atom of a piece is the minimum over all x.
@@ -185,8 +184,7 @@ def _check_at_numbers(loss: Expr, x: Symbol, part: Expr, curvature: Expr) -> Non
         if not is_finite or (second.is_number and second < -1e-12):
             raise ValueError(
                 f"the loss {loss} is not convex or not defined: it must be real, finite and convex for all {x}, but "
-                f"its value is {value} and its second derivative {second} at {at}; write another loss, insert "
-                "values, or declare the signs of symbols"
+                f"its value is {value} and its second derivative {second} at {at}{_to_declare(*parameters)}"
             )
 
 
@@ -219,10 +217,8 @@ def _pieces(loss: Expr, x: Symbol) -> list[_Piece]:
         for left, right in pairwise(ends):
             middle = (left + right) / 2 if oo not in (right, -left) else left + 1 if right == oo else right - 1
             at = {x: S.Zero if (left, right) == (-oo, oo) else middle}
-            holds = {
-                each: each.func(1 if _is_above(each.lhs.xreplace(at), each.rhs.xreplace(at)) else -1, 0)
-                for each in relations
-            }
+            above = {each: _is_above(each.lhs.xreplace(at), each.rhs.xreplace(at)) for each in relations}
+            holds = {each: each.func(1 if is_above else -1, 0) for each, is_above in above.items()}
             values = [value for value, condition in node.args if condition.xreplace(holds) == True]  # noqa: E712
             parts.append(_Piece(left, right, piece.loss.xreplace({node: values[0] if values else S.NaN})))
         todo = parts + todo
@@ -253,10 +249,14 @@ def _is_above(one: Expr, other: Expr) -> bool:
     difference = sp.expand(one - other)
     if difference.is_nonnegative or difference.is_nonpositive:
         return bool(difference.is_nonnegative) and difference != 0
-    raise ValueError(
-        f"the kinks of a loss must have a known order, but {one} may be above or below {other}; insert values, or "
-        "declare the signs of symbols"
-    )
+    order = f"{one} may be above or below {other}{_to_declare(difference)}"
+    raise ValueError(f"the kinks of a loss must have a known order, but {order}")
+
+
+def _to_declare(*expressions: Expr) -> str:
+    symbols = sorted(set().union(*(each.free_symbols for each in expressions)), key=str)
+    names = ", ".join(str(each) for each in symbols if each.is_nonnegative is None and each.is_nonpositive is None)
+    return f"; insert values, or {f'declare {names} with positive=True' if names else 'write another loss'}"
 
 
 def _of_smooth(loss: Expr, x: Symbol, parameters: tuple[Symbol, ...], omega: Expr, variance: Expr) -> tuple[Expr, Expr]:
