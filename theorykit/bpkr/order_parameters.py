@@ -361,11 +361,6 @@ class FiniteWidthLaw(eqx.Module):
         return sum(level.coordinates for level in self.levels)
 
     @property
-    def is_regular(self) -> bool:
-        """Whether every order parameter is invertible."""
-        return all(level.columns == level.rows for level in self.levels)
-
-    @property
     def diagonal(self) -> np.ndarray:
         places, start = [], 0
         for level in self.levels:

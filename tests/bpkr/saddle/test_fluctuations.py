@@ -75,6 +75,7 @@ def exact(name, width):
 
 
 @functools.cache
+@functools.partial(jax.jit, static_argnums=0)  # Widths may be traced.
 def of_theory(name, width):
     architecture, features, labels, test_features = problem(name, width)
     whole = bpkr.Problem(architecture, bpkr.Data(features, labels))
@@ -82,8 +83,7 @@ def of_theory(name, width):
     found = bpkr.fluctuations(whole, saddle, test_features)
 
     def named(point, prediction, evidence):
-        first = point.matrices[0]
-        return {"U": first, "mean": prediction.mean, "variance": prediction.variance, "evidence": evidence}
+        return {"U": point.matrices[0], "mean": prediction.mean, "variance": prediction.variance, "evidence": evidence}
 
     at_saddle = named(saddle.order_parameters, bpkr.predict(whole, saddle, test_features), saddle.log_evidence)
     corrected = named(found.mean, found.prediction, found.log_evidence)

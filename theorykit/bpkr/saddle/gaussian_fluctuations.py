@@ -19,11 +19,12 @@ from functools import partial
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.scipy.linalg import cho_solve, solve_triangular
 from jaxtyping import Array, Float
 
 from ..._jit import jit, jit_and_keep, usual_settings
-from ...checks import is_traced
+from ...checks import Requirement, array_module, is_traced, require
 from ...symbolic.documents.display import DisplayMixin
 from ...symbolic.documents.document import Table
 from ...symbolic.documents.values import number
@@ -37,6 +38,7 @@ from .solve import Saddle, solve
 
 # Largest Newton step to a minimum that is known to rounding.
 _FAR = 1e-3
+FEW_UNITS = "a layer has fewer units than partial paths times outputs"
 
 
 @usual_settings()
@@ -121,9 +123,10 @@ def fluctuations(
     if test_features is not None or data.test_features is not None:
         test_features = problem.test_features(test_features)
     point = problem.point(order_parameters)
-    if not architecture.is_infinite and not manifold.finite_width_law(architecture).is_regular:
-        widths = tuple(map(float, architecture.widths))
-        raise ValueError(f"widths={widths}: a layer has fewer units than partial paths times outputs")
+    widths = array_module(architecture.widths).asarray(architecture.widths)
+    enough = widths >= np.array(architecture.overlap_sizes)
+    known = lambda: f"widths={tuple(widths.tolist())}: {FEW_UNITS}"  # noqa: E731
+    point = require(point, [Requirement(FEW_UNITS, enough, known)])
     found, farthest = _fluctuations(problem.canonical, point, test_features)
     is_known = not is_traced(found) and jnp.all(jnp.isfinite(point.first))
     # The result of `solve` has a certificate. A Hessian that is not positive has NaN.

@@ -23,6 +23,7 @@ from ..data.classes import outputs_as_classes
 from ..evaluation.problem import as_problem
 from ..network.network import checked_whole_widths, weight_shapes
 from ..order_parameters import finite_width_law
+from ..saddle.gaussian_fluctuations import FEW_UNITS
 from ..specification.architecture import require_finite_widths
 from ..sweeps.datasets import label
 from .chains import DEFAULT_SCHEDULES, Schedule, run_chains
@@ -37,7 +38,6 @@ BFMI = 0.3
 _FEWEST_DRAWS = 4
 # Increase it if draws change for the same arguments.
 _VERSION = 9
-_FEW_UNITS = "a layer has fewer units than partial paths times outputs"
 _STATISTICS = ("lp", "energy", "diverging", "n_steps")
 _NAMES = {
     "exact": "NUTS on the order parameters",
@@ -132,7 +132,7 @@ def check_can_be_sampled(sampler: str, architecture: bpkr.Architecture) -> None:
     if sampler == "exact":
         rank = finite_width_law(architecture).levels[-1].rank
         if is_cold and rank < architecture.overlap_sizes[0]:
-            raise ValueError(f"temperature=0, but {_FEW_UNITS}")
+            raise ValueError(f"temperature=0, but {FEW_UNITS}")
         return
     if sampler == "gibbs" and not architecture.is_linear:
         raise ValueError("block Gibbs needs linear hidden units")
@@ -304,7 +304,7 @@ def _of_theory(approach: str, problem: bpkr.Problem, options: Mapping[str, Any])
         problem = bpkr.Problem(architecture.at_infinite_width(), data)
         saddle = bpkr.solve(problem)
     point = bpkr.gp_limit(architecture) if saddle is None else saddle.order_parameters
-    has_theory = approach != "one_over_n" or finite_width_law(architecture).is_regular
+    has_theory = approach != "one_over_n" or saddle.stats["units_per_path"] >= 1
     prediction, numbers = None, {}
     if approach == "one_over_n" and has_theory:
         corrected = bpkr.fluctuations(problem, saddle)
@@ -319,5 +319,5 @@ def _of_theory(approach: str, problem: bpkr.Problem, options: Mapping[str, Any])
     found = found.merge({f"{name}_error": xr.zeros_like(found[name]) for name in found.data_vars})
     mixed, diagnosis = (1, "") if saddle is None else (int(saddle.converged), saddle.diagnosis)
     if not has_theory:
-        found, mixed, diagnosis = found * np.nan, 0, _FEW_UNITS
+        found, mixed, diagnosis = found * np.nan, 0, FEW_UNITS
     return found.assign(mixed=mixed, diagnosis=diagnosis, seconds=time.monotonic() - begun)
