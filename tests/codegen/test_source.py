@@ -12,13 +12,7 @@ import numpy as np
 import pytest
 import sympy as sp
 
-from tests.expressions import (
-    A,
-    L,
-    assert_close,
-    primitives_of,
-    s,
-)
+from tests.expressions import A, L, assert_close, primitives_of, s
 from theorykit import bpkr
 from theorykit.bpkr.evaluation.formulas import compiled_terms
 from theorykit.codegen import compile_expressions

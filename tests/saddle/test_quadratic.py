@@ -6,12 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from theorykit.bpkr.order_parameters import (
-    from_order_parameters,
-    gp_coordinates,
-    moved,
-    to_order_parameters,
-)
+from theorykit.bpkr.order_parameters import from_order_parameters, gp_coordinates, moved, to_order_parameters
 from theorykit.saddle.problem import Expansion, QuadraticModel
 
 from ..bpkr.cases import ALL_SKIPS, SEEDS, SKIP_FIRST, TWO_LAYERS, TWO_OUTPUTS, assert_close

@@ -1,21 +1,13 @@
 """What is certified, and what is not: kinks, vanishing curvatures, rounding, edges of domains, units."""
 
 import jax
+import mpmath
 import numpy as np
 import pytest
-from sympy import Abs, Heaviside, Max, exp, log, sign, symbols
+from sympy import Abs, Heaviside, Identity, MatrixSymbol, Max, exp, log, sign, symbols
 
-from theorykit.saddle import (
-    Action,
-    Between,
-    ConvergenceWarning,
-    Positive,
-    Real,
-    minimise,
-    search,
-    stationary,
-)
-from theorykit.symbolic import log_cosh
+from theorykit.saddle import Action, Between, ConvergenceWarning, Positive, Real, minimise, search, stationary
+from theorykit.symbolic import inverse, log_cosh, log_det, trace
 
 from ..bpkr.cases import assert_close
 from .textbook import GLASS, beta, h, m, q
@@ -138,6 +130,21 @@ def test_rounding_that_leaves_the_point_unknown_is_told_and_exact_cancellation_i
     solution = failed(hidden, {large: 1e9, h: 1e-12})
     assert "rounding or quadrature may move the point" in solution.diagnosis
     assert solution.error > 1e-6
+
+
+@pytest.mark.parametrize("ridge", [1e-2, 1e-4, 1e-6])
+def test_the_error_of_the_action_covers_rounding_in_a_factorised_matrix(ridge):
+    F, y, rng = MatrixSymbol("F", 4, 2), MatrixSymbol("y", 4, 1), np.random.default_rng(3)
+    K = s * F * F.T + alpha * Identity(4)
+    action = Action(s - log(s) + log_det(K) + trace(y.T * inverse(K) * y), {s: Positive()}, [F, y, alpha])
+    given = {"F": rng.normal(size=(4, 2)), "y": rng.normal(size=(4, 1)), "alpha": ridge}
+    solution = minimise(action, given, initial={s: 1.0})
+    with mpmath.workdps(40):
+        at, features, labels = mpmath.mpf(float(solution[s])), mpmath.matrix(given["F"]), mpmath.matrix(given["y"])
+        kernel = at * features * features.T + mpmath.mpf(ridge) * mpmath.eye(4)
+        energy = mpmath.log(mpmath.det(kernel)) + (labels.T * mpmath.lu_solve(kernel, labels))[0]
+        off = float(abs(at - mpmath.log(at) + energy - float(solution.action)))
+    assert solution.converged and off <= solution.action_error <= 1e-15 * solution.action / ridge
 
 
 @pytest.mark.slow

@@ -7,15 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sympy.matrices.expressions.blockmatrix import BlockDiagMatrix
 
-from tests.expressions import (
-    SYMBOLS,
-    H,
-    N,
-    P,
-    assert_close,
-    random_values,
-    square,
-)
+from tests.expressions import SYMBOLS, H, N, P, assert_close, random_values, square
 from theorykit.codegen import interpret
 from theorykit.symbolic import inverse, kronecker, normal, positive_definite, quadratic_form, trace
 from theorykit.symbolic.algebra import (

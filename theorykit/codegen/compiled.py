@@ -43,9 +43,8 @@ class CompiledFunction:
     def __call__(self, /, **arguments: Any) -> dict[str, Any]:
         names = {each.name for each in self.arguments}
         if arguments.keys() != names:
-            raise TypeError(
-                f"{self.name} takes the arguments {', '.join(sorted(names))}, got {', '.join(sorted(arguments))}"
-            )
+            wanted, given = (", ".join(sorted(each)) for each in (names, arguments))
+            raise TypeError(f"{self.name} takes the arguments {wanted}, got {given}")
         at = At({**arguments, **sizes_of(self.arguments, arguments, Jax)}, Jax)
         return {name: at(expression) for name, expression in self.outputs.items()}
 

@@ -8,12 +8,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
-from sympy import Add, Basic, Expr, Function, MatrixSymbol, Mul, Pow, Symbol
+from sympy import Add, Basic, Expr, Function, Inverse, KroneckerProduct, MatrixSymbol, Mul, Pow, Symbol
 
 from .._compat import require_float64
 from .._jit import usual_settings
 from ..checks import by_name, checked_instance
-from ..symbolic.atoms import bound_outside
+from ..symbolic.atoms import LogDet, bound_outside
 from ..symbolic.averages import GaussianAverage, bounded
 from .compiled import bound_sizes, compile_expressions, symbols_of
 from .evaluate import At
@@ -95,18 +95,24 @@ def _with_sides(expression: Expr, arguments: tuple[Expr, ...]) -> tuple[Callable
 
 
 def rounding_effects(outputs: Sequence[Expr], arguments: Sequence[Expr]) -> Callable[..., Float[Array, "output part"]]:
-    """Return a function of the arguments by name: effects of relative errors of one in the parts of inner sums.
+    """Return a function of the arguments by name: effects of rounding on each output, to first order.
 
-    Effects on each output are to first order. Inner sums are those of numbers inside the terms of an output, except
-    inside averages, whose errors are stated separately, and inside functions of matrices.
+    The parts of inner sums have relative errors of one. Inner sums are those of numbers inside the terms of an output,
+    except inside averages, whose errors are stated separately. A factorised n x n matrix A has the errors of Cholesky's
+    algorithm, (n + 1) sqrt(A_ii A_jj) (N. J. Higham, Accuracy and Stability of Numerical Algorithms, Theorem 10.3).
     """
     parts: list[Expr] = []
+    changes: dict[Expr, MatrixSymbol] = {}
 
     @cache
-    def perturbed(node: Expr) -> Expr:
-        if getattr(node, "is_Matrix", False) or not isinstance(node, (Add, Mul, Pow, Function)):
+    def perturbed(node: Basic) -> Basic:
+        has_parts = isinstance(node, (Add, Mul, Pow, Function)) or node.has(Inverse, LogDet)
+        if isinstance(node, GaussianAverage) or not has_parts:
             return node
         inner = list(map(perturbed, node.args))
+        if isinstance(node, (Inverse, LogDet)) and not isinstance(node.args[0], KroneckerProduct):
+            change = MatrixSymbol(f"rounding_errors_{len(changes)}", *node.args[0].shape)
+            return node.func(inner[0] + changes.setdefault(node.args[0], change))
         if isinstance(node, Add) and not node.is_number:
             first = len(parts)
             parts.extend(inner)
@@ -118,11 +124,17 @@ def rounding_effects(outputs: Sequence[Expr], arguments: Sequence[Expr]) -> Call
 
     def effects(**values: Any) -> Array:
         given = {**values, **sizes_of(arguments, values, Jax)}
+        matrices = {change.name: At(given, Jax)(matrix) for matrix, change in changes.items()}
 
-        def results(relative: Array) -> Array:
-            at = At({**given, errors.name: relative[:, None]}, Jax)
+        def results(relative: Array, changed: dict[str, Array]) -> Array:
+            at = At({**given, errors.name: relative[:, None], **changed}, Jax)
             return jnp.stack([jnp.asarray(at(each), float) for each in perturbed_outputs])
 
-        return jax.jacrev(results)(jnp.zeros(len(parts))) if parts else jnp.zeros((len(outputs), 0))
+        found, by_entry = jax.jacrev(results, (0, 1))(jnp.zeros(len(parts)), jax.tree.map(jnp.zeros_like, matrices))
+        for name, matrix in matrices.items():
+            size = jnp.sqrt((len(matrix) + 1) * jnp.abs(jnp.diagonal(matrix)))
+            effect = jnp.einsum("oij,i,j->o", jnp.abs(by_entry[name]), size, size)
+            found = jnp.concatenate([found, effect[:, None]], axis=1)
+        return found
 
     return effects

@@ -117,10 +117,6 @@ def _symbol(node, at):
     raise ValueError(f"values must be a mapping with a number or an array for {node.name}, got {shown(at.values)}")
 
 
-def _of_arguments(function: Callable) -> Callable:
-    return lambda node, at: function(*map(at, node.args))
-
-
 def _fold(function: Callable) -> Callable:
     return lambda node, at: reduce(function, map(at, node.args))
 
@@ -200,12 +196,12 @@ RULES: dict[type, Callable[[Any, At], Any]] = {
     sp.Pow: _in_stable_form(_power),
     BooleanTrue: lambda node, at: True,
     BooleanFalse: lambda node, at: False,
-    sp.StrictGreaterThan: _of_arguments(operator.gt),
-    sp.GreaterThan: _of_arguments(operator.ge),
-    sp.StrictLessThan: _of_arguments(operator.lt),
-    sp.LessThan: _of_arguments(operator.le),
-    sp.Equality: _of_arguments(operator.eq),
-    sp.Unequality: _of_arguments(operator.ne),
+    sp.StrictGreaterThan: _fold(operator.gt),
+    sp.GreaterThan: _fold(operator.ge),
+    sp.StrictLessThan: _fold(operator.lt),
+    sp.LessThan: _fold(operator.le),
+    sp.Equality: _fold(operator.eq),
+    sp.Unequality: _fold(operator.ne),
     sp.And: _of_module("logical_and"),
     sp.Or: _of_module("logical_or"),
     sp.Not: lambda node, at: at.xp.logical_not(at(node.args[0])),

@@ -12,8 +12,6 @@ import jax
 import jax.numpy as jnp
 import mpmath
 import numpy as np
-
-# Import these modules lazily, because few users need them.
 import scipy
 import sympy
 from jax.scipy import special
@@ -151,11 +149,6 @@ def _log_normal_cdf(x, order=0):
     return np.vectorize(derivative, otypes=[float])(x)
 
 
-def _scipy(name: str) -> Callable:
-    # SciPy loads its modules on first use.
-    return lambda *numbers: getattr(scipy.special, name)(*numbers)
-
-
 ROWS = (
     ScalarFunction(sympy.exp, _bounded(jnp.exp), np.exp, by_jax=True),
     ScalarFunction(sympy.log, jnp.log, np.log, by_jax=True),
@@ -176,8 +169,8 @@ ROWS = (
     ScalarFunction(sympy.asinh, jnp.arcsinh, np.arcsinh, by_jax=True),
     ScalarFunction(sympy.atanh, jnp.arctanh, np.arctanh, by_jax=True),
     ScalarFunction(LogCosh, log_cosh, _log_cosh),
-    ScalarFunction(sympy.erf, special.erf, _scipy("erf"), by_jax=True),
-    ScalarFunction(sympy.erfc, special.erfc, _scipy("erfc"), by_jax=True),
+    ScalarFunction(sympy.erf, special.erf, lambda x: scipy.special.erf(x), by_jax=True),
+    ScalarFunction(sympy.erfc, special.erfc, lambda x: scipy.special.erfc(x), by_jax=True),
     ScalarFunction(LogNormalCDF, log_normal_cdf, _log_normal_cdf, "xn"),
 )
 TABLE: Mapping[type, ScalarFunction] = {row.kind: row for row in ROWS}
