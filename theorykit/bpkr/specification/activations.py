@@ -40,6 +40,10 @@ class Activation:
     def __repr__(self):
         return repr(self.name)
 
+    def __reduce__(self):
+        # A copy of `IDENTITY` is the same object, which `Dense` does not show.
+        return as_activation, (self.function,)
+
     @property
     def is_linear(self) -> bool:
         return self.function == UNIT
