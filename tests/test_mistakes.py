@@ -133,6 +133,7 @@ ATTENTION = {
     "scores that overflow": (lambda: attend(1e200 * TOKENS), "attention overflows", "nan"),
     "a misspelt mask": (lambda: attend(mask="casual"), "mask", "'causal'"),
     "attention of other heads": (lambda: paths([MAPS[0], MAPS[1][:, :1]]), "attention[1]", "(5, 2, 4, 4)"),
+    "averages over heads": (lambda: bpkr.Model().fit(TOKENS, LABELS, [MAPS[0].mean(1)]), "(5, 4, 4)", "maps[:, None]"),
     "attention to padding": (lambda: paths(real_tokens=np.array([4, 2, 3, 4, 4])), "attention[0]", "padding"),
     "an array for nonlinear units": (lambda: bind(network=architecture(embedding="erf")), "features", "erf"),
 }

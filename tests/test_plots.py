@@ -122,12 +122,8 @@ def test_scores_have_their_standard_errors_and_failures_are_crossed_out(sweep):
     np.testing.assert_allclose(crosses[1], [[80, at["test_log_loss"].sel(width=80)]])
     with pytest.raises(ValueError, match=r"score must be one of 'test_accuracy', .* got 'test_r_squared'"):
         plots.draw_scores_over_width(sweep, score="test_r_squared")
-
-
-def test_infinite_width_has_the_colour_of_the_only_line_in_the_legend(sweep):
-    axes = plots.draw_scores_over_width(sweep.sel(temperature=[0.1]))
-    limit = axes.get_legend().legend_handles[0]
-    assert limit.get_color() == axes.lines[0].get_color()
+    only = plots.draw_scores_over_width(sweep.sel(temperature=[0.1]))
+    assert only.get_legend().legend_handles[0].get_color() == only.lines[0].get_color()
 
 
 def test_a_spectrum_has_eigenvalues_and_squared_cosines():
