@@ -52,6 +52,9 @@ MODEL = {
     "a sequence of NaN": (lambda: fit(changed(INPUTS, 4, NAN)), "inputs[4]", "NaN"),
     "attention that is not a list": (lambda: bpkr.Model().fit(INPUTS, TEXT, MAPS[0]), "attention", "list"),
     "a mask next to attention": (lambda: bpkr.Model(mask="causal").fit(INPUTS, TEXT, MAPS), "attention", "mask"),
+    "a table of classes": (lambda: fit(labels=TEXT[:, None]), "labels", "(examples,)", "(24, 1)"),
+    "positions of three tokens": (lambda: fit(readout=np.zeros(3)), "readout", "24 examples"),
+    "costs of heads at infinite width": (lambda: fit(widths=INF).head_costs(), "saddle", "Gaussian process"),
     "heads of other inputs": (lambda: fit(heads=[np.ones((2, 4, 4))]), "heads", "4 features", "(24, 10, 3)"),
 }
 

@@ -83,7 +83,7 @@ def result(kind: str) -> xr.Dataset:
         data = bpkr.Data.of_classes(data.features, np.arange(len(data.labels)) % 3, data.features[:3], [0, 1, 2])
     elif kind == "two layers":
         architecture = bpkr.Architecture((1, *ARCHITECTURE.layers), 10.0, temperature=0.3)
-        options["width"] = ((10, 20, 30), (20, 20, 20))
+        options["width"] = np.array([(10, 20, 30), (20, 20, 20)])
     return sweeps.sweep(architecture, data, **options, progress=False)
 
 

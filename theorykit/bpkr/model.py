@@ -267,7 +267,7 @@ class Model(DisplayMixin):
             1.0 if self._is_gaussian_process else self.widths,
             self.prior_variances,
             temperature=self.temperature,
-            read_tokens=tokens if self.readout == "all" else 1,
+            read_tokens=tokens if str(self.readout) == "all" else 1,
             richness=self.richness,
         )
         parts = [self._features(architecture, found, inputs, attention), labels]
