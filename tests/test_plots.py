@@ -39,8 +39,7 @@ def test_one_solution_is_drawn_as_a_matrix_with_red_for_positive_entries(sweep):
     np.testing.assert_array_equal(image.get_array(), one["U_1"])
     low, high = image.get_clim()
     assert low == -high == -np.abs(one["U_1"]).max()
-    red, _, blue, _ = image.cmap(1.0)
-    assert red > blue
+    assert image.cmap(1.0)[0] > image.cmap(1.0)[2]
     assert [label.get_text() for label in axes.get_xticklabels()] == ["1", "2"]
     with pytest.raises(ValueError, match="U_1 has several points, along width, temperature: select one"):
         plots.draw_order_parameters(sweep)
@@ -67,13 +66,9 @@ SEVERAL = ("one width", "one temperature", "infinite width alone", "three classe
 
 def result(kind: str) -> xr.Dataset:
     """Return a sweep of every kind that the pages describe."""
-    options = {"width": (20, 80, np.inf), "temperature": (0.1, 1.0)}
-    if kind == "one width":
-        options["width"] = (20,)
-    elif kind == "infinite width alone":
-        options["width"] = (np.inf,)
-    elif kind == "one temperature":
-        options["temperature"] = (0.1,)
+    alone = {"one width": {"width": (20,)}, "infinite width alone": {"width": (np.inf,)}}
+    alone["one temperature"] = {"temperature": (0.1,)}
+    options = {"width": (20, 80, np.inf), "temperature": (0.1, 1.0), **alone.get(kind, {})}
     if kind in ("seeds", "one seed"):
         seeds = range(3 if kind == "seeds" else 1)
         return sweeps.sweep(ARCHITECTURE, random_data, seeds=seeds, **options, progress=False)
@@ -151,6 +146,8 @@ def test_marked_levels_are_drawn_over_any_parameter(over):
     (line,) = axes.lines
     np.testing.assert_array_equal(line.get_xydata(), np.transpose([[1.0, 1.5, 3.0], np.linspace(-1, 1, 40)[10:13]]))
     assert axes.get_xlabel() == over
+    with pytest.raises(ValueError, match="component must be from 0 to 1, got -1"):
+        plots.draw_orbits(found, over=over, component=-1)
 
 
 # ---- comparisons
