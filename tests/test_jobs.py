@@ -34,10 +34,10 @@ def test_a_killed_worker_is_reported_and_the_next_call_starts_another(tmp_path):
 
 def test_tasks_run_on_any_backend_of_joblib():
     with joblib.parallel_config("threading"):
-        found = dict(in_parallel(pow, [(2, number) for number in range(5)], n_jobs=2))
-    assert found == {number: 2**number for number in range(5)}
-    with pytest.raises(ValueError, match="n_jobs must be a number"):
-        list(in_parallel(pow, [(2, 3)], n_jobs=0))
+        assert dict(in_parallel(pow, [(2, n) for n in range(5)], n_jobs=2)) == {n: 2**n for n in range(5)}
+    for wrong in (0, "2", 1.5):
+        with pytest.raises(ValueError, match=f"n_jobs must be a number .* got {wrong!r}"):
+            list(in_parallel(pow, [(2, 3)], n_jobs=wrong))
 
 
 @pytest.mark.slow

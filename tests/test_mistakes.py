@@ -52,6 +52,9 @@ MODEL = {
     "a sequence of NaN": (lambda: fit(changed(INPUTS, 4, NAN)), "inputs[4]", "NaN"),
     "attention that is not a list": (lambda: bpkr.Model().fit(INPUTS, TEXT, MAPS[0]), "attention", "list"),
     "a mask next to attention": (lambda: bpkr.Model(mask="causal").fit(INPUTS, TEXT, MAPS), "attention", "mask"),
+    "a table of classes": (lambda: fit(labels=TEXT[:, None]), "labels", "(examples,)", "(24, 1)"),
+    "positions of three tokens": (lambda: fit(readout=np.zeros(3)), "readout", "24 examples"),
+    "costs of heads at infinite width": (lambda: fit(widths=INF).head_costs(), "saddle", "Gaussian process"),
     "heads of other inputs": (lambda: fit(heads=[np.ones((2, 4, 4))]), "heads", "4 features", "(24, 10, 3)"),
 }
 
@@ -107,6 +110,8 @@ NETWORKS = {
     "the solution of other heads": (lambda: bpkr.head_scores(NETWORK, bpkr.solve(bind(network=FOUR))), "(4, 1)"),
     "the solution of other layers": (lambda: bpkr.head_scores(FOUR, skipped()), "order_parameters", "Skip", "heads=4"),
     "a solution to draw": (lambda: plots.draw_order_parameters(skipped()), "solution", "bpkr.sweeps.label", "Saddle"),
+    "a figure instead of axes": (lambda: plots.draw_kernel_spectrum([1.0], [1.0], "axes"), "axes", "Axes", "'axes'"),
+    "cosines of another kernel": (lambda: plots.draw_kernel_spectrum([2.0, 1.0], [1.0]), "cosines", "(2,)", "(1,)"),
     "an indefinite order parameter": (lambda: at(np.diag([1.0, 1.0, 1.0, -0.5])), "U_1", "-0.5"),
     "a width that is no sequence": (lambda: sweep(width=10, temperature=(1.0,)), "width", "sequence", "10"),
     "a sweep without temperatures": (lambda: sweep(width=(10,), temperature=()), "temperature"),
@@ -133,6 +138,7 @@ ATTENTION = {
     "scores that overflow": (lambda: attend(1e200 * TOKENS), "attention overflows", "nan"),
     "a misspelt mask": (lambda: attend(mask="casual"), "mask", "'causal'"),
     "attention of other heads": (lambda: paths([MAPS[0], MAPS[1][:, :1]]), "attention[1]", "(5, 2, 4, 4)"),
+    "averages over heads": (lambda: bpkr.Model().fit(TOKENS, LABELS, [MAPS[0].mean(1)]), "(5, 4, 4)", "maps[:, None]"),
     "attention to padding": (lambda: paths(real_tokens=np.array([4, 2, 3, 4, 4])), "attention[0]", "padding"),
     "an array for nonlinear units": (lambda: bind(network=architecture(embedding="erf")), "features", "erf"),
 }
@@ -160,6 +166,7 @@ ACTIONS = {
     "an ordinary matrix": (lambda: action(Trace(PLAIN), saddle.PositiveDefinite(), PLAIN), "U", "positive_definite"),
     "a function that is not covered": (lambda: action(m**2 + zeta(m)), "zeta(m)"),
     "an infinite average": (lambda: gaussian_average(exp(x**2), x), "infinite", "exp(x**2)"),
+    "three ends of a range": (lambda: plots.draw_landscape(CURIE_WEISS, {m: (-1, 0, 1), beta: 1, h: 0}), "m", "2", "3"),
     "a missing parameter": (lambda: saddle.minimise(CURIE_WEISS, {beta: 1.0}), "values", "h"),
     "an unknown parameter": (lambda: CURIE_WEISS(m=0.3, beta=1.0, h=0.0, g=1.0), "'g'", "m, beta, h"),
     "NaN as a value": (lambda: CURIE_WEISS(m=[0.3, NAN], beta=1.0, h=0.0), "m", "nan"),

@@ -39,8 +39,7 @@ def test_one_solution_is_drawn_as_a_matrix_with_red_for_positive_entries(sweep):
     np.testing.assert_array_equal(image.get_array(), one["U_1"])
     low, high = image.get_clim()
     assert low == -high == -np.abs(one["U_1"]).max()
-    red, _, blue, _ = image.cmap(1.0)
-    assert red > blue
+    assert image.cmap(1.0)[0] > image.cmap(1.0)[2]
     assert [label.get_text() for label in axes.get_xticklabels()] == ["1", "2"]
     with pytest.raises(ValueError, match="U_1 has several points, along width, temperature: select one"):
         plots.draw_order_parameters(sweep)
@@ -67,13 +66,9 @@ SEVERAL = ("one width", "one temperature", "infinite width alone", "three classe
 
 def result(kind: str) -> xr.Dataset:
     """Return a sweep of every kind that the pages describe."""
-    options = {"width": (20, 80, np.inf), "temperature": (0.1, 1.0)}
-    if kind == "one width":
-        options["width"] = (20,)
-    elif kind == "infinite width alone":
-        options["width"] = (np.inf,)
-    elif kind == "one temperature":
-        options["temperature"] = (0.1,)
+    alone = {"one width": {"width": (20,)}, "infinite width alone": {"width": (np.inf,)}}
+    alone["one temperature"] = {"temperature": (0.1,)}
+    options = {"width": (20, 80, np.inf), "temperature": (0.1, 1.0), **alone.get(kind, {})}
     if kind in ("seeds", "one seed"):
         seeds = range(3 if kind == "seeds" else 1)
         return sweeps.sweep(ARCHITECTURE, random_data, seeds=seeds, **options, progress=False)
@@ -83,7 +78,7 @@ def result(kind: str) -> xr.Dataset:
         data = bpkr.Data.of_classes(data.features, np.arange(len(data.labels)) % 3, data.features[:3], [0, 1, 2])
     elif kind == "two layers":
         architecture = bpkr.Architecture((1, *ARCHITECTURE.layers), 10.0, temperature=0.3)
-        options["width"] = ((10, 20, 30), (20, 20, 20))
+        options["width"] = np.array([(10, 20, 30), (20, 20, 20)])
     return sweeps.sweep(architecture, data, **options, progress=False)
 
 
@@ -122,12 +117,8 @@ def test_scores_have_their_standard_errors_and_failures_are_crossed_out(sweep):
     np.testing.assert_allclose(crosses[1], [[80, at["test_log_loss"].sel(width=80)]])
     with pytest.raises(ValueError, match=r"score must be one of 'test_accuracy', .* got 'test_r_squared'"):
         plots.draw_scores_over_width(sweep, score="test_r_squared")
-
-
-def test_infinite_width_has_the_colour_of_the_only_line_in_the_legend(sweep):
-    axes = plots.draw_scores_over_width(sweep.sel(temperature=[0.1]))
-    limit = axes.get_legend().legend_handles[0]
-    assert limit.get_color() == axes.lines[0].get_color()
+    only = plots.draw_scores_over_width(sweep.sel(temperature=[0.1]))
+    assert only.get_legend().legend_handles[0].get_color() == only.lines[0].get_color()
 
 
 def test_a_spectrum_has_eigenvalues_and_squared_cosines():
@@ -155,6 +146,8 @@ def test_marked_levels_are_drawn_over_any_parameter(over):
     (line,) = axes.lines
     np.testing.assert_array_equal(line.get_xydata(), np.transpose([[1.0, 1.5, 3.0], np.linspace(-1, 1, 40)[10:13]]))
     assert axes.get_xlabel() == over
+    with pytest.raises(ValueError, match="component must be from 0 to 1, got -1"):
+        plots.draw_orbits(found, over=over, component=-1)
 
 
 # ---- comparisons

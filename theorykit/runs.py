@@ -38,8 +38,8 @@ def in_parallel(function: Callable[..., Any], tasks: Sequence[tuple], n_jobs: in
     Tasks run in `n_jobs` processes, or on the backend of `joblib.parallel_config`. One
     job is this process. The first error ends the run.
     """
-    if n_jobs == 0:
-        raise ValueError("n_jobs must be a number of processes, or -1 for all cores, got 0")
+    if n_jobs == 0 or isinstance(n_jobs, (str, float)):
+        raise ValueError(f"n_jobs must be a number of processes, or -1 for all cores, got {n_jobs!r}")
     if joblib.effective_n_jobs(n_jobs) == 1:
         for number, task in enumerate(tasks):
             with usual_settings():

@@ -20,7 +20,7 @@ THREE_SPIN = Action(-(m**3) - h * m - T * ENTROPY, {m: Between(-1, 1)}, [h, T])
 
 @pytest.fixture(scope="module")
 def magnet():
-    return phase_diagram(CURIE_WEISS, {h: (-1, 1), beta: (0.6, 4)})
+    return phase_diagram(CURIE_WEISS, {h: (-1, 1), beta: (0.6, 4)}, scans=3)  # one without a field
 
 
 def parts(diagram, *kinds):

@@ -260,14 +260,14 @@ class Model(DisplayMixin):
         """Return the architecture, the data and the heads."""
         # scikit-learn also passes objects that are arrays only to NumPy.
         labels = labels if isinstance(labels, Iterable) else np.asarray(labels)
-        _, tokens, width = _sequences(inputs, attention).shape
-        found, layers = self._heads_and_layers(width, attention)
+        examples, tokens, width = _sequences(inputs, attention).shape
+        found, layers = self._heads_and_layers(examples, width, attention)
         architecture = Architecture(
             layers,
             1.0 if self._is_gaussian_process else self.widths,
             self.prior_variances,
             temperature=self.temperature,
-            read_tokens=tokens if self.readout == "all" else 1,
+            read_tokens=tokens if str(self.readout) == "all" else 1,
             richness=self.richness,
         )
         parts = [self._features(architecture, found, inputs, attention), labels]
@@ -281,7 +281,7 @@ class Model(DisplayMixin):
         outputs = math.prod(np.shape(data.labels)[1:])
         return replace(architecture, outputs=outputs), data, found
 
-    def _heads_and_layers(self, features, attention) -> tuple[Heads | None, Any]:
+    def _heads_and_layers(self, examples, features, attention) -> tuple[Heads | None, Any]:
         layers, found = self.layers, self.heads
         if attention is not None:
             if self.mask is not None or not self._is_random:
@@ -290,6 +290,10 @@ class Model(DisplayMixin):
                 if getattr(attention, "ndim", 0) == 4 or len(attention) == 0:
                     raise ValueError("attention must be a list of one array per layer; without any, pass layers=()")
                 shapes = [checks.numeric_array("attention", each).shape for each in attention]
+                if averages := [shape for shape in shapes if len(shape) == 3 and shape[0] == examples]:
+                    # PyTorch averages over heads by default.
+                    either = f"is averaged over heads (pass maps[:, None]) or of {examples} heads (pass layers)"
+                    raise ValueError(f"attention of shape {averages[0]} {either}")
                 layers = [shape[-3] if len(shape) > 2 else 0 for shape in shapes]
             return None, layers
         if self._is_random:

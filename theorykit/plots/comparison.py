@@ -1,7 +1,6 @@
 """Draw theory and sampling, the result of `theorykit.bpkr.sampling.compare`."""
 
 import re
-from collections.abc import Sequence
 
 import numpy as np
 import xarray as xr
@@ -56,9 +55,11 @@ def draw_differences(result: xr.Dataset, axes: Axes | None = None) -> Axes:
     overlaps = [str(name) for name in result.data_vars if re.fullmatch(r"U_\d+|u", str(name))]
     kinds = [("order parameters", "o", overlaps)]
     kinds += [("mean outputs", "x", ["mean"])] if "mean" in result else []
-    for side, (kind, marker, names) in zip((-0.2, 0.2), kinds, strict=False):
+    for side, (kind, marker, names) in zip((-0.2, 0.2) if len(kinds) == 2 else (0.0,), kinds, strict=True):
         for place, approach in enumerate(others):
-            sizes = _standard_errors_between(result, approach, names)
+            deviations = [np.abs(_distinct(result, approach, f"{name}_deviation")) for name in names]
+            sizes = np.concatenate(deviations)
+            sizes = sizes[np.isfinite(sizes)]
             # Multiples of the golden ratio spread points evenly.
             at = place + side + 0.3 * (np.arange(len(sizes)) * (np.sqrt(5) - 1) / 2 % 1 - 0.5)
             axes.plot(at, sizes, marker, markersize=3, color=_LOOKS[approach][1])
@@ -87,9 +88,3 @@ def _distinct(result: xr.Dataset, approach: str, name: str) -> np.ndarray:
     array = result[name].sel(approach=approach)
     is_symmetric = any(str(axis).startswith("other_") for axis in array.dims)
     return array.values[np.triu_indices(len(array))] if is_symmetric else array.values.ravel()
-
-
-def _standard_errors_between(result: xr.Dataset, approach: str, names: Sequence[str]) -> np.ndarray:
-    """Return the finite absolute differences from `exact` in standard errors."""
-    found = np.concatenate([np.abs(_distinct(result, approach, f"{name}_deviation")) for name in names])
-    return found[np.isfinite(found)]

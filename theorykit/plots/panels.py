@@ -9,7 +9,7 @@ import xarray as xr
 from matplotlib.axes import Axes
 from sympy import Expr, Symbol
 
-from ..checks import by_name, checked_instance
+from ..checks import by_name, checked_instance, checked_sequence, checked_whole_number
 from ..saddle import Action
 from ..symbolic.documents.rendering import latex
 from .style import ABOVE, LIMITS, THEORY, _new_axes, _shades
@@ -46,7 +46,7 @@ def draw_landscape(action: Action, values: Mapping[Expr | str, Any], axes: Axes 
     if len(ranges) not in (1, 2) or len(several) > 2:
         raise ValueError(f"values must have a range for one or two order parameters, got several for {several}")
     axes = _new_axes(axes)
-    grid = {name: np.linspace(*given[name], 201) for name in ranges}
+    grid = {name: np.linspace(*checked_sequence(name, given[name], "ends", 2), 201) for name in ranges}
     if len(ranges) == 2:
         across, up = np.meshgrid(*grid.values())
         heights = action(given | dict(zip(ranges, (across, up), strict=True)))
@@ -105,6 +105,7 @@ def draw_orbits(diagram: xr.Dataset, axes: Axes | None = None, *, over: str = "p
     """
     name = "visited" if "visited" in getattr(diagram, "data_vars", ()) else "values"
     axes = _new_axes(axes, "diagram", diagram, name, "dynamics.orbits")
+    component = checked_whole_number("component", component, least=0, most=diagram.sizes["component"] - 1)
     places, values = diagram[over].values, diagram[name].isel(component=component)
     if name == "visited":
         orbits, levels = np.nonzero(values.transpose("orbit", "level").values)

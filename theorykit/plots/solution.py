@@ -69,12 +69,16 @@ def draw_kernel_spectrum(eigenvalues: ArrayLike, cosines: ArrayLike, axes: Axes 
     """
     eigenvalues = np.asarray(checked_array("eigenvalues", eigenvalues, "components"))
     cosines = np.asarray(checked_array("cosines", cosines, "components"))
+    if cosines.shape != eigenvalues.shape:
+        raise ValueError(f"cosines must have shape {eigenvalues.shape}, got {cosines.shape}")
     axes = _new_axes(axes)
     numbers, right = np.arange(1, len(eigenvalues) + 1), axes.twinx()
     bars = right.bar(numbers, cosines**2, color="0.8", width=1.0, label="squared cosine (right)")
     right.set(ylabel="squared cosine with the labels")
     line = axes.plot(numbers, eigenvalues, "o-", markersize=3, color=THEORY, label="eigenvalue (left)")
-    axes.set(xlabel="component", ylabel="eigenvalue", yscale="log")
+    # Smaller eigenvalues are rounding.
+    known = eigenvalues[eigenvalues > 1e-14 * eigenvalues.max()]
+    axes.set(xlabel="component", ylabel="eigenvalue", yscale="log", ylim=(min(known, default=1) / 2, None))
     axes.legend(handles=[*line, bars])
     # Draw the line above the bars.
     axes.set_zorder(right.get_zorder() + 1)

@@ -12,7 +12,7 @@ from cycler import cycler
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from ..checks import shown
+from ..checks import checked_instance, shown
 
 THEORY = "#1f4e9c"
 LIMITS = ("#b03a2e", "#d68910", "#1e8449")
@@ -53,8 +53,10 @@ def _new_axes(axes: Axes | None, name: str = "", result: Any = None, variable: s
     """Return axes to draw in, for a `result` of the function `source` with this variable."""
     if variable and not (isinstance(result, xr.Dataset) and variable in result):
         raise TypeError(f"{name} must be a dataset from {source} with {variable}, got {shown(result)}")
+    if axes is not None:
+        return checked_instance("axes", axes, Axes)
     # The constrained layout keeps legends outside the axes on the figure.
-    return plt.figure(layout="constrained").subplots() if axes is None else axes
+    return plt.figure(layout="constrained").subplots()
 
 
 def _shades(count: int) -> Sequence:

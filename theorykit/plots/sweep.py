@@ -139,10 +139,8 @@ def _draw(result: xr.Dataset, axes: Axes | None, score: str | None, over: str) -
 
 def _with_errors(result: xr.Dataset, name: str) -> xr.Dataset:
     """Return means of `name` over seeds with standard errors over seeds and test examples."""
-    if "seed" not in result.dims:
-        return result
-    if result.sizes["seed"] == 1:
-        return result.isel(seed=0)
+    if result.sizes.get("seed", 1) == 1:
+        return result.isel(seed=0, missing_dims="ignore")
     values = result[name]
     error = values.std("seed", ddof=1) / values.count("seed") ** 0.5
     if f"{name}_error" in result:

@@ -522,9 +522,9 @@ class _Diagram:
                 self.add_point(line.isel(point=[at]).assign_attrs(kind=str(kind)))
         if system.kind == CONTINUOUS:
             # On one side of a tricritical point, the symmetric solution becomes unstable without
-            # a stable one next to it. This is a spinodal.
+            # a stable one next to it. This is a spinodal. A field leaves a point of the line.
             for first, last in itertools.pairwise([0, *special, line.sizes["point"] - 1]):
-                if last > first:
+                if np.ptp(self.places(line)[first : last + 1], axis=0).max() > _SAME:
                     kind = CONTINUOUS if line["normal_form"].values[(first + last) // 2, 1] > 0 else SPINODAL
                     self.lines.append(line.isel(point=slice(first, last + 1)).assign_attrs(kind=kind))
             return

@@ -151,10 +151,10 @@ class Classes:
 def class_labels(name, labels) -> list[Any]:
     """Return labels as Python objects of one type."""
     # Without objects, NumPy converts numbers among text to text. Masked entries are None.
-    entries = np.ma.asarray(vector_of_table(labels), dtype=object).tolist()
-    if not isinstance(entries, list) or not entries:
+    array = np.ma.asarray(vector_of_table(labels), dtype=object)
+    if array.ndim != 1 or not array.size:
         raise TypeError(f"{name} must be class labels (examples,), got {checks.shown(labels)}")
-    entries = [each.item() if isinstance(each, np.generic) else each for each in entries]
+    entries = [each.item() if isinstance(each, np.generic) else each for each in array.tolist()]
     for i, label in enumerate(entries):
         is_number = isinstance(label, (int, float)) and math.isfinite(label)
         if not is_number and not isinstance(label, (str, bytes)):

@@ -38,9 +38,7 @@ _LOWEST = -1e4
 _LEAK, _ONE = 1e-6, 1e-2
 
 
-def _layers(name: str) -> Any:
-    axes = "heads G" if name.endswith("bias") else "heads G features"
-
+def _layers(name: str, axes: str) -> Any:
     def convert(layers):
         if layers is None:
             return None
@@ -64,11 +62,11 @@ class Heads(eqx.Module):
         kind: "linear" for attention equal to the scores, without the softmax.
     """
 
-    key_query: Any = _layers("key_query")
-    query: Any = _layers("query")
-    key: Any = _layers("key")
-    query_bias: Any = _layers("query_bias")
-    key_bias: Any = _layers("key_bias")
+    key_query: Any = _layers("key_query", "heads features features")
+    query: Any = _layers("query", "heads G features")
+    key: Any = _layers("key", "heads G features")
+    query_bias: Any = _layers("query_bias", "heads G")
+    key_bias: Any = _layers("key_bias", "heads G")
     kind: Kind = eqx.field(default_factory=lambda: "softmax", static=True)
 
     def __check_init__(self):
@@ -85,8 +83,7 @@ class Heads(eqx.Module):
             wanted = [size + more for size in sizes]
             found = [layer.shape for layer in layers]
             if found != wanted:
-                form = "(heads, features, features)" if is_product else f"{wanted}"
-                raise ValueError(f"{name} must have the shapes {form}, got {found}")
+                raise ValueError(f"{name} must have the shapes {wanted}, got {found}")
 
     @property
     def counts(self) -> tuple[int, ...]:
@@ -275,9 +272,8 @@ def checked_readout(architecture: Architecture, readout: Any, tokens: int) -> Re
         readout = "all" if architecture.read_tokens > 1 else "last"
     checks.checked_choice("readout", readout, get_args(Readout))
     needed = tokens if readout == "all" else 1
-    given = architecture.read_tokens
-    if given != needed:
-        raise ValueError(f"readout={readout!r} needs read_tokens={needed}, got {given}")
+    if architecture.read_tokens != needed:
+        raise ValueError(f"readout={readout!r} needs read_tokens={needed}, got {architecture.read_tokens}")
     return readout
 
 

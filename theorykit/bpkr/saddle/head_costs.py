@@ -43,7 +43,7 @@ def head_costs(
     """
     refuse_traced("head_costs", problem, saddle)
     problem = as_problem(problem)
-    checked_instance("saddle", saddle, Saddle)
+    checked_instance("saddle", saddle, Saddle, "the Gaussian process has none")
     architecture = problem.architecture
     point = problem.point(saddle, "saddle")
     if not any(architecture.heads):

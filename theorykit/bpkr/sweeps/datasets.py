@@ -39,7 +39,7 @@ _LOSSES = ("test_error", "test_log_loss", "action")
 
 def _width(value: Any) -> Any:
     """Return equal numbers for 10 and 10.0."""
-    if isinstance(value, (tuple, list)):
+    if np.ndim(value) == 1:
         return tuple(map(_width, value))
     number = value if value == math.inf else float(checked_number("width", value, above=0.0))
     return int(number) if float(number).is_integer() else number
@@ -72,7 +72,7 @@ def sweep(
         seeds: numbers of several data sets.
         folder: keeps solutions, from which a sweep resumes, even with added values.
         n_jobs: number of processes or of `joblib.parallel_config`; -1 for all cores.
-        options: passed to `bpkr.solve`.
+        options: `solver`, `tolerance` and `max_steps` of `bpkr.solve`.
 
     Returns:
         The variables of `label`, `log_evidence_corrected` to next order in 1/N,
