@@ -223,12 +223,12 @@ def _parts(levels: Iterable[Level], coordinates, step=None) -> list:
         return [(b @ turn, r + b @ shift) for (b, r), (turn, shift) in pairs]
     parts = []
     for level in levels:
-        below = (level.rows - level.columns) * level.columns
-        ends = np.cumsum([level.triangle, below, level.rows * level.crossing])
+        below = level.rows - level.columns
+        ends = np.cumsum([level.triangle, below * level.columns, level.rows * level.crossing])
         triangle, trapezoid, crossing, coordinates = jnp.split(coordinates, ends)
         blocks = filled_factor(triangle, level.columns)
         if below:
-            blocks = jnp.concatenate([blocks, trapezoid.reshape(-1, level.columns)])
+            blocks = jnp.concatenate([blocks, trapezoid.reshape(below, level.columns)])
         parts.append((blocks, crossing.reshape(level.rows, level.crossing)))
     return parts
 

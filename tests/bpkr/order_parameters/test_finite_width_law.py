@@ -75,7 +75,7 @@ def test_the_law_has_the_derived_density(case):
     assert np.ptp(differences) < 1e-9 * np.max(np.abs(differences))
 
 
-@pytest.mark.quick("attention")
+@pytest.mark.quick("skips")
 @pytest.mark.parametrize("case", [marked(name, case) for name, case in {**REGULAR, **SINGULAR}.items()])
 def test_the_law_is_that_of_sampled_networks(case):
     """Mean and covariance of all order parameters, along random directions, within five standard errors."""
