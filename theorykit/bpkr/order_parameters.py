@@ -256,8 +256,7 @@ def factors_at(architecture: Architecture, *coordinates: Coordinates) -> list[Ma
 def moved(architecture: Architecture, coordinates: Coordinates, step: Coordinates) -> Coordinates:
     """Return the coordinates after a step, with T and r in the places of B and R."""
     parts = _parts(levels_of(architecture), coordinates, step)
-    pieces = [piece for b, r in parts for piece in (entries_of_factor(b), r.ravel())]
-    return jnp.concatenate(pieces)
+    return jnp.concatenate([piece for b, r in parts for piece in (entries_of_factor(b), r.ravel())])
 
 
 def of_factors(factors: Iterable[Matrix]) -> OrderParameters:
@@ -287,8 +286,7 @@ def log_volume(architecture: Architecture, coordinates: Coordinates) -> Number:
     """Return log |dU/dtheta| of the free entries up to a constant."""
     parts = _parts(levels_of(architecture), coordinates)
     total = jnp.zeros(())
-    factors = reversed(_factors_of(architecture, parts))
-    for (blocks, crossing), factor in zip(parts, factors, strict=True):
+    for (blocks, crossing), factor in zip(parts, reversed(_factors_of(architecture, parts)), strict=True):
         rows, nested = crossing.shape
         of_factor, of_blocks = (jnp.log(jnp.diagonal(each)) for each in (factor, blocks))
         # diag(C_l) = diag(W_l) diag(B).
@@ -371,9 +369,8 @@ class FiniteWidthLaw(eqx.Module):
         for level in self.levels:
             # In the order of `filled_factor`.
             triangle = start + np.arange(level.triangle)
-            columns = level.columns
-            filled = np.concatenate([triangle[columns:], triangle[::-1]])
-            places.append(filled[:: columns + 1])
+            filled = np.concatenate([triangle[level.columns :], triangle[::-1]])
+            places.append(filled[:: level.columns + 1])
             start += level.coordinates
         return np.concatenate(places)
 
