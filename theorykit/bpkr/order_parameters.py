@@ -378,8 +378,7 @@ class FiniteWidthLaw(eqx.Module):
     def degrees(self) -> Float[Array, " diagonal"]:
         """Degrees of freedom of the squared diagonals of all B."""
         pairs = zip(reversed(self.architecture.widths), self.levels, strict=True)
-        degrees = [width - each.crossing - np.arange(each.columns) for width, each in pairs]
-        return jnp.concatenate(degrees)
+        return jnp.concatenate([width - each.crossing - np.arange(each.columns) for width, each in pairs])
 
     @usual_settings()
     def log_prior(self, coordinates: Coordinates) -> Number:
