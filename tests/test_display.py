@@ -33,6 +33,9 @@ def test_objects_show_a_few_lines_without_arrays_and_markdown(shown):
         assert 0 < len(text.splitlines()) <= 15 and len(text) <= 1500
         assert not re.search(r"\b[fi](32|64)\[| object at 0x|\barray\(", text)
         assert value._repr_markdown_().count("<details") == value._repr_markdown_().count("</details>")
+    action = shown["Action"]
+    named = re.findall(r"`(\w+)`", action._repr_markdown_())
+    assert {"entropies", "predictor"} <= set(named) and all(hasattr(action, name) for name in named)
 
 
 def test_order_parameters_are_a_line_each():

@@ -62,6 +62,7 @@ MODEL = {
 FEATURES, LABELS = RNG.normal(size=(5, 4, 6)), np.ones(5)
 NETWORK = bpkr.Architecture((2, 2), 8.0, temperature=0.1)
 FOUR, LIMIT = bpkr.Architecture((4,), 8.0, temperature=0.1), bpkr.gp_limit(NETWORK)
+HEADS, OPTIONS = bpkr.Heads(key_query=np.ones((1, 2, 6, 6))), {"input_features": 5, "key": jax.random.key(0)}
 
 
 def architecture(layers=(2, 2), **numbers):
@@ -103,7 +104,10 @@ NETWORKS = {
     "complex features": (lambda: bind(FEATURES * 1j), "features", "complex"),
     "labels without a direction": (lambda: bpkr.kernel_task_alignment(np.eye(3), np.zeros(3)), "labels are all zero"),
     "no labels": (lambda: bpkr.evaluate(bind(labels=None), LIMIT), "labels"),
-    "no data": (lambda: bpkr.solve(NETWORK), "data"),
+    "no data": (lambda: bpkr.evaluate(NETWORK, LIMIT), "data", "bpkr.Problem(architecture, "),
+    "heads of other layers": (lambda: bpkr.sample_network(NETWORK, HEADS, **OPTIONS), "on 5 features", "[(2, 6, 6)]"),
+    "no key": (lambda: bpkr.sample_network(NETWORK, HEADS, **OPTIONS | {"key": None}), "key", "type Array", "None"),
+    "no approaches": (lambda: sampling.compare(bind(), key=OPTIONS["key"], approaches=()), "approaches", "()"),
     "test features of other inputs": (lambda: bpkr.predict(bind(), LIMIT, FEATURES[..., :4]), "test_features", "4"),
     "classes that are new in the test": (lambda: classes(test_labels=list("abcxb")), "test_labels[3]", "'x'"),
     "one output for three classes": (lambda: bpkr.solve(NETWORK, classes()), "(5, 3)", "outputs=1"),
@@ -135,6 +139,7 @@ def paths(maps=MAPS, *options, **named):
 ATTENTION = {
     "queries without keys": (lambda: attend(weights=None, query=WEIGHTS), "query", "key"),
     "weights that are not square": (lambda: attend(weights=[np.ones((2, 3, 6))]), "key_query", "(2, 3, 6)"),
+    "weights of one layer": (lambda: bpkr.Heads(WEIGHTS[0]), "key_query[0]", "(heads, features, features)"),
     "scores that overflow": (lambda: attend(1e200 * TOKENS), "attention overflows", "nan"),
     "a misspelt mask": (lambda: attend(mask="casual"), "mask", "'causal'"),
     "attention of other heads": (lambda: paths([MAPS[0], MAPS[1][:, :1]]), "attention[1]", "(5, 2, 4, 4)"),

@@ -189,7 +189,7 @@ def checked_instance(name: str, value: Any, kind: type[Kind] | tuple[type, ...],
     if isinstance(value, kind):
         return value
     kinds = kind if isinstance(kind, tuple) else (kind,)
-    wanted = " or ".join(each.__name__ for each in kinds)
+    wanted = " or ".join(each.__name__.split(".")[-1] for each in kinds)
     more = f" ({example})" if example else ""
     raise TypeError(f"{name} must be of type {wanted}{more}, got {shown(value)}")
 
@@ -238,7 +238,7 @@ def shown(value: Any) -> str:
     if hasattr(value, "dtype") and getattr(value, "shape", ()) != ():
         return f"an array of {value.dtype} of shape {tuple(value.shape)}"
     if hasattr(value, "summary") and not isinstance(value, type):
-        return f"a {type(value).__name__}"
+        return f"a{'n' * type(value).__name__.startswith(tuple('AEIO'))} {type(value).__name__}"
     text = " ".join(repr(value.item() if isinstance(value, np.generic) else value).split())
     return text if len(text) <= 80 else f"{text[:77]}..."
 

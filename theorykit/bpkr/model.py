@@ -238,7 +238,7 @@ class Model(DisplayMixin):
             return
         rows = [("data", data_line(self.problem_.data))]
         rows.append(("log evidence", f"{self.log_evidence_:.6g}"))
-        for scores in head_scores(self.problem_.architecture, self.order_parameters_):
+        for scores in filter(len, head_scores(self.problem_.architecture, self.order_parameters_)):
             rows.append(("head scores", "  ".join(f"{each:.3f}" for each in scores)))
         said = self.saddle_.diagnosis if self.saddle_ else "Gaussian process"
         yield Table((*rows, ("solution", said)))

@@ -223,12 +223,12 @@ def _parts(levels: Iterable[Level], coordinates, step=None) -> list:
         return [(b @ turn, r + b @ shift) for (b, r), (turn, shift) in pairs]
     parts = []
     for level in levels:
-        below = (level.rows - level.columns) * level.columns
-        ends = np.cumsum([level.triangle, below, level.rows * level.crossing])
+        below = level.rows - level.columns
+        ends = np.cumsum([level.triangle, below * level.columns, level.rows * level.crossing])
         triangle, trapezoid, crossing, coordinates = jnp.split(coordinates, ends)
         blocks = filled_factor(triangle, level.columns)
         if below:
-            blocks = jnp.concatenate([blocks, trapezoid.reshape(-1, level.columns)])
+            blocks = jnp.concatenate([blocks, trapezoid.reshape(below, level.columns)])
         parts.append((blocks, crossing.reshape(level.rows, level.crossing)))
     return parts
 
@@ -256,8 +256,7 @@ def factors_at(architecture: Architecture, *coordinates: Coordinates) -> list[Ma
 def moved(architecture: Architecture, coordinates: Coordinates, step: Coordinates) -> Coordinates:
     """Return the coordinates after a step, with T and r in the places of B and R."""
     parts = _parts(levels_of(architecture), coordinates, step)
-    pieces = [piece for b, r in parts for piece in (entries_of_factor(b), r.ravel())]
-    return jnp.concatenate(pieces)
+    return jnp.concatenate([piece for b, r in parts for piece in (entries_of_factor(b), r.ravel())])
 
 
 def of_factors(factors: Iterable[Matrix]) -> OrderParameters:
@@ -287,8 +286,7 @@ def log_volume(architecture: Architecture, coordinates: Coordinates) -> Number:
     """Return log |dU/dtheta| of the free entries up to a constant."""
     parts = _parts(levels_of(architecture), coordinates)
     total = jnp.zeros(())
-    factors = reversed(_factors_of(architecture, parts))
-    for (blocks, crossing), factor in zip(parts, factors, strict=True):
+    for (blocks, crossing), factor in zip(parts, reversed(_factors_of(architecture, parts)), strict=True):
         rows, nested = crossing.shape
         of_factor, of_blocks = (jnp.log(jnp.diagonal(each)) for each in (factor, blocks))
         # diag(C_l) = diag(W_l) diag(B).
@@ -366,9 +364,8 @@ class FiniteWidthLaw(eqx.Module):
         for level in self.levels:
             # In the order of `filled_factor`.
             triangle = start + np.arange(level.triangle)
-            columns = level.columns
-            filled = np.concatenate([triangle[columns:], triangle[::-1]])
-            places.append(filled[:: columns + 1])
+            filled = np.concatenate([triangle[level.columns :], triangle[::-1]])
+            places.append(filled[:: level.columns + 1])
             start += level.coordinates
         return np.concatenate(places)
 
@@ -376,8 +373,7 @@ class FiniteWidthLaw(eqx.Module):
     def degrees(self) -> Float[Array, " diagonal"]:
         """Degrees of freedom of the squared diagonals of all B."""
         pairs = zip(reversed(self.architecture.widths), self.levels, strict=True)
-        degrees = [width - each.crossing - np.arange(each.columns) for width, each in pairs]
-        return jnp.concatenate(degrees)
+        return jnp.concatenate([width - each.crossing - np.arange(each.columns) for width, each in pairs])
 
     @usual_settings()
     def log_prior(self, coordinates: Coordinates) -> Number:

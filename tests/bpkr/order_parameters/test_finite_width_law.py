@@ -32,16 +32,7 @@ SINGULAR = {
     "more outputs than units": Case((2,), (4.0, 1.0), (1.0, 0.8, 1.3), outputs=2),
     "correlated": Case((CorrelatedHeads(CORRELATED, 2),), (1.0, 3.0), (1.0, 1.0, 1.3)),
 }
-COMPARED_QUICKLY = ("attention", "two outputs", "skips")
 DRAWS = 20_000
-
-
-def marked(name, case):
-    """A law takes a while to compile, and so do sampled networks."""
-    return pytest.param(case, id=name, marks=[] if name in COMPARED_QUICKLY else [pytest.mark.slow])
-
-
-every_regular = pytest.mark.parametrize("case", [marked(name, case) for name, case in REGULAR.items()])
 
 
 def law_coordinates(architecture, law, coordinates):
@@ -58,7 +49,7 @@ def law_coordinates(architecture, law, coordinates):
 
 
 @pytest.mark.quick("two outputs")
-@every_regular
+@pytest.mark.parametrize("case", REGULAR.values(), ids=REGULAR)
 def test_the_law_has_the_derived_density(case):
     """-2 log p: the entropy and the corrections of the second route, and the volume element, up to a constant."""
     architecture = case.architecture()
@@ -75,8 +66,8 @@ def test_the_law_has_the_derived_density(case):
     assert np.ptp(differences) < 1e-9 * np.max(np.abs(differences))
 
 
-@pytest.mark.quick("attention")
-@pytest.mark.parametrize("case", [marked(name, case) for name, case in {**REGULAR, **SINGULAR}.items()])
+@pytest.mark.quick("skips")
+@pytest.mark.parametrize("case", [*REGULAR.values(), *SINGULAR.values()], ids=[*REGULAR, *SINGULAR])
 def test_the_law_is_that_of_sampled_networks(case):
     """Mean and covariance of all order parameters, along random directions, within five standard errors."""
     if any(width != int(width) for width in case.widths):

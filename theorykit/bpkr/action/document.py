@@ -83,8 +83,10 @@ def view(action: Action) -> Iterator[Block]:
     """Yield the display of an action; terminals leave out formulas."""
     yield from _title(action)
     yield from _summary(action)
+    names = {"Action": "entropies`, `energy`, `kernel", "Saddle point": "saddle_point_equations"}
     for heading, formulas in equations(action).items():
-        yield Folded(f"**{heading}**", tuple(formulas), is_open=heading == "Action")
+        name = names.get(heading, heading.lower().replace(" ", "_"))
+        yield Folded(f"**{heading}**: `{name}`", tuple(formulas), is_open=heading == "Action")
 
 
 def equations(action: Action) -> Mapping[str, list[Equation]]:

@@ -260,4 +260,4 @@ def architecture_and_data(problem: Problem | Architecture, data: Data | None):
             raise TypeError("data must be None with a Problem, which contains its data")
         return problem.architecture, problem.data
     checked_instance("problem", problem, (Problem, Architecture))
-    return problem, checked_instance("data", data, Data, "such as bpkr.Data(features, labels)")
+    return problem, checked_instance("data", data, Data, "as in bpkr.Problem(architecture, bpkr.Data(x, y))")

@@ -84,7 +84,7 @@ def parameter_values(problem: Problem) -> dict[Expr, Float[Array, "..."] | int]:
     bound = as_problem(problem).bound
     data = problem.data
     if isinstance(data.features, ImplicitFeatures):
-        raise ValueError("problem must have an array of features")
+        raise ValueError("problem must have an array of features, which nonlinear units do not have")
     values = bound.numbers() | bound.data(data.features, data.labels)
     return {symbol: values[symbol] for symbol in bound.action.of_free_order_parameters.parameters}
 

@@ -38,13 +38,12 @@ _LOWEST = -1e4
 _LEAK, _ONE = 1e-6, 1e-2
 
 
-def _layers(name: str, axes: str) -> Any:
+def _layers(name: str, axes: str = "heads G features") -> Any:
     def convert(layers):
         if layers is None:
             return None
-        layers = checks.checked_sequence(name, layers, "arrays, one per layer with heads")
-        each = enumerate(layers)
-        return tuple(finite_array(f"{name}[{i}]", layer, axes) for i, layer in each)
+        layers = enumerate(checks.checked_sequence(name, layers, "arrays, one per layer with heads"))
+        return tuple(finite_array(f"{name}[{i}]", layer, axes) for i, layer in layers)
 
     return eqx.field(default=None, converter=convert)
 
@@ -63,8 +62,8 @@ class Heads(eqx.Module):
     """
 
     key_query: Any = _layers("key_query", "heads features features")
-    query: Any = _layers("query", "heads G features")
-    key: Any = _layers("key", "heads G features")
+    query: Any = _layers("query")
+    key: Any = _layers("key")
     query_bias: Any = _layers("query_bias", "heads G")
     key_bias: Any = _layers("key_bias", "heads G")
     kind: Kind = eqx.field(default_factory=lambda: "softmax", static=True)
@@ -428,7 +427,8 @@ class Network(eqx.Module):
         features = weights[0].shape[1]
         counts = tuple(filter(None, architecture.heads))
         if heads.counts != counts or (counts and heads.input_features != features):
-            raise ValueError(f"heads must be {counts} on {features} features, got {heads.counts}")
+            found = [each.shape for each in heads.key_query or heads.query or ()]
+            raise ValueError(f"heads must be {counts} on {features} features, got the shapes {found}")
         shapes = tuple(each.shape for each in weights)
         needed = weight_shapes(architecture, features)
         if shapes != needed:
@@ -487,6 +487,7 @@ def sample_network(
 ) -> Network:
     """Draw all weights, except queries and keys, from their Gaussian prior."""
     require_float64()
+    checked_instance("key", key, jax.Array, "jax.random.key(3)")
     checks.checked_whole_number("input_features", input_features, least=1)
     shapes = weight_shapes(checked_architecture(architecture), input_features)
     keys = jax.random.split(key, len(shapes))
@@ -524,10 +525,10 @@ def colour_layers(architecture: Architecture, layers: Sequence[Weights]) -> tupl
 
 def checked_whole_widths(architecture: Architecture) -> tuple[int, ...]:
     require_finite_widths(architecture, "a network")
-    widths = tuple(map(int, architecture.widths))
-    if widths != tuple(map(float, architecture.widths)):
-        raise ValueError(f"widths must be whole numbers, got {architecture.widths}")
-    return widths
+    widths = tuple(map(float, architecture.widths))
+    if any(width % 1 for width in widths):
+        raise ValueError(f"widths must be whole numbers, got {widths}")
+    return tuple(map(int, widths))
 
 
 def path_weights(network: Network) -> tuple[Weights, ...]:

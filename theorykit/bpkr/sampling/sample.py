@@ -251,7 +251,10 @@ def compare(
     refuse_traced("compare", problem, data, key)
     checked_instance("key", key, jax.Array, "jax.random.key(3)")
     problem = as_problem(problem, data)
-    for approach in checked_sequence("approaches", approaches, "names"):
+    approaches = checked_sequence("approaches", approaches, "names")
+    if not approaches:
+        raise ValueError("approaches must have at least one name, got ()")
+    for approach in approaches:
         checked_choice("approaches", approach, get_args(Approach))
         if approach in get_args(Sampler):
             check_can_be_sampled(approach, problem.architecture)
