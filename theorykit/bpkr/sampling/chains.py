@@ -102,8 +102,7 @@ def _run_batch(make, schedule, folder, shown, name, keys, numbers) -> dict[str, 
         axes = {each: [f"{each}.{axis}" for axis in range(array.ndim)] for each, array in arrays.items()}
         folder.write(name, xr.Dataset({each: (axes[each], array) for each, array in arrays.items()}))
 
-    saved = run["steps"]
-    checkpointed = time.monotonic()
+    saved, checkpointed = run["steps"], time.monotonic()
     try:
         with bar(name, total, "step", shown=shown, done=min(run["steps"], total)) as report:
             while run["steps"] < total:
@@ -120,8 +119,7 @@ def _run_batch(make, schedule, folder, shown, name, keys, numbers) -> dict[str, 
                 report.update(count)
                 if time.monotonic() - checkpointed > _CHECKPOINT:
                     checkpoint()
-                    saved = run["steps"]
-                    checkpointed = time.monotonic()
+                    saved, checkpointed = run["steps"], time.monotonic()
     finally:
         if run["steps"] > saved:
             checkpoint()

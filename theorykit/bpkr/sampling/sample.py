@@ -142,8 +142,7 @@ def check_can_be_sampled(sampler: str, architecture: bpkr.Architecture) -> None:
 
 
 def sampler_of(sampler, problem: bpkr.Problem, warmup, target_accept=0.8) -> NoUTurn | Gibbs:
-    architecture = problem.architecture
-    data = problem.data
+    architecture, data = problem.architecture, problem.data
     tests = data.features[:0] if data.test_features is None else data.test_features
     if sampler == "exact":
         posterior = OrderParameterPosterior(finite_width_law(architecture), problem.canonical, tests)
@@ -260,8 +259,7 @@ def compare(
             check_can_be_sampled(approach, problem.architecture)
     for approach in options:
         checked_choice("options", approach, ("saddle", *get_args(Sampler)))
-    found = []
-    shared = {"n_jobs": n_jobs, "progress": progress}
+    found, shared = [], {"n_jobs": n_jobs, "progress": progress}
     with bar("comparison", len(approaches), "approach", shown=progress) as report:
         for approach in approaches:
             if approach in get_args(Sampler):
@@ -311,8 +309,7 @@ def _of_theory(approach: str, problem: bpkr.Problem, options: Mapping[str, Any])
     prediction, numbers = None, {}
     if approach == "one_over_n" and has_theory:
         corrected = bpkr.fluctuations(problem, saddle)
-        point = corrected.mean
-        prediction = corrected.prediction
+        point, prediction = corrected.mean, corrected.prediction
     elif data.test_features is not None:
         prediction = bpkr.predict(problem, point)
     if prediction is not None:
