@@ -5,16 +5,7 @@ import numpy as np
 import pytest
 from sympy import Abs, Heaviside, Max, exp, log, sign, symbols
 
-from theorykit.saddle import (
-    Action,
-    Between,
-    ConvergenceWarning,
-    Positive,
-    Real,
-    minimise,
-    search,
-    stationary,
-)
+from theorykit.saddle import Action, Between, ConvergenceWarning, Positive, Real, minimise, search, stationary
 from theorykit.symbolic import log_cosh
 
 from ..bpkr.cases import assert_close
@@ -57,6 +48,12 @@ def failed(action, values=None, **options):
 def test_a_kink_that_hides_a_descent_is_not_certified(expression):
     action = Action(expression, {symbol: Real() for symbol in sorted(expression.free_symbols, key=str)})
     assert "kink or a jump" in failed(action).diagnosis
+
+
+def test_an_action_that_diverges_at_an_edge_is_told():
+    """As the entropy of a perceptron beyond its capacity: the overlap of two solutions goes to one."""
+    action = Action(log(1 - q) - q / (1 - q), {q: Between(0, 1)})
+    assert "or diverges" in failed(action, initial={q: 0.5}).diagnosis
 
 
 @pytest.mark.quick(1)
