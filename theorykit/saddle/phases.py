@@ -33,7 +33,7 @@ import xarray as xr
 from jaxtyping import Array, Float
 from sympy import Expr
 
-from ..checks import by_name, checked_whole_number, refuse_traced
+from ..checks import by_name, checked_instance, checked_whole_number, refuse_traced
 from ..curve import trace
 from ..curve.system import BRANCH_POINT, FOLD, Place, compiled, corrected, seen_at, slope_at
 from ..curve.tracing import checked_bounds, labelled
@@ -318,11 +318,10 @@ def transition(solution: Solution, other: Solution, parameter: Expr | str, bound
         >>> found["kind"].item(), round(found["a"].item(), 6)
         ('first-order', 0.888889)
     """
-    reason = "loops in Python (`curve.refine` finds a fold again in JAX)"
-    refuse_traced("transition", solution, other, reason=reason)
-    action, name = solution.of, checked_parameter(solution.of, parameter)
-    bounds = checked_bounds("bounds", bounds)
-    if not is_same(other.of, action):
+    refuse_traced("transition", solution, other, reason="loops in Python (`curve.refine` finds a fold again in JAX)")
+    action = checked_instance("solution", solution, Solution).of
+    name = checked_parameter(action, parameter)
+    if not is_same(checked_instance("other", other, Solution).of, action):
         raise ValueError("other is a solution of another action")
     for key, value in solution.parameters.items():
         if not np.array_equal(value, other.parameters[key]):
@@ -330,7 +329,7 @@ def transition(solution: Solution, other: Solution, parameter: Expr | str, bound
     if _apart(solution.order_parameters, other.order_parameters) < _DUPLICATE:
         raise ValueError(f"solution and other are the same, at {solution.place}")
     values, own = solution.parameters, float(solution.parameters[name])
-    make = partial(boundary_at, action, {name: bounds})
+    make = partial(boundary_at, action, {name: checked_bounds("bounds", bounds)})
     line, crossings = _both(make, values, [each.order_parameters for each in (solution, other)])
     met = [(COEXISTENCE, *each) for each in sorted(crossings, key=lambda each: abs(each[0] - own))]
     for at in (0, -1):
@@ -420,8 +419,8 @@ def phase_diagram(
     given = {checked_parameter(action, key): pair for key, pair in by_name("ranges", ranges).items()}
     values = by_name("values", values)
     refuse_traced("phase_diagram", list(values.values()), reason="loops in Python")
-    if len(given) != 2:
-        raise ValueError(f"ranges must name two parameters, got {', '.join(given) or 'none'}")
+    if len(given) != 2 or given.keys() & values.keys():
+        raise ValueError(f"ranges must name two parameters, without values, got {', '.join(given) or 'none'}")
     given = {name: checked_bounds(f"ranges[{name}]", pair) for name, pair in given.items()}
     scans = checked_whole_number("scans", scans, least=1)
     diagram = _Diagram(action, values, given, index, starts)
