@@ -3,7 +3,7 @@
 import jax
 import numpy as np
 import pytest
-from sympy import Add, Symbol, cosh, diff, exp, log, symbols
+from sympy import Add, diff, exp, log, symbols
 
 from theorykit import curve
 from theorykit.codegen import interpret
@@ -12,7 +12,7 @@ from theorykit.symbolic import gaussian_average, log_cosh, log_normal_cdf
 
 from ..bpkr.cases import assert_close
 from ..marks import slow
-from .textbook import CURIE_WEISS, GLASS, beta, h, m, q, spinodal
+from .textbook import BLUME_CAPEL, CURIE_WEISS, GLASS, T, beta, delta, h, m, q, spinodal
 
 x, s = symbols("x", real=True), symbols("s", positive=True)
 
@@ -112,13 +112,9 @@ def test_curvatures_that_vanish_together_are_one_branch_point():
 @pytest.mark.parametrize("largest_step", [None, 0.001])
 def test_a_broken_symmetry_turns_back_at_a_pitchfork_and_does_not_jump(largest_step):
     """Blume and Capel: past a fold, the magnetisation vanishes at exp(Delta / T) = 2 (1 - T) / T."""
-    delta = Symbol("Delta", real=True)
-    temperature = Symbol("T", positive=True)
-    weight = 2 * exp(-delta / temperature)
-    action = Action(m**2 / 2 - temperature * log(1 + weight * cosh(m / temperature)), {m: Real()}, [temperature, delta])
-    values = {temperature: 0.2, delta: 0.48}
-    start = minimise(action, values, initial={m: 1.0})
-    branch = follow(action, values, start, delta, (0.4, 0.6), largest_step=largest_step)
+    values = {T: 0.2, delta: 0.48}
+    start = minimise(BLUME_CAPEL, values, initial={m: 1.0})
+    branch = follow(BLUME_CAPEL, values, start, delta, (0.4, 0.6), largest_step=largest_step)
     assert events(branch)["event"].values.tolist() == ["fold", "branch point", "fold"]
     assert_close(events(branch, "branch point")["Delta"], [0.2 * np.log(8)], 1e-10)
     assert branch["m"][-1] < -0.5
@@ -129,6 +125,10 @@ def test_what_cannot_be_followed_is_refused():
     solution = minimise(CURIE_WEISS, values, initial={m: 0.3})
     with pytest.raises(ValueError, match="parameter must be a number among beta, h"):
         follow(CURIE_WEISS, values, solution, "g", (0, 1))
+    with pytest.raises(TypeError, match="solution must be of type Solution, got None"):
+        follow(CURIE_WEISS, values, None, h, (0, 1))
+    with pytest.raises(ValueError, match=r"bounds must be two numbers, the lower first; got 1\.0"):
+        follow(CURIE_WEISS, values, solution, h, 1.0)
     with pytest.warns(Warning), pytest.raises(ValueError, match="not one stationary point"):
         follow(CURIE_WEISS, values, stationary(CURIE_WEISS, values, index=1, initial={m: 3.0}), h, (-1, 1))
     index = symbols("index", real=True)

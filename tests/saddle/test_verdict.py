@@ -51,6 +51,12 @@ def test_a_kink_that_hides_a_descent_is_not_certified(expression):
     assert "kink or a jump" in failed(action).diagnosis
 
 
+def test_an_action_that_diverges_at_an_edge_is_told():
+    """As the entropy of a perceptron beyond its capacity: the overlap of two solutions goes to one."""
+    action = Action(log(1 - q) - q / (1 - q), {q: Between(0, 1)})
+    assert "or diverges" in failed(action, initial={q: 0.5}).diagnosis
+
+
 @pytest.mark.quick(1)
 @pytest.mark.parametrize(
     "expression", [m**4 + x**2 - Heaviside(x + 7 * m) / 9, m**6 + 50 * x**2 - sign(m + x) / 5], ids=str

@@ -1,17 +1,19 @@
 """Textbook actions whose stationary points are known."""
 
 import numpy as np
-from sympy import MatrixSymbol, Trace, cosh, log, sqrt, symbols
+from sympy import MatrixSymbol, Trace, cosh, exp, log, sqrt, symbols
 
 from theorykit.saddle import Action, Between, Positive, PositiveDefinite, Real
 from theorykit.symbolic import gaussian_average, log_cosh, log_det, positive_definite
 
-m, m_hat, beta, h, lam, z = symbols("m m_hat beta h lam z", real=True)
-q, q_hat, V, V_hat, alpha, ridge, noise = symbols("q q_hat V V_hat alpha lambda_ sigma2", positive=True)
+m, m_hat, beta, h, lam, z, delta = symbols("m m_hat beta h lam z Delta", real=True)
+q, q_hat, V, V_hat, alpha, ridge, noise, T = symbols("q q_hat V V_hat alpha lambda_ sigma2 T", positive=True)
 x, K, U = MatrixSymbol("x", 3, 1), positive_definite("K", 3), positive_definite("U", 3)
 
 CURIE_WEISS = Action(m**2 / 2 - log(2 * cosh(beta * (m + h))) / beta, {m: Real()}, [beta, h])
 """The free energy of the Curie-Weiss model: m = tanh(beta (m + h))."""
+BLUME_CAPEL = Action(m**2 / 2 - T * log(1 + 2 * exp(-delta / T) * cosh(m / T)), {m: Real()}, [delta, T])
+"""Spins -1, 0 and 1 with the energy delta of 1: m = 0 is stationary, singular at exp(delta / T) = 2 (1 - T) / T."""
 RAYLEIGH = Action(Trace(x.T * K * x) / 2 + lam * (Trace(x.T * x) - 1), {x: Real(), lam: Real()}, [K])
 """x^T K x / 2 on the unit sphere: stationary at the eigenvectors, lam = -eigenvalue / 2, of index 1, 2, 3."""
 WISHART = Action(Trace(K * U) - log_det(U), {U: PositiveDefinite()}, [K])

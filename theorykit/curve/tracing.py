@@ -14,7 +14,7 @@ import xarray as xr
 from scipy.optimize import brentq
 
 from .._compat import require_float64
-from ..checks import checked_number, refuse_traced
+from ..checks import checked_number, numeric_array, refuse_traced, shown
 from .system import BRANCH_POINT, FOLD, SINGULAR, Place, System, Unknowns, corrected, refined, seen_at, slope_at
 
 # Cosine between tangents below which a step is refused, and above which the next one is longer.
@@ -90,9 +90,9 @@ def trace(
 
 
 def checked_bounds(name: str, bounds: Sequence[float | int]) -> tuple[float, float]:
-    if len(bounds) != 2 or not -np.inf < bounds[0] < bounds[1] < np.inf:
-        raise ValueError(f"{name} must be two numbers, the lower first; got {bounds}")
-    return float(bounds[0]), float(bounds[1])
+    if (pair := numeric_array(name, bounds)).shape != (2,) or not -np.inf < pair[0] < pair[1] < np.inf:
+        raise ValueError(f"{name} must be two numbers, the lower first; got {shown(bounds)}")
+    return float(pair[0]), float(pair[1])
 
 
 class _Event(NamedTuple):

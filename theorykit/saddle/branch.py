@@ -14,7 +14,7 @@ import xarray as xr
 from jaxtyping import Array, Float
 from sympy import Expr, Symbol
 
-from ..checks import checked_number, refuse_traced, shown
+from ..checks import by_name, checked_instance, checked_number, refuse_traced, shown
 from ..curve import System, trace
 from ..curve.system import SINGULAR, seen_at, slope_at
 from ..curve.tracing import checked_bounds
@@ -156,8 +156,8 @@ def follow(
         array([1.])
     """
     reason = "loops in Python (`curve.refine` finds one event again in JAX)"
-    refuse_traced("follow", list(values.values()), solution, reason=reason)
-    if not is_same(solution.of, action):
+    refuse_traced("follow", list(by_name("values", values).values()), solution, reason=reason)
+    if not is_same(checked_instance("solution", solution, Solution).of, action):
         raise ValueError("solution belongs to another action")
     if np.ndim(solution.converged) or not solution.converged:
         raise ValueError(f"solution is not one stationary point: {solution.diagnosis}")

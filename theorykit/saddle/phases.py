@@ -33,7 +33,7 @@ import xarray as xr
 from jaxtyping import Array, Float
 from sympy import Expr
 
-from ..checks import by_name, checked_whole_number, refuse_traced
+from ..checks import by_name, checked_instance, checked_whole_number, refuse_traced
 from ..curve import trace
 from ..curve.system import BRANCH_POINT, FOLD, Place, compiled, corrected, seen_at, slope_at
 from ..curve.tracing import checked_bounds, labelled
@@ -58,7 +58,7 @@ _FIXED = 32.0
 _ASYMMETRIC = 1e-6
 # Largest step of a line, in units of half the ranges.
 _LARGEST = 0.1
-# Distances of a point from a line it is on, and of a line from the critical point at its end.
+# Distances of a point from a line it is on, and of a line from its seed or the critical point at its end.
 _SAME, _END = 0.005, 0.2
 # Lines through a point are the same if the cosine between them is above this.
 _PARALLEL = 0.98
@@ -182,6 +182,11 @@ class SingularPoints(Boundary):
         slope, change = self.slope(x, values), left @ hessian(x, values)
         return jnp.hstack([slope + slack * left, change, left @ left - 1, last])
 
+    def curvatures(self, u):
+        # One vanishes, and its sign is rounding.
+        (found,) = super().curvatures(u)
+        return jnp.delete(found, jnp.argmin(jnp.abs(found)), assume_unique_indices=True)[None]
+
     def others(self, u: Array) -> tuple[Array, Array]:
         size = len(self.bound.units)
         return u[size : 2 * size], u[2 * size]
@@ -214,11 +219,9 @@ class SingularPoints(Boundary):
 
     def tests(self, u, tangent):
         quadratic, cubic = self.normal_form(u)
-        (curvatures,), (_, slack) = self.curvatures(u), self.others(u)
-        vanishing = jnp.argmin(jnp.abs(curvatures))
-        tests = {"outside": self.inside(u), "unstable": jnp.delete(curvatures, vanishing, assume_unique_indices=True)}
+        tests = {"outside": self.inside(u), "unstable": self.curvatures(u)[0]}
         if self.kind == CONTINUOUS:
-            return {**tests, TRICRITICAL: cubic, "apart": 1 - jnp.abs(slack) / _SLACK}
+            return {**tests, TRICRITICAL: cubic, "apart": 1 - jnp.abs(self.others(u)[1]) / _SLACK}
         # Another line crosses where solutions merge. The curve ends before it.
         return {**tests, _MERGED: self.merged(u) - _DUPLICATE, CRITICAL: quadratic}
 
@@ -315,11 +318,10 @@ def transition(solution: Solution, other: Solution, parameter: Expr | str, bound
         >>> found["kind"].item(), round(found["a"].item(), 6)
         ('first-order', 0.888889)
     """
-    reason = "loops in Python (`curve.refine` finds a fold again in JAX)"
-    refuse_traced("transition", solution, other, reason=reason)
-    action, name = solution.of, checked_parameter(solution.of, parameter)
-    bounds = checked_bounds("bounds", bounds)
-    if not is_same(other.of, action):
+    refuse_traced("transition", solution, other, reason="loops in Python (`curve.refine` finds a fold again in JAX)")
+    action = checked_instance("solution", solution, Solution).of
+    name = checked_parameter(action, parameter)
+    if not is_same(checked_instance("other", other, Solution).of, action):
         raise ValueError("other is a solution of another action")
     for key, value in solution.parameters.items():
         if not np.array_equal(value, other.parameters[key]):
@@ -327,7 +329,7 @@ def transition(solution: Solution, other: Solution, parameter: Expr | str, bound
     if _apart(solution.order_parameters, other.order_parameters) < _DUPLICATE:
         raise ValueError(f"solution and other are the same, at {solution.place}")
     values, own = solution.parameters, float(solution.parameters[name])
-    make = partial(boundary_at, action, {name: bounds})
+    make = partial(boundary_at, action, {name: checked_bounds("bounds", bounds)})
     line, crossings = _both(make, values, [each.order_parameters for each in (solution, other)])
     met = [(COEXISTENCE, *each) for each in sorted(crossings, key=lambda each: abs(each[0] - own))]
     for at in (0, -1):
@@ -370,9 +372,6 @@ def _apart(first: Mapping[str, Any], second: Mapping[str, Any]) -> float:
     """Return the largest difference of an order parameter, relative to its size or one."""
     off = [np.abs(value - second[name]) / np.maximum(1.0, np.abs(value)) for name, value in first.items()]
     return max(float(np.max(each)) for each in off)
-
-
-# ---- phase diagrams
 
 
 def phase_diagram(
@@ -420,8 +419,8 @@ def phase_diagram(
     given = {checked_parameter(action, key): pair for key, pair in by_name("ranges", ranges).items()}
     values = by_name("values", values)
     refuse_traced("phase_diagram", list(values.values()), reason="loops in Python")
-    if len(given) != 2:
-        raise ValueError(f"ranges must name two parameters, got {', '.join(given) or 'none'}")
+    if len(given) != 2 or given.keys() & values.keys():
+        raise ValueError(f"ranges must name two parameters, without values, got {', '.join(given) or 'none'}")
     given = {name: checked_bounds(f"ranges[{name}]", pair) for name, pair in given.items()}
     scans = checked_whole_number("scans", scans, least=1)
     diagram = _Diagram(action, values, given, index, starts)
@@ -498,11 +497,12 @@ class _Diagram:
         """Follow the boundary near `start`, unless it is known or of solutions with another index."""
         across = np.linalg.svd(np.multiply(slope_at(system, start), system.lengths))[2][-1]
         place, (low, high) = jax.device_get(corrected(system, start, across)), self.limits.T
-        if not place.is_near() or np.any((place.u[-2:] < low) | (place.u[-2:] > high)):
+        moved = np.abs(place.u - start)[-2:] / place.units[-2:]
+        if not place.is_near() or np.any((place.u[-2:] < low) | (place.u[-2:] > high) | (moved > _END)):
             return
         # Newton's method may end with one solution, which coexists with itself.
         spread = [np.linalg.norm(np.ptp(system.points(u), axis=0)) for u in (start, place.u)]
-        # The curvature that vanishes on other lines has either sign next to them.
+        # The curvature that vanishes on other lines is negative on one side.
         allowed = [self.index] if system.kind == COEXISTENCE else [self.index, self.index - 1]
         is_allowed = np.isin(seen_at(system, place.u)["negative"], allowed).all()
         if spread[1] < spread[0] / 2 or not is_allowed or self.is_known(system.kind, place):
@@ -511,7 +511,7 @@ class _Diagram:
         # Equations are singular where solutions merge.
         errors, typical = line["error"].values, np.nanmedian(line["error"])
         line = line.isel(point=(errors < _REGULAR * typical) & (line["event"].values != _MERGED))
-        if line.sizes["point"] < 2 or not typical < _KNOWN:
+        if line.sizes["point"] < 2 or not typical < _KNOWN or np.ptp(self.places(line), axis=0).max() < _SAME:
             return
         line = line.drop_vars(["negative", "unknowns"])
         special = np.flatnonzero(line["event"].isin((CRITICAL, TRICRITICAL)))

@@ -47,9 +47,9 @@ def action(
 ) -> Action:
     """Return the action of empirical risk minimisation, per weight.
 
-    Its parameters are alpha, `lambda_` (the ridge), sigma2 (the variance of noise in the
-    teacher's field), and with a spectrum also the values of `spectrum`. Without a
-    spectrum, the conjugates are eliminated.
+    Its parameters are alpha, `lambda_` (the ridge), sigma2 (the variance of noise of the
+    teacher, not for random labels), and with a spectrum the values of `spectrum`.
+    Without one, the conjugates are eliminated.
 
     Args:
         loss: a convex expression in `x` and `y`.
@@ -59,11 +59,14 @@ def action(
             default, it is the identity.
 
     Raises:
-        ValueError: the loss is known not to be convex in `x`, or for linear labels does
-            not depend on `x - y` alone.
+        ValueError: the loss is known not to be convex in `x`, has other symbols, or for
+            linear labels does not depend on `x - y` alone.
     """
     loss = checked_scalar("loss", loss)
     checked_choice("labels", labels, get_args(Labels))
+    if loss.free_symbols - {x, y}:
+        raise ValueError(f"loss must depend on {x} and {y} only: {loss}")
+
     random, variance = labels == "random", rho if has_spectrum else S.One
     overlap, overlap_hat = (S.Zero, S.Zero) if random else (m, m_hat)
     q = overlap**2 / variance + s
@@ -163,10 +166,10 @@ def generalisation_error(
 
     Args:
         order_parameters: a solution, or the order parameters by name.
-        labels: the kind of labels.
+        labels: "sign" or "linear".
         rho: the variance of the teacher's field, by default from the solution, or 1.
     """
-    checked_choice("labels", labels, get_args(Labels))
+    checked_choice("labels", labels, ("sign", "linear"))
     given = getattr(order_parameters, "order_parameters", order_parameters)
     rho = getattr(order_parameters, "parameters", {}).get("rho", 1.0) if rho is None else rho
     if not {"m", "s"} <= set(given):
