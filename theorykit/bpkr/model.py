@@ -156,7 +156,7 @@ class Model(DisplayMixin):
         return predict(problem, self.order_parameters_, features)
 
     def predict_proba(self, inputs: Any, attention: Maps = None) -> Float[np.ndarray, "examples classes"]:
-        """Predict the probability of each class, with label noise."""
+        """Predict class probabilities, with label noise and without covariances of outputs."""
         problem = self._fitted()
         require_finite_widths(problem.architecture, "predict_proba")
         if problem.data.classes is None:

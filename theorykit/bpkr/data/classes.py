@@ -92,7 +92,7 @@ class Classes:
         return np.array(self.names)[self.nearest(self._checked("outputs", outputs))]
 
     def probabilities(self, mean: ArrayLike, variance: ArrayLike) -> np.ndarray:
-        """Return the probability that each class is nearest to Gaussian outputs.
+        """Return the probability that each class is nearest to independent Gaussian outputs.
 
         Args:
             mean, variance: (examples,) or (examples, outputs). To include noise, add the

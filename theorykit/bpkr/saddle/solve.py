@@ -121,8 +121,8 @@ def solve(
     Args:
         problem: the architecture with its data, or the architecture alone.
         data: the data, if `problem` is an architecture.
-        solver: an Optimistix minimiser, whose result Newton steps polish; by
-            default `Newton`, or `AcceleratedSweeps` if the Hessian is too large,
+        solver: an Optimistix minimiser, whose result Newton steps polish unless the
+            Hessian is too large; by default `Newton`, or then `AcceleratedSweeps`,
             with retries.
         initial: starting point, by default the Gaussian-process limit.
         tolerance: largest `gradient_norm` of a solution.
