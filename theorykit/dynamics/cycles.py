@@ -229,7 +229,7 @@ def double_period(step: Step, event: xr.Dataset, *, amplitude: float = 1e-2) -> 
 
     Raises:
         ValueError: If `event` is not one period doubling.
-        RuntimeError: If no cycle is found that differs from the original.
+        RuntimeError: If no other cycle is found.
     """
     if event["event"].ndim or event["event"].item() != PERIOD_DOUBLING:
         raise ValueError(f"event must be one period doubling, got {event['event'].values}")
@@ -248,7 +248,7 @@ def double_period(step: Step, event: xr.Dataset, *, amplitude: float = 1e-2) -> 
     guess = twice + amplitude * _scale(points) * across
     place = corrected(system, guess, np.where(is_first, across, 0.0))
     if not place.is_near() or _shortest_period(system.points(place.u)) <= period:
-        raise RuntimeError(f"no cycle of period {2 * period} has an amplitude of {amplitude}")
+        raise RuntimeError(f"no cycle of period {2 * period} was found at the amplitude {amplitude}: try a smaller one")
     return find_cycle(step, system.points(place.u), place.u[-1], 2 * period)
 
 
