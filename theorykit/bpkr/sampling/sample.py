@@ -260,6 +260,9 @@ def compare(
     for approach in options:
         checked_choice("options", approach, ("saddle", *get_args(Sampler)))
     found, shared = [], {"n_jobs": n_jobs, "progress": progress}
+    needs_saddle, begun = {"saddle", "one_over_n"} & set(approaches), time.monotonic()
+    saddle = bpkr.solve(problem, **options.get("saddle", {})) if needs_saddle else None
+    solving = time.monotonic() - begun
     with bar("comparison", len(approaches), "approach", shown=progress) as report:
         for approach in approaches:
             if approach in get_args(Sampler):
@@ -268,7 +271,7 @@ def compare(
                 tree = sample(problem, sampler=approach, **own, **shared)
                 found.append(_of_draws(tree))
             else:
-                found.append(_of_theory(approach, problem, options.get("saddle", {})))
+                found.append(_of_theory(approach, problem, saddle, solving))
             report.update()
     result = xr.concat(found, dim="approach").assign_coords(approach=list(approaches))
     classes, truth = outputs_as_classes(problem.data.test_labels)
@@ -296,14 +299,13 @@ def _of_draws(tree: xr.DataTree) -> xr.Dataset:
     return posterior_means(tree).assign(**known, seconds=seconds)
 
 
-def _of_theory(approach: str, problem: bpkr.Problem, options: Mapping[str, Any]) -> xr.Dataset:
+def _of_theory(approach: str, problem: bpkr.Problem, saddle: bpkr.Saddle | None, solving: float) -> xr.Dataset:
     begun, architecture, data = time.monotonic(), problem.architecture, problem.data
-    saddle = None
-    if approach != "infinite_width":
-        saddle = bpkr.solve(problem, **options)
-    elif architecture.richness is not None:
-        problem = bpkr.Problem(architecture.at_infinite_width(), data)
-        saddle = bpkr.solve(problem)
+    if approach == "infinite_width":
+        saddle, solving = None, 0.0
+        if architecture.richness is not None:
+            problem = bpkr.Problem(architecture.at_infinite_width(), data)
+            saddle = bpkr.solve(problem)
     point = bpkr.gp_limit(architecture) if saddle is None else saddle.order_parameters
     has_theory = approach != "one_over_n" or saddle.stats["units_per_path"] >= 1
     prediction, numbers = None, {}
@@ -320,4 +322,4 @@ def _of_theory(approach: str, problem: bpkr.Problem, options: Mapping[str, Any])
     mixed, diagnosis = (1, "") if saddle is None else (int(saddle.converged), saddle.diagnosis)
     if not has_theory:
         found, mixed, diagnosis = found * np.nan, 0, FEW_UNITS
-    return found.assign(mixed=mixed, diagnosis=diagnosis, seconds=time.monotonic() - begun)
+    return found.assign(mixed=mixed, diagnosis=diagnosis, seconds=solving + time.monotonic() - begun)
