@@ -57,8 +57,7 @@ def draw_differences(result: xr.Dataset, axes: Axes | None = None) -> Axes:
     kinds += [("mean outputs", "x", ["mean"])] if "mean" in result else []
     for side, (kind, marker, names) in zip((-0.2, 0.2) if len(kinds) == 2 else (0.0,), kinds, strict=True):
         for place, approach in enumerate(others):
-            deviations = [np.abs(_distinct(result, approach, f"{name}_deviation")) for name in names]
-            sizes = np.concatenate(deviations)
+            sizes = np.concatenate([np.abs(_distinct(result, approach, f"{name}_deviation")) for name in names])
             sizes = sizes[np.isfinite(sizes)]
             # Multiples of the golden ratio spread points evenly.
             at = place + side + 0.3 * (np.arange(len(sizes)) * (np.sqrt(5) - 1) / 2 % 1 - 0.5)

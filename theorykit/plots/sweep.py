@@ -74,7 +74,8 @@ def draw_over_richness(result: xr.Dataset, axes: Axes | None = None, *, score: s
 def _draw(result: xr.Dataset, axes: Axes | None, score: str | None, over: str) -> Axes:
     axes = _new_axes(axes, "result", result, "converged", "bpkr.sweeps.sweep")
     if (over == "richness") != ("richness" in result.dims):
-        advice = "pass it to sweep" if over == "richness" else "use draw_over_richness, or result.sel"
+        other = "use draw_over_richness, or result.sel(richness=...)"
+        advice = "give values to sweep(..., richness=[...])" if over == "richness" else other
         raise ValueError(f"result has {'no' if over == 'richness' else 'an'} axis richness: {advice}")
     if "width" not in result.dims:
         raise KeyError("the result has no axis width: select widths with a list, such as result.sel(width=[20])")
