@@ -97,7 +97,7 @@ def _with_sides(expression: Expr, arguments: tuple[Expr, ...]) -> tuple[Callable
 def rounding_effects(outputs: Sequence[Expr], arguments: Sequence[Expr]) -> Callable[..., Float[Array, "output part"]]:
     """Return a function of the arguments by name: effects of rounding on each output, to first order.
 
-    The parts of inner sums have relative errors of one. Inner sums are those of numbers inside the terms of an output,
+    The parts of inner sums have relative errors of one. Inner sums add numbers inside the terms of an output,
     except inside averages, whose errors are stated separately. A factorised n x n matrix A has the errors of Cholesky's
     algorithm, (n + 1) sqrt(A_ii A_jj) (N. J. Higham, Accuracy and Stability of Numerical Algorithms, Theorem 10.3).
     """

@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 import mpmath
 import numpy as np
-import scipy
+import scipy  # It loads its modules on first use.
 import sympy
 from jax.scipy import special
 from jaxtyping import Array

@@ -229,7 +229,7 @@ def _solve(
 def _searched(run: _Run, starts: Array | None, ends: _End | None = None, pending: Array | None = None) -> _End:
     """Return the end points from all `starts` (starts, tries, coordinates), without derivatives.
 
-    With `ends`, solve again those that are pending; without starts, from where they are.
+    If there are `ends`, solve the pending ones again, without starts from where they are.
 
     On a CPU, a batch would take as many steps as its hardest member, batching saves no
     time, and XLA's batched factorisations may deadlock on two cores.
