@@ -168,7 +168,7 @@ def test_doubled_cycles_are_followed_to_the_next_doubling_and_back_to_their_birt
 
 
 def test_a_doubling_too_close_to_see_is_an_error():
-    with pytest.raises(RuntimeError, match="amplitude of 1e-09"):
+    with pytest.raises(RuntimeError, match="the amplitude 1e-09: try another one"):
         double_period(logistic, first_event(logistic_branch()), amplitude=1e-9)
 
 

@@ -221,7 +221,7 @@ def double_period(step: Step, event: xr.Dataset, *, amplitude: float = 1e-2) -> 
     Args:
         step: The map.
         event: The period doubling: one event of `follow`, such as `branch.isel(point=5)`.
-        amplitude: Half the distance between the first points of both halves of the cycle,
+        amplitude: Half the distance between both halves of the cycle where they part most,
             relative to the largest coordinate of the event or one.
 
     Returns:
@@ -239,16 +239,16 @@ def double_period(step: Step, event: xr.Dataset, *, amplitude: float = 1e-2) -> 
     twice = np.append([points, points], event["parameter"])
     # Two branches cross. Along the other one, both halves move in opposite directions.
     _, _, null = np.linalg.svd(slope_at(system, twice))
-    halves = null[-2:, :-1].reshape(2, 2, -1)
+    halves = null[-2:, :-1].reshape(2, 2, *points.shape)
     opposite = max(halves[:, 0] - halves[:, 1], key=np.linalg.norm)
-    is_first = np.arange(len(twice)) < points.shape[1]
-    across = np.concatenate([opposite, -opposite, [0.0]])
-    across /= np.linalg.norm(across[is_first])
-    # The amplitude is kept, and the parameter follows.
-    guess = twice + amplitude * _scale(points) * across
-    place = corrected(system, guess, np.where(is_first, across, 0.0))
+    lengths = np.linalg.norm(opposite, axis=1)
+    opposite /= lengths.max()
+    guess = twice + amplitude * _scale(points) * np.append([opposite, -opposite], 0.0)
+    # The amplitude is kept at the point that moves most, and the parameter follows.
+    opposite[lengths < lengths.max()] = 0.0
+    place = corrected(system, guess, np.append([opposite, -opposite], 0.0))
     if not place.is_near() or _shortest_period(system.points(place.u)) <= period:
-        raise RuntimeError(f"no cycle of period {2 * period} was found at the amplitude {amplitude}: try a smaller one")
+        raise RuntimeError(f"no cycle of period {2 * period} was found at the amplitude {amplitude}: try another one")
     return find_cycle(step, system.points(place.u), place.u[-1], 2 * period)
 
 
