@@ -167,6 +167,17 @@ def test_doubled_cycles_are_followed_to_the_next_doubling_and_back_to_their_birt
     assert np.min(back.parameter) > 3 - 1e-12
 
 
+@pytest.mark.parametrize("phase", [0, 1])
+def test_a_doubling_is_found_from_any_point_of_the_cycle(phase):
+    """Of the Ricker map x exp(r (1 - x)), one point of the two-cycle moves three times as far as the other."""
+    ricker = lambda x, r: x * jnp.exp(r * (1 - x))  # noqa: E731
+    event = first_event(follow(ricker, find_cycle(ricker, np.array([[0.3], [1.7]]), 2.4, 2), (2.4, 2.6)))
+    points = np.roll(event["points"].values, phase, axis=0)
+    found = double_period(ricker, event.assign(points=(event["points"].dims, points)), amplitude=0.03)
+    halves = found["points"].values[:, 0].reshape(2, 2)
+    np.testing.assert_allclose(np.max(np.abs(halves[0] - halves[1])) / 2, 0.03 * np.max(points), rtol=1e-9)
+
+
 def test_a_doubling_too_close_to_see_is_an_error():
     with pytest.raises(RuntimeError, match="the amplitude 1e-09: try another one"):
         double_period(logistic, first_event(logistic_branch()), amplitude=1e-9)

@@ -34,7 +34,7 @@ from jaxtyping import Array, Float, PRNGKeyArray
 from .. import checks
 from .._compat import require_float64
 from .._jit import usual_settings
-from ..saddle.diagnosis import AbstractOutcome, warn_of_failures
+from ..saddle.diagnosis import AbstractOutcome, report
 from ..saddle.domains import entries_of_factor, filled_factor
 from ..saddle.problem import Coordinates, Tangent
 from ..symbolic.documents.display import DisplayMixin
@@ -154,8 +154,7 @@ def checked_order_parameters(
         if kinds[0] != kinds[1]:
             lines = (f"outputs={each.outputs}, {layer_row(each)}" for each in both)
             raise ValueError(f"{name} solve another architecture: {'; not '.join(lines)}")
-        if not checks.is_traced(point):
-            warn_of_failures(point, stacklevel=4)
+        report(point, throw=False, stacklevel=3)
         return given
     names = [*(f"{name}: U_{layer}" for layer in range(1, len(sizes))), f"{name}: u"]
     check = partial(checks.checked_positive_definite, singular=singular)

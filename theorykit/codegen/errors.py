@@ -15,6 +15,7 @@ from .._jit import usual_settings
 from ..checks import by_name, checked_instance
 from ..symbolic.atoms import LogDet, bound_outside
 from ..symbolic.averages import GaussianAverage, bounded
+from ..symbolic.matrix_functions import AssumedPositiveDefinite
 from .compiled import bound_sizes, compile_expressions, symbols_of
 from .evaluate import At
 from .jax_algebra import Jax
@@ -110,6 +111,9 @@ def rounding_effects(outputs: Sequence[Expr], arguments: Sequence[Expr]) -> Call
         if isinstance(node, GaussianAverage) or not has_parts:
             return node
         inner = list(map(perturbed, node.args))
+        if isinstance(node, AssumedPositiveDefinite):
+            # Errors are not symmetric.
+            return inner[0]
         if isinstance(node, (Inverse, LogDet)) and not isinstance(node.args[0], KroneckerProduct):
             change = MatrixSymbol(f"rounding_errors_{len(changes)}", *node.args[0].shape)
             return node.func(inner[0] + changes.setdefault(node.args[0], change))

@@ -15,7 +15,7 @@ import xarray as xr
 from jaxtyping import Array, Float
 
 from .._jit import jit
-from ..checks import is_traced
+from ..checks import checked_instance, is_traced
 
 Unknowns = Float[Array, " unknowns"]
 FOLD, BRANCH_POINT, SINGULAR = "fold", "branch point", "singular"
@@ -176,7 +176,7 @@ def refine(system: System, event: xr.Dataset) -> dict[str, Array]:
         >>> print(fold(1.0).round(4), jax.grad(fold)(1.0).round(4))
         -0.3849 -0.5774
     """
-    if event["event"].ndim or not event["event"].item():
+    if checked_instance("event", event, xr.Dataset)["event"].ndim or not event["event"].item():
         raise ValueError("event must be one event of a trace, such as trace.isel(point=trace['event'] != '')[...]")
     kind, start = event["event"].item(), np.asarray(event["unknowns"])
     # A residual may close over traced numbers, of which a compiled function knows nothing.

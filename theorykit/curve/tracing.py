@@ -14,7 +14,7 @@ import xarray as xr
 from scipy.optimize import brentq
 
 from .._compat import require_float64
-from ..checks import checked_number, numeric_array, refuse_traced, shown
+from ..checks import checked_instance, checked_number, numeric_array, refuse_traced, shown
 from .system import BRANCH_POINT, FOLD, SINGULAR, Place, System, Unknowns, corrected, refined, seen_at, slope_at
 
 # Cosine between tangents below which a step is refused, and above which the next one is longer.
@@ -68,9 +68,10 @@ def trace(
     """
     require_float64()
     refuse_traced("trace", system, start, reason="loops in Python (`curve.refine` finds one event again in JAX)")
+    checked_instance("system", system, System)
     low, high = checked_bounds("bounds", bounds)
     largest = checked_number("largest_step", (high - low) / 20 if largest_step is None else largest_step, above=0.0)
-    start = np.asarray(start, float)
+    start = np.atleast_1d(numeric_array("start", start))
     if direction not in (-1, 0, 1):
         raise ValueError(f"direction must be 1, -1 or 0, got {direction}")
     if not low <= start[-1] <= high:

@@ -20,7 +20,7 @@ from jaxtyping import Array, Complex, Float
 
 from .._compat import require_float64
 from .._jit import jit
-from ..checks import checked_array, checked_number, checked_whole_number, refuse_traced
+from ..checks import checked_array, checked_instance, checked_number, checked_whole_number, refuse_traced
 from ..curve import System, trace
 from ..curve.system import BRANCH_POINT, SINGULAR, Unknowns, corrected, slope_at
 from ..curve.tracing import labelled
@@ -59,8 +59,7 @@ class Cycles(System):
     def multipliers(self, u: Unknowns) -> Complex[Array, " state"]:
         points = self.points(u)
         jacobians = jax.vmap(jax.jacfwd(self.step), (0, None))(points, u[-1])
-        one = jnp.eye(points.shape[1])
-        product, _ = jax.lax.scan(lambda m, jacobian: (jacobian @ m, None), one, jacobians)
+        product, _ = jax.lax.scan(lambda m, jacobian: (jacobian @ m, None), jnp.eye(points.shape[1]), jacobians)
         # Second derivatives of events need derivatives of eigenvectors.
         found = jax.lax.linalg.eig(product, compute_left_eigenvectors=False, enable_eigvec_derivs=True)[0]
         return found[jnp.lexsort((-found.imag, -jnp.abs(found)))]
@@ -188,11 +187,11 @@ def follow(
 
     Args:
         step: The map.
-        cycle: The cycle to start from, such as one of `find_cycle` or of another branch.
+        cycle: The start, of `find_cycle` or another branch.
         bounds: Lowest and highest value of the parameter.
         direction: 1 towards larger parameters, -1 towards smaller ones, 0 for both.
         largest_step: Largest step in the parameter and the root mean square of the points, by
-            default a 20th of the bounds (see `curve.trace`).
+            default a 20th of the bounds.
 
     Returns:
         The cycles in order along the axis `point` (see `curve.trace`): `parameter`, `points`
@@ -202,11 +201,12 @@ def follow(
 
         - "period doubling": a multiplier passes through -1 (`double_period`).
         - "Neimark-Sacker": a conjugate pair crosses the unit circle, and a torus branches off.
-        - "fold", "branch point": a multiplier passes through 1 (see `curve.trace`).
+        - "fold", "branch point": a multiplier passes through 1.
 
     Raises:
         ValueError: If `cycle` is not a cycle of `step`, or out of bounds.
     """
+    checked_instance("cycle", cycle, xr.Dataset)
     points = _checked(step, cycle["points"].values, cycle["parameter"].item(), "cycle")
     system, start = Cycles(step, len(points)), np.append(points, cycle["parameter"])
     off = np.max(np.abs(system.residual(jnp.asarray(start))))
@@ -221,8 +221,8 @@ def double_period(step: Step, event: xr.Dataset, *, amplitude: float = 1e-2) -> 
     Args:
         step: The map.
         event: The period doubling: one event of `follow`, such as `branch.isel(point=5)`.
-        amplitude: Half the distance between both halves of the cycle where they part most,
-            relative to the largest coordinate of the event or one.
+        amplitude: Half the largest distance between both halves of the cycle, relative to the
+            largest coordinate of the event or one.
 
     Returns:
         The records of `follow`, of one cycle.
@@ -231,20 +231,20 @@ def double_period(step: Step, event: xr.Dataset, *, amplitude: float = 1e-2) -> 
         ValueError: If `event` is not one period doubling.
         RuntimeError: If no other cycle is found.
     """
-    if event["event"].ndim or event["event"].item() != PERIOD_DOUBLING:
+    if checked_instance("event", event, xr.Dataset)["event"].ndim or event["event"].item() != PERIOD_DOUBLING:
         raise ValueError(f"event must be one period doubling, got {event['event'].values}")
     checked_number("amplitude", amplitude, above=0.0)
     points = _checked(step, event["points"].values, event["parameter"].item(), "event")
     period, system = len(points), Cycles(step, 2 * len(points))
     twice = np.append([points, points], event["parameter"])
-    # Two branches cross. Along the other one, both halves move in opposite directions.
+    # Along the branch that crosses, both halves move in opposite directions.
     _, _, null = np.linalg.svd(slope_at(system, twice))
     halves = null[-2:, :-1].reshape(2, 2, *points.shape)
     opposite = max(halves[:, 0] - halves[:, 1], key=np.linalg.norm)
     lengths = np.linalg.norm(opposite, axis=1)
     opposite /= lengths.max()
     guess = twice + amplitude * _scale(points) * np.append([opposite, -opposite], 0.0)
-    # The amplitude is kept at the point that moves most, and the parameter follows.
+    # Fix the amplitude where they part most.
     opposite[lengths < lengths.max()] = 0.0
     place = corrected(system, guess, np.append([opposite, -opposite], 0.0))
     if not place.is_near() or _shortest_period(system.points(place.u)) <= period:

@@ -41,8 +41,8 @@ from ..symbolic.matrix_functions import AssumedPositiveDefinite
 from ..symbolic.numeric import NumericFunction
 from .domains import AbstractDomain, check_fits, check_value
 
-# Numbers of nodes with which a computation is repeated until averages are accurate.
-LEVELS = (1024, 4096)
+# Number of nodes with which a computation is repeated if averages are inaccurate.
+_FINEST = 4096
 # Costs of assigning an equation to an order parameter x: the equation is solved for x;
 # x also occurs elsewhere in it; the coefficient of x varies; no term is proportional to
 # x, which exceeds any sum of other costs.
@@ -155,7 +155,7 @@ class Action(DisplayMixin):
         matrices = {name: array for name, array in arrays.items() if name in self._matrices}
         check_shapes(matrices, shapes_of(self, arrays | sizes, arrays), "{}")
         found = _evaluated(self, arrays, sizes)
-        for level in () if is_traced(found) else self.levels[1:]:
+        for level in () if self.finest is self or is_traced(found) else (self.finer, self.finest):
             before, finer = found, _evaluated(level, arrays, sizes)
             # Farther nodes may be where a function overflows.
             found = jnp.where(jnp.isfinite(finer), finer, before)
@@ -306,7 +306,7 @@ class Action(DisplayMixin):
     def nodes(self) -> int:
         """Largest number of nodes in the averages, zero without averages."""
         averages = self.expression.atoms(GaussianAverage)
-        return max((LEVELS[-1] if each.is_adaptive else each.nodes for each in averages), default=0)
+        return max((_FINEST if each.is_adaptive else each.nodes for each in averages), default=0)
 
     @cached_property
     def is_nested(self) -> bool:
@@ -319,11 +319,10 @@ class Action(DisplayMixin):
         return self.with_nodes(min((2 if self.is_nested else 4) * self.nodes, MOST_NODES))
 
     @cached_property
-    def levels(self) -> tuple[Action, ...]:
-        """This action, then with more and more nodes. Code that JAX traces uses at most two."""
+    def finest(self) -> Action:
+        """The same action with so many nodes that averages are accurate in all but extreme cases."""
         # Averages of averages would have millions of nodes.
-        levels = () if self.is_nested or not self.nodes else LEVELS
-        return (self, *(self.with_nodes(nodes) for nodes in levels if nodes > self.nodes))
+        return self if self.is_nested or not 0 < self.nodes < _FINEST else self.with_nodes(_FINEST)
 
     # Functions of all symbols by name, in JAX.
 

@@ -65,8 +65,7 @@ class StationaryPoints(SystemOfAction):
         name = checked_parameter(action, parameter)
         if taken := sorted(_NAMES & {name, *bound.domains}):
             raise ValueError(f"{taken[0]} is a name in results: rename the symbol")
-        # `curve.refine` runs in code that the user compiles, which takes many nodes at once.
-        bound = replace(bound, of=action.levels[:2][-1], units=jnp.ones_like(bound.units))
+        bound = replace(bound, of=action.finest, units=jnp.ones_like(bound.units))
         return cls(bound=bound, lengths=jnp.ones(len(bound.units) + 1), parameter=name)
 
     def at(self, value: Float[Array, ""]) -> BoundAction:
@@ -123,9 +122,9 @@ def follow(
     """Follow the branch of stationary points through `solution`, including around folds.
 
     At a pitchfork, a branch of broken symmetry turns back to its mirror image, and the event is
-    a branch point. Averages get more nodes if their errors exceed the tolerance of `solution`,
-    and the branch ends where they are too inaccurate for a certificate. To differentiate an event
-    in the other values, use `curve.refine(StationaryPoints.of(action, values, parameter), event)`.
+    a branch point. Averages have 4,096 nodes, and the branch ends where they are too inaccurate
+    for a certificate. To differentiate an event in the other values, use
+    `curve.refine(StationaryPoints.of(action, values, parameter), event)`.
 
     Args:
         action: The action that was solved. Its averages may have another number of nodes.
@@ -157,7 +156,7 @@ def follow(
     """
     reason = "loops in Python (`curve.refine` finds one event again in JAX)"
     refuse_traced("follow", list(by_name("values", values).values()), solution, reason=reason)
-    if not is_same(checked_instance("solution", solution, Solution).of, action):
+    if not is_same(checked_instance("solution", solution, Solution).of, checked_instance("action", action, Action)):
         raise ValueError("solution belongs to another action")
     if np.ndim(solution.converged) or not solution.converged:
         raise ValueError(f"solution is not one stationary point: {solution.diagnosis}")
@@ -175,13 +174,7 @@ def follow(
     real = np.maximum(np.abs(start[:-1]), np.where(np.isfinite(moves), moves, 0.0))
     units = np.append(np.where(system.bound.is_real & (real > 0), real, 1.0), largest / _LARGEST)
     system = replace(system, lengths=jnp.asarray(units))
-    options = {"direction": direction, "largest_step": _LARGEST}
-    for of in action.levels[1:] or action.levels:
-        found = trace(replace(system, bound=replace(system.bound, of=of)), start, (low, high), **options)
-        # A curvature vanishes at an event.
-        errors = found["quadrature_error"].values[found["event"].values == ""]
-        if np.all(errors <= float(solution.stats["tolerance"])):
-            break
+    found = trace(system, start, (low, high), direction=direction, largest_step=_LARGEST)
     for name in solution.order_parameters:
         found[name].attrs["kind"] = "order parameter"
     # An eigenvalue vanishes at an event, where its sign is rounding.
@@ -207,6 +200,7 @@ def near(branch: xr.Dataset, value: float | int) -> tuple[dict[str, Any], ...]:
         The order parameters by name, once per passage through `value`. Each
         entry is a start for `minimise` or `stationary`, as `initial=`.
     """
+    branch = checked_instance("branch", branch, xr.Dataset)
     off = branch[branch.attrs["parameter"]].values - float(checked_number("value", value))
     # The first point counts if it has this value, and of equal points the first one.
     before, found = np.append(np.sign(off[:1]) or 1.0, off[:-1]), []

@@ -72,13 +72,10 @@ def report(outcome: Outcome, throw: bool, stacklevel: int, more: str = "", cause
     if is_traced(outcome):
         failed = outcome.result != optx.RESULTS.successful
         return outcome.result.error_if(outcome, failed) if throw else outcome
-    if throw and not np.all(outcome.converged):
-        raise RuntimeError(cause or outcome.diagnosis + more)
-    warn_of_failures(outcome, stacklevel + 2, more, cause)
-    return outcome
-
-
-def warn_of_failures(outcome: AbstractOutcome, stacklevel: int, more: str = "", cause: str = "") -> None:
     if not np.all(outcome.converged):
+        reason = cause or outcome.diagnosis + more
+        if throw:
+            raise RuntimeError(reason)
         what = "solves did not converge" if np.ndim(outcome.converged) else "the solve did not converge"
-        warnings.warn(f"{what}: {cause or outcome.diagnosis + more}", ConvergenceWarning, stacklevel=stacklevel)
+        warnings.warn(f"{what}: {reason}", ConvergenceWarning, stacklevel=stacklevel + 1)
+    return outcome

@@ -416,6 +416,7 @@ def phase_diagram(
     Raises:
         ValueError: If `ranges` does not name two numbers among the parameters.
     """
+    checked_instance("action", action, Action)
     given = {checked_parameter(action, key): pair for key, pair in by_name("ranges", ranges).items()}
     values = by_name("values", values)
     refuse_traced("phase_diagram", list(values.values()), reason="loops in Python")

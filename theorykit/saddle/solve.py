@@ -16,7 +16,14 @@ import optimistix as optx
 from jaxtyping import Array, Float, Int
 
 from .._jit import jit
-from ..checks import checked_instance, checked_number, checked_whole_number, is_traced, on_host
+from ..checks import (
+    array_module,
+    checked_instance,
+    checked_number,
+    checked_whole_number,
+    is_traced,
+    on_host,
+)
 from .action import Action
 from .bound_action import BEYOND, BoundAction, Values, bind, initial_coordinates
 from .certificate import COARSE, NOT_FINITE, UNRESOLVED, Evidence, evidence, with_quadrature
@@ -39,8 +46,12 @@ _FINER, _NEAR = 1e-4, 1e-9
 _NEARBY = 0.1
 # A failed solve may be on its way to an edge if a coordinate is larger than this.
 _NEXT_TO_EDGE = 10.0
-# Attempts of a solve: from the start, from the end of the fixed-point map, on an edge.
-_FROM_START, _FROM_MAP, _FROM_EDGE = range(3)
+# Attempts of a solve: from the end of an earlier one, from the start, from the end of the
+# fixed-point map, on an edge, or none.
+_FROM_KNOWN, _FROM_START, _FROM_MAP, _FROM_EDGE, _NOT = range(5)
+# Rows of starts are filled up to a multiple of this number.
+_ROWS = 32
+_BEST = np.array(-1)
 
 
 def minimise(
@@ -204,95 +215,102 @@ def _solve(
     run = _Run(action, bound, solver, max_steps if solver else 0, newton, jnp.array(np.array(max_steps)), tolerance)
     if initial is None:
         rng = np.random.default_rng(checked_whole_number("seed", seed, least=0))
-        normal = rng.standard_normal((starts, _TRIES, len(bound.free)))
-        normal[:, 0] *= np.resize(_SCALES, (starts, 1))
-        begin = jnp.array(normal)
+        begin = rng.standard_normal((starts, _TRIES, len(bound.free)))
+        begin[:, 0] *= np.resize(_SCALES, (starts, 1))
     else:
-        begin = initial_coordinates(bound, initial)[None, None]
-    ends = _searched(run, begin)
-    for finer in action.levels[1:2] if is_traced(ends) else action.levels[1:]:
-        known, pending = ends.evidence, ends.evidence.needs_nodes
-        if not is_traced(ends) and not np.any(pending):
-            break
+        begin = jnp.broadcast_to(initial_coordinates(bound, initial), (1, _TRIES, len(bound.free)))
+    first = np.full(len(begin), _FROM_START)
+    if action.is_of_numbers and jax.default_backend() == "cpu" and not is_traced(bound, begin):
+        # One program serves any number of starts.
+        idle = -len(begin) % _ROWS
+        begin, first = np.pad(begin, ((0, idle), (0, 0), (0, 0))), np.pad(first, (0, idle), constant_values=_NOT)
+    ends = _searched(run, begin, begin[:, 0], np.ones((len(begin), len(bound.free))), first)
+    known, pending, xp = ends.evidence, ends.evidence.needs_nodes, array_module(ends)
+    if action.finest is not action and (is_traced(pending) or np.any(pending)):
         # Derivatives of the solution need as many nodes as the solution.
-        run = run._replace(bound=replace(bound, of=finer))
-        if not is_traced(ends):
-            near = known.is_solved | ((known.verdict == UNRESOLVED) & (known.quadrature <= COARSE))
-            ends = _searched(run, None, ends, pending & near) if np.any(pending & near) else ends
-            pending = pending & ~ends.evidence.is_solved
-        if is_traced(ends) or np.any(pending):
-            ends = _searched(run, begin, ends, pending)
+        run = run._replace(bound=replace(bound, of=action.finest))
+        near = known.is_solved | ((known.verdict == UNRESOLVED) & (known.quadrature <= COARSE))
+        first = xp.where(pending, xp.where(near, _FROM_KNOWN, _FROM_START), _NOT)
+        finer = _searched(run, begin, ends.coordinates, ends.free, first)
+        ends = jax.tree.map(lambda new, old: xp.where(pending, new.T, old.T).T, finer, ends)
     return run, ends
 
 
 @partial(jit, of_numbers=lambda run, *_: run.bound.of.is_of_numbers)
-def _searched(run: _Run, starts: Array | None, ends: _End | None = None, pending: Array | None = None) -> _End:
-    """Return the end points from all `starts` (starts, tries, coordinates), without derivatives.
+def _searched(run: _Run, starts: Array, known: Array, free: Array, first: Array) -> _End:
+    """Return the end points of rows of `starts` (rows, tries, coordinates), without derivatives.
 
-    If there are `ends`, solve the pending ones again, without starts from where they are.
+    `first` is the first kind of attempt of each row, where `known` and `free` (rows,
+    coordinates) are the end of an earlier solve.
 
     On a CPU, a batch would take as many steps as its hardest member, batching saves no
     time, and XLA's batched factorisations may deadlock on two cores.
     """
 
     def end_from(arrays, row) -> _End:
-        run, (tries, end, is_pending) = eqx.combine(arrays, others), row
-
-        def found() -> _End:
-            if tries is None:
-                at = _attempt(run._replace(solver=None), end.coordinates, end.free)
-            else:
-                outside = lambda i: (i < len(tries) - 1) & ~jnp.isfinite(run.bound.action(tries[i]))  # noqa: E731
-                start = tries[jax.lax.while_loop(outside, lambda i: i + 1, 0) if len(tries) > 1 else 0]
-                at = _end_from(run, start if end is None else jnp.where(end.evidence.is_solved, end.coordinates, start))
-            known = with_quadrature(replace(run.bound, free=at.free), at.evidence, at.coordinates, run.tolerance)
-            return replace(at, evidence=known)
-
-        return found() if end is None else jax.lax.cond(is_pending, found, lambda: end)
+        run, (tries, *_, first) = eqx.combine(arrays, others), row
+        outside = lambda i: (i < len(tries) - 1) & ~jnp.isfinite(run.bound.action(tries[i]))  # noqa: E731
+        found = lambda: jax.lax.while_loop(outside, lambda i: i + 1, 0)  # noqa: E731
+        return _end_from(run, tries[jax.lax.cond(first == _NOT, lambda: 0, found)], *row[1:])
 
     arrays, others = eqx.partition(run, eqx.is_array)
-    arrays, rows = jax.lax.stop_gradient((arrays, (starts, ends, pending)))
+    arrays, rows = jax.lax.stop_gradient((arrays, (starts, known, free, first)))
     if jax.default_backend() == "cpu":
         end_from = jax.custom_batching.sequential_vmap(end_from)
         return jax.lax.map(lambda row: end_from(arrays, row), rows)
     return jax.vmap(end_from, in_axes=(None, 0))(arrays, rows)
 
 
-def _end_from(run: _Run, start: Coordinates) -> _End:
-    """Return the first of several attempts that ends in a solution, or the first attempt if all fail.
+def _end_from(run: _Run, start: Coordinates, known: Coordinates, free: Coordinates, first: Int[Array, ""]) -> _End:
+    """Return the first of several attempts that ends in a solution, or that from `start` if all fail.
 
-    Attempts start at `start` and at the end of the fixed-point map, which comes first for
-    a min-max point. If an attempt went towards an edge of a domain, the next starts there.
+    Attempts start at `known`, at `start`, and at the end of the fixed-point map, which
+    comes before `start` for a min-max point. If an attempt went towards an edge of a
+    domain, the next starts there.
     """
-    bound = run.bound
-    kinds, by_map = [_FROM_START], start
+    bound, kinds = run.bound, [_FROM_START]
     if bound.of.fixed_point is not None:
         kinds = [_FROM_MAP, _FROM_START] if run.newton.index else [_FROM_START, _FROM_MAP]
-        length = QuadraticModel.of(bound.expansion(start)).newton_length()
-        by_map = jax.lax.cond(length <= _NEARBY * reach_of(start), lambda: start, lambda: bound.fixed_point(start))
     if bound.has_edges.any():
         kinds = [each for kind in kinds for each in (kind, _FROM_EDGE)]
+    kinds = [_FROM_KNOWN, *kinds]
     # The attempt is traced once.
     attempt = eqx.filter_closure_convert(partial(_attempt, run), start, bound.free)
 
+    def mapped():
+        if bound.of.fixed_point is None:
+            return start
+        length = QuadraticModel.of(bound.expansion(start)).newton_length()
+        return jax.lax.cond(length <= _NEARBY * reach_of(start), lambda: start, lambda: bound.fixed_point(start))
+
     def next_attempt(state):
-        number, first, last = state
+        number, failed, last = state
         kind = jnp.array(kinds)[number]
         beside = bound.edges(last.coordinates, _NEXT_TO_EDGE, finite=True) & (kind == _FROM_EDGE)
         on_edge = jnp.where(beside, BEYOND * jnp.sign(last.coordinates), last.coordinates)
-        begin = jnp.stack([start, by_map, on_edge])[kind]
+        by_map = jax.lax.cond(kind == _FROM_MAP, mapped, lambda: start)
+        begin = jnp.stack([known, start, by_map, on_edge])[kind]
         useful = (kind != _FROM_EDGE) | jnp.any(beside)
-        ended = jax.lax.cond(useful, lambda: attempt(begin, jnp.where(beside, 0.0, bound.free)), lambda: last)
-        return number + 1, jax.tree.map(partial(jnp.where, number == 0), ended, first), ended
+        kept = jnp.where(beside, 0.0, jnp.where(kind == _FROM_KNOWN, free, bound.free))
+        ended = jax.lax.cond(useful, lambda: attempt(begin, kept), lambda: last)
+        return number + 1, jax.tree.map(partial(jnp.where, number <= 1), ended, failed), ended
 
     def unfinished(state):
         number, _, last = state
-        return (number < len(kinds)) & ((number == 0) | ~last.evidence.is_solved)
+        return (number < len(kinds)) & ~last.evidence.is_solved
 
-    shapes = eqx.filter_eval_shape(attempt, start, bound.free)
-    nothing = jax.tree.map(lambda leaf: jnp.zeros(np.shape(leaf), jnp.result_type(leaf)), shapes)
-    _, first, last = jax.lax.while_loop(unfinished, next_attempt, (jnp.array(0), nothing, nothing))
-    return jax.tree.map(partial(jnp.where, last.evidence.is_solved), last, first)
+    def judged():
+        return with_quadrature(replace(bound, free=end.free), end.evidence, end.coordinates, run.tolerance)
+
+    def unsolved(leaf):
+        like = jnp.result_type(leaf)
+        return jnp.full(np.shape(leaf), {"b": False, "i": NOT_FINITE, "f": jnp.inf}[like.kind], like)
+
+    nothing = jax.tree.map(unsolved, eqx.filter_eval_shape(attempt, start, bound.free))
+    begin_at = jnp.array([0, 1, 1, 1, len(kinds)])[first]
+    _, failed, last = jax.lax.while_loop(unfinished, next_attempt, (begin_at, nothing, nothing))
+    end = jax.tree.map(partial(jnp.where, last.evidence.is_solved), last, failed)
+    return replace(end, evidence=jax.lax.cond(first == _NOT, lambda: end.evidence, judged))
 
 
 def _attempt(run: _Run, begin: Coordinates, free: Coordinates) -> _End:
@@ -308,16 +326,16 @@ def _attempt(run: _Run, begin: Coordinates, free: Coordinates) -> _End:
 
 
 @partial(jit, of_numbers=lambda run, *_: run.bound.of.is_of_numbers)
-def _solution(run: _Run, ends: _End, at: Int[Array, ""] | None = None) -> Solution:
+def _solution(run: _Run, ends: _End, at: Array = _BEST) -> Solution:
     """Return the differentiable solution at an end point, by default at the best.
 
     That is the solution of lowest action, or the point of smallest gradient if there is none.
     """
-    if at is None:
-        solved = ends.evidence.is_solved
-        actions = jnp.where(solved, jnp.sum(ends.evidence.terms, axis=1), jnp.inf)
-        norms = jnp.nan_to_num(ends.evidence.gradient_norm, nan=jnp.inf)
-        at = jnp.where(jnp.any(solved), jnp.argmin(actions), jnp.argmin(norms))
+    solved = ends.evidence.is_solved
+    actions = jnp.where(solved, jnp.sum(ends.evidence.terms, axis=1), jnp.inf)
+    norms = jnp.nan_to_num(ends.evidence.gradient_norm, nan=jnp.inf)
+    best = jnp.where(jnp.any(solved), jnp.argmin(actions), jnp.argmin(norms))
+    at = jnp.where(at == _BEST, best, at)
     end = jax.tree.map(lambda leaf: jax.lax.stop_gradient(leaf)[at], ends)
     bound, known, codes = replace(run.bound, free=end.free), end.evidence, optx.RESULTS
     model, scale = known.local.model, jax.lax.stop_gradient(bound.scale)
