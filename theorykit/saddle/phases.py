@@ -291,7 +291,9 @@ def _solved(system: Boundary, start: Array) -> Array:
 def transition(solution: Solution, other: Solution, parameter: Expr | str, bounds: Sequence[float | int]) -> xr.Dataset:
     """Find the value of a parameter at which two solutions have equal action, or merge.
 
-    Both are followed together until one of them ends.
+    Both are followed together until one of them ends. The value a of a first-order transition
+    depends on another parameter b as da/db = -(dD/db) / (dD/da), where D(a, b) is the difference
+    of `minimise(...).action` of both solutions, by `jax.grad`.
 
     Args:
         solution: A converged solution.
