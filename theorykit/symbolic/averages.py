@@ -137,24 +137,9 @@ def average_like(average: GaussianAverage, integrand: sp.Expr) -> sp.Expr:
 
 def with_nodes(expression: sp.Expr, nodes: int | str | sp.Expr) -> sp.Expr:
     """Set the number of quadrature `nodes`, or "adaptive" quadrature, in all Gaussian averages of `expression`."""
-    return _with_rule(checked_expression("expression", expression), checked_nodes(nodes), lambda average: 0)
-
-
-def bounded(expression: sp.Expr, side: int | sp.Symbol | Mapping[GaussianAverage, sp.Symbol]) -> sp.Expr:
-    """Add `side` error bounds to each Gaussian average in `expression`, by the composite rule, which states its error.
-
-    Averages may have different sides. The error of an average by any rule is at most the larger of its differences from
-    the results for sides 1 and -1.
-    """
-    return _with_rule(expression, sp.oo, side.get if isinstance(side, Mapping) else lambda average: side)
-
-
-def _with_rule(expression, nodes, side):
-    return expression.xreplace(
-        {
-            average: GaussianAverage(_with_rule(average.integrand, nodes, side), average.variable, nodes, side(average))
-            for average in expression.atoms(GaussianAverage)
-        }
+    nodes = checked_nodes(nodes)
+    return checked_expression("expression", expression).replace(
+        GaussianAverage, lambda integrand, variable, *_: GaussianAverage(integrand, variable, nodes)
     )
 
 
