@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from sympy import Add, DiracDelta, Expr, Poly, PolynomialError, S, Symbol, expand_mul, simplify
+from sympy import Add, Expr, Poly, PolynomialError, Symbol, expand_mul, simplify
 from sympy.core.relational import Relational
 
 from .atoms import hold
@@ -23,8 +23,6 @@ def in_standard_form(expression: Expr) -> Expr:
     1e-6 loses six digits. Products are expanded only if this adds no terms, because expanding (q - 1)^3 also loses
     digits.
     """
-    # Remove DiracDelta. It is zero except at a jump, at which no equation holds.
-    expression = expression.replace(DiracDelta, lambda *_: S.Zero)
     averages = [
         node
         for node in expression.atoms(GaussianAverage)
