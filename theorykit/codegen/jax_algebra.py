@@ -25,7 +25,6 @@ from sympy.matrices.expressions.matexpr import MatrixExpr
 from ..symbolic.atoms import Diagonal, EntryVariable, PartialTrace, matrix_scalars
 from ..symbolic.averages import GaussianAverage, breaks, coefficients, features, singularities, without_exponential
 from ..symbolic.envelopes import FunctionOfLoss, ProximalPoint, derivative
-from ..symbolic.functions import partial_derivative
 from ..symbolic.matrix_functions import coefficient_and_factors
 from ..symbolic.numeric import NumericFunction, slope_along
 from .evaluate import Algebra, At, refuse
@@ -255,7 +254,7 @@ def _differentiable(kind: type, known: tuple[Any, ...], code: Callable, *orders:
 
     @cache
     def slope(i: int) -> Callable[..., Array]:
-        return _function_of(names, partial_derivative(node, places[i] + 1))
+        return _function_of(names, node.fdiff(places[i] + 1))
 
     return with_slopes(lambda *numbers: code(*numbers, *orders), slope)
 

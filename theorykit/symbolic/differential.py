@@ -31,7 +31,7 @@ from .atoms import (
     trace,
 )
 from .averages import GaussianAverage, mean_slope
-from .functions import JUMPING, partial_derivative
+from .functions import JUMPING
 from .matrix_functions import Entrywise, coefficient_and_factors, of_entries, sum_of_entries
 
 
@@ -150,7 +150,7 @@ def _(node, cotangent):
     for i, argument in enumerate(node.args):
         # Skip arguments that are orders of derivatives or other whole numbers.
         if argument.free_symbols:
-            yield argument, cotangent * partial_derivative(node, i + 1)
+            yield argument, cotangent * node.fdiff(i + 1)
 
 
 def _without_derivative(node):
