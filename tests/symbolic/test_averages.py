@@ -30,7 +30,7 @@ def by_quadrature(function):
 def test_the_variable_is_bound():
     assert FIELD.free_symbols == {b, h}
     assert NESTED.free_symbols == {b, h}
-    assert FIELD.diff(z) == 0
+    assert FIELD.diff(z) == FIELD.diff(FIELD.variable) == 0
     assert FIELD.subs(z, 2) == FIELD.xreplace({z: h}) == FIELD
     assert GaussianAverage(sp.tanh(b * z + h), z) == FIELD
     assert FIELD.func(*FIELD.args) == FIELD

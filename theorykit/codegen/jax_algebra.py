@@ -18,7 +18,6 @@ from jax.custom_derivatives import SymbolicZero
 from jax.scipy.linalg import cho_solve
 from jaxtyping import Array, Float
 from sympy import Expr, Lambda, Piecewise, Symbol
-from sympy.core.numbers import ImaginaryUnit
 from sympy.matrices.expressions.diagonal import DiagMatrix
 from sympy.matrices.expressions.matexpr import MatrixExpr
 
@@ -27,7 +26,7 @@ from ..symbolic.averages import GaussianAverage, breaks, coefficients, features,
 from ..symbolic.envelopes import FunctionOfLoss, ProximalPoint, derivative
 from ..symbolic.matrix_functions import coefficient_and_factors
 from ..symbolic.numeric import NumericFunction, slope_along
-from .evaluate import Algebra, At, refuse
+from .evaluate import Algebra, At
 from .functions import ScalarFunction, proximal_point
 from .quadrature import composite_mean, gaussian_mean
 
@@ -382,7 +381,6 @@ class Jax(Algebra):
         Diagonal: _diagonal,
         # Operators on columns, such as a kernel that is never formed, have this attribute of arrays as well.
         sp.Transpose: lambda node, at: at(node.arg).T,
-        ImaginaryUnit: lambda node, at: refuse(node),
         Piecewise: _piecewise,
         GaussianAverage: _average,
         FunctionOfLoss: lambda node, at: _by_code(node, at, _code_of_loss(type(node), node.loss), (2,)),

@@ -98,8 +98,6 @@ class GaussianAverage(sp.Expr):
         return None
 
     def _eval_derivative(self, symbol):
-        if symbol == self.variable:
-            return sp.S.Zero
         for node in matrix_scalars(self.integrand):
             if symbol in node.free_symbols:
                 raise NotImplementedError(f"SymPy cannot differentiate {node}: use theorykit.symbolic.gradient")
