@@ -284,16 +284,9 @@ def _assignment(name: str, text: str) -> list[str]:
 
 def _with_helpers(code: str) -> str:
     """Put the imports of a function and the code of functions that JAX lacks before it."""
-    helpers: dict[str, str] = {}
-    pending = [code]
-    while pending:
-        text = pending.pop()
-        for name in _mentioned(_HELPERS, text):
-            if name not in helpers:
-                pasted = inspect.getsource(_HELPERS[name])
-                helpers[name] = pasted[pasted.index("def ") :]
-                pending.append(helpers[name])
-    parts = [*(helpers[name] for name in sorted(helpers)), code]
+    # No helper uses another one.
+    sources = [inspect.getsource(_HELPERS[name]) for name in sorted(_mentioned(_HELPERS, code))]
+    parts = [*(source[source.index("def ") :] for source in sources), code]
     imports = [_IMPORTS[name] for name in _mentioned(_IMPORTS, "\n".join(parts))]
     return "\n\n\n".join([*(["\n".join(imports)] if imports else []), *(part.rstrip() for part in parts)]) + "\n"
 
