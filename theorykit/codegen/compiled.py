@@ -51,9 +51,7 @@ class CompiledFunction:
     def call_from(self, values: Mapping[str | Expr, Any]) -> dict[str, Any]:
         """Call the function with arguments from `values`, by symbol or by name. Other entries are ignored."""
         given = by_name("values", values, "numbers and arrays by name")
-        if missing := sorted({argument.name for argument in self.arguments} - set(given)):
-            raise ValueError(f"values has no entries for {', '.join(missing)}, arguments of {self.name}")
-        return self(**{argument.name: given[argument.name] for argument in self.arguments})
+        return self(**{each.name: given[each.name] for each in self.arguments if each.name in given})
 
     @cached_property
     def source(self) -> str:
