@@ -294,23 +294,6 @@ def _check_is_finite(integrand: sp.Expr, z: sp.Symbol) -> None:
             raise ValueError(f"the average of {integrand} over {z} is infinite")
 
 
-def _jumps(integrand: sp.Expr, z: sp.Symbol, symbol: sp.Symbol) -> list[Line]:
-    """Return linear functions, with different roots, at whose roots the integrand jumps, if they depend on `symbol`."""
-    found: list[Line] = []
-    for node in nodes_around(integrand, z):
-        if isinstance(node, (sp.Heaviside, Relational, sp.sign)) and node.has_free(symbol):
-            line = line_of(_argument(node), z)
-            if line is None:
-                raise _no_rule(node, symbol)
-            if not any(line.has_root_of(other) for other in found):
-                found.append(line)
-    return found
-
-
-def _no_rule(node: sp.Basic, symbol: sp.Symbol) -> NotImplementedError:
-    return NotImplementedError(f"the derivative by {symbol} has no rule for {type(node).__name__} (in {node})")
-
-
 def mean_slope(
     average: GaussianAverage,
     integrand: sp.Expr,
@@ -329,17 +312,22 @@ def mean_slope(
     }
     symbol, back = real.get(symbol, symbol), {new: old for old, new in real.items()}
     integrand = integrand.xreplace(real)
-    around = set(nodes_around(integrand, symbol))
-    jumping = {node for node in around if isinstance(node, (sp.Heaviside, sp.sign))}
-    for node in around:
-        if (node in jumping or isinstance(node, Relational)) and not node.has_free(z):
-            raise _no_rule(node, symbol)
-    held, held_back = hold(jumping, real=True)
+    jumps: list[Line] = []
+    for node in nodes_around(integrand, symbol):
+        if isinstance(node, (sp.Heaviside, Relational, sp.sign)):
+            if (line := line_of(_argument(node), z)) is None:
+                raise NotImplementedError(
+                    f"the derivative by {symbol} has no rule for {type(node).__name__} (in {node})"
+                )
+            if not any(line.has_root_of(other) for other in jumps):
+                jumps.append(line)
+    steps = (node for node in nodes_around(integrand, symbol) if isinstance(node, (sp.Heaviside, sp.sign)))
+    held, held_back = hold(steps, real=True)
     slope = derivative(integrand.xreplace(held), symbol).xreplace(held_back)
     if slope.has(sp.Derivative, sp.DiracDelta):
         raise NotImplementedError(f"SymPy finds no derivative of {integrand} by {symbol}: {slope}")
     total = average_like(average, slope)
-    for line in _jumps(integrand, z, symbol):
+    for line in jumps:
         a, b = line
         height = limit(integrand, z, line, 1) - limit(integrand, z, line, -1)
         # Density of a + b z at zero, and its derivative in a, which is -a / b^2 times the density.
