@@ -22,7 +22,7 @@ from sympy import Expr, MatrixSymbol
 
 from ..symbolic.averages import GaussianAverage
 from .evaluate import At, as_number
-from .functions import TABLE, ScalarFunction
+from .functions import ScalarFunction, log_cosh, log_normal_cdf
 from .jax_algebra import Jax, square_root
 from .sizes import sizes_of
 
@@ -36,14 +36,8 @@ _IMPORTS = {
     "special": "from jax.scipy import special",
     "cho_solve": "from jax.scipy.linalg import cho_solve",
 }
-
-
 # Functions that JAX lacks. Their code is pasted.
-_HELPERS = {
-    each.__name__: each
-    for each in (square_root, *(row.jax for row in TABLE.values()))
-    if each.__module__.startswith("theorykit")
-}
+_HELPERS = {each.__name__: each for each in (square_root, log_cosh, log_normal_cdf)}
 
 
 def _binary(operator: ast.operator) -> tuple[Callable, Callable]:
