@@ -14,7 +14,7 @@ import numpy as np
 import scipy
 import sympy as sp
 
-from ..checks import checked_instance, shown
+from ..checks import checked_instance
 from ..symbolic.atoms import bound_outside, matrix_scalars
 from ..symbolic.averages import GaussianAverage, breaks, coefficients, features, singularities, without_exponential
 from ..symbolic.envelopes import FunctionOfLoss, MoreauEnvelope, derivative
@@ -243,6 +243,5 @@ def interpret(expression: sp.Expr, values: Mapping[str, Any]) -> Any:
         ValueError: a symbol has no value.
         NotImplementedError: there is no rule for a part of the expression.
     """
-    if not isinstance(expression, sp.Basic):
-        raise TypeError(f"expression must be a SymPy expression, got {shown(expression)}")
+    checked_instance("expression", expression, sp.Basic, "a SymPy expression")
     return At(checked_instance("values", values, Mapping, "numbers and arrays by name"), Numpy)(expression)
