@@ -244,12 +244,10 @@ def _function_of(variables: Sequence[Any], expression: Expr) -> Callable[..., Ar
 
 
 @cache
-def _differentiable(kind: type, known: tuple[Any, ...], code: Callable, *orders: int) -> Callable[..., Array]:
-    """Add symbolic derivatives to the code of a function of numbers and `orders`. `known` has None for the numbers."""
-    places = [i for i, each in enumerate(known) if each is None]
-    symbols = {i: Symbol(f"x_{i}", real=True) for i in places}
-    node = kind(*(symbols.get(i, each) for i, each in enumerate(known)))
-    names = [symbol.name for symbol in symbols.values()]
+def _differentiable(node: Expr, places: tuple[int, ...], code: Callable) -> Callable[..., Array]:
+    """Add symbolic derivatives to the code of a function of the symbols at these places in `node`."""
+    names = [node.args[i].name for i in places]
+    orders = [int(each) for each in node.args if each.is_Integer]
 
     @cache
     def slope(i: int) -> Callable[..., Array]:
@@ -260,10 +258,9 @@ def _differentiable(kind: type, known: tuple[Any, ...], code: Callable, *orders:
 
 def _by_code(node: Expr, at: At, code: Callable, known: Sequence[int] = ()) -> Array:
     """Evaluate a function by its code. The arguments at the positions `known` are not numbers."""
-    arguments = tuple(each if i in known else None for i, each in enumerate(node.args))
-    orders = (int(node.args[i]) for i in known if node.args[i].is_Integer)
-    function = _differentiable(type(node), arguments, code, *orders)
-    return function(*(at(each) for i, each in enumerate(node.args) if i not in known))
+    symbols = {i: Symbol(f"x_{i}", real=True) for i in range(len(node.args)) if i not in known}
+    generic = node.func(*(symbols.get(i, each) for i, each in enumerate(node.args)))
+    return _differentiable(generic, tuple(symbols), code)(*(at(node.args[i]) for i in symbols))
 
 
 @lru_cache(maxsize=4096)
