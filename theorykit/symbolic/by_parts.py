@@ -88,11 +88,8 @@ def _mean(average: GaussianAverage, power: int, rest: Expr) -> Expr:
 
 def _constants_out(average: GaussianAverage, integrand: Expr) -> Expr:
     """Return the average, with terms that do not depend on its variable moved out of it."""
-    terms = _terms(integrand)
-    constant = Add(*(term for term in terms if not term.has(average.variable)))
-    if constant == 0:
-        return average_like(average, integrand)
-    return constant + average_like(average, Add(*(term for term in terms if term.has(average.variable))))
+    constant, rest = Add(*_terms(integrand)).as_independent(average.variable, as_Add=True)
+    return average_like(average, integrand) if constant == 0 else constant + average_like(average, rest)
 
 
 def _terms(expression: Expr) -> list[Expr]:
