@@ -240,9 +240,7 @@ def features(integrand: sp.Expr, variable: sp.Symbol) -> list[Quadratic]:
         kinks = [each for each in argument.atoms(sp.Abs, sp.Max, sp.Min) if each.has_free(variable)]
         branches = {each: next(part for part in each.args if part.has_free(variable)) for each in kinks}
         quadratic = coefficients(argument.xreplace(branches), variable)
-        if quadratic is None:
-            continue
-        if not all(each.is_number and bool(abs(each) <= 2) for each in quadratic[1:]):
+        if quadratic and not all(each.is_number and bool(abs(each) <= 2) for each in quadratic[1:]):
             found[quadratic] = None
     return list(found)[:_MOST_FEATURES]
 
