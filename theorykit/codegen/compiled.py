@@ -17,9 +17,9 @@ from sympy.matrices.expressions.matexpr import MatrixExpr
 from ..checks import by_name, checked_instance, checked_sequence, shown
 from ..symbolic.atoms import BoundVariable, LogDet, SquareRoot, check_matrices_are_fixed
 from ..symbolic.averages import GaussianAverage
-from ..symbolic.matrix_functions import Entrywise, is_positive_definite
+from ..symbolic.matrix_functions import Entrywise, factors_of_power, is_positive_definite
 from .evaluate import At, as_number, free_symbols, refuse
-from .jax_algebra import Jax, factors_of_power
+from .jax_algebra import Jax
 from .sizes import bound_sizes, sizes_of
 from .source import source_of
 

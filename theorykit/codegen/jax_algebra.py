@@ -24,7 +24,7 @@ from sympy.matrices.expressions.matexpr import MatrixExpr
 from ..symbolic.atoms import Diagonal, EntryVariable, PartialTrace, matrix_scalars
 from ..symbolic.averages import GaussianAverage, breaks, coefficients, features, singularities, without_exponential
 from ..symbolic.envelopes import FunctionOfLoss, ProximalPoint, derivative
-from ..symbolic.matrix_functions import coefficient_and_factors
+from ..symbolic.matrix_functions import coefficient_and_factors, factors_of_power
 from ..symbolic.numeric import NumericFunction, slope_along
 from .evaluate import Algebra, At
 from .functions import ScalarFunction, proximal_point
@@ -160,14 +160,6 @@ def _transposed(factors: Factors) -> Factors:
 def _split(matrix: MatrixExpr) -> tuple[Expr, Factors]:
     coefficient, factors = coefficient_and_factors(sp.MatMul(matrix))
     return coefficient, tuple(factors)
-
-
-def factors_of_power(power: sp.MatPow) -> Factors:
-    """Return the factors of a power. Raises `NotImplementedError` if its exponent is no whole number."""
-    _, factors = _split(power)
-    if power in factors and not isinstance(power, sp.Inverse):
-        raise NotImplementedError(f"a power of a matrix must have a nonzero integer exponent, got {power}")
-    return factors
 
 
 def _scaled(coefficient: Expr, value, at: At):

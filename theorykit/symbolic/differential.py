@@ -32,7 +32,7 @@ from .atoms import (
 )
 from .averages import GaussianAverage, mean_slope
 from .functions import JUMPING
-from .matrix_functions import Entrywise, coefficient_and_factors, of_entries, sum_of_entries
+from .matrix_functions import Entrywise, factors_of_power, of_entries, sum_of_entries
 
 
 def gradient(expression: sp.Expr, variable: sp.Symbol | sp.MatrixSymbol) -> sp.Expr:
@@ -192,10 +192,7 @@ def _(node, cotangent):
 
 @_of_node.register(sp.MatPow)
 def _(node, cotangent):
-    _, factors = coefficient_and_factors(sp.MatMul(node))
-    if factors == [node]:
-        raise NotImplementedError(f"the matrix differential supports only non-zero integer powers, got {node}")
-    return _of_node(sp.MatMul(*factors, evaluate=False), cotangent)
+    return _of_node(sp.MatMul(*factors_of_power(node), evaluate=False), cotangent)
 
 
 @_of_node.register(sp.KroneckerProduct)
