@@ -32,7 +32,7 @@ def in_standard_form(expression: Expr) -> Expr:
     by_parts = expression.xreplace({average: _by_parts(average) for average in averages})
     if by_parts.count_ops() > _MOST_OPERATIONS:
         return by_parts
-    expanded = Add(*_terms(by_parts))
+    expanded = _expanded(by_parts)
     return expanded if len(Add.make_args(expanded)) <= len(Add.make_args(by_parts)) else by_parts
 
 
@@ -88,11 +88,10 @@ def _mean(average: GaussianAverage, power: int, rest: Expr) -> Expr:
 
 def _constants_out(average: GaussianAverage, integrand: Expr) -> Expr:
     """Return the average, with terms that do not depend on its variable moved out of it."""
-    constant, rest = Add(*_terms(integrand)).as_independent(average.variable, as_Add=True)
+    constant, rest = _expanded(integrand).as_independent(average.variable, as_Add=True)
     return average_like(average, integrand) if constant == 0 else constant + average_like(average, rest)
 
 
-def _terms(expression: Expr) -> list[Expr]:
-    """Expand products of sums into terms. Functions and averages are not expanded inside."""
-    products = Add.make_args(expression)
-    return [term for product in products for term in Add.make_args(expand_mul(product, deep=False))]
+def _expanded(expression: Expr) -> Expr:
+    """Expand products of sums. Functions and averages are not expanded inside."""
+    return Add(*(expand_mul(product, deep=False) for product in Add.make_args(expression)))
