@@ -232,7 +232,8 @@ def features(integrand: sp.Expr, variable: sp.Symbol) -> list[Quadratic]:
     kinked = integrand.atoms(sp.Abs, sp.Heaviside, sp.Max, sp.Min, sp.Piecewise, sp.sign)
     # An average inside smooths a kink.
     kinked = {each for each in kinked if each.free_symbols.isdisjoint(inside)}
-    for node in integrand.atoms(sp.Function, sp.Pow) - kinked:
+    # Sort, so that every process takes the same ones.
+    for node in sorted(integrand.atoms(sp.Function, sp.Pow) - kinked, key=sp.default_sort_key):
         is_smooth_power = isinstance(node, sp.Pow) and node.exp.is_integer and node.exp.is_nonnegative
         if not node.has_free(variable) or is_smooth_power:
             continue
