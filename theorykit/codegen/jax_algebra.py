@@ -302,15 +302,6 @@ def _first_case(numbers: Sequence[Array], cases: Sequence[tuple[Callable, Callab
     return with_slopes(value, slope)(*numbers)
 
 
-@lru_cache(maxsize=1024)
-def _quadrature(node: GaussianAverage):
-    """Return the kinks of an integrand, and the polynomials around whose roots it may be steep."""
-    kinks = breaks(node)
-    if node.is_adaptive:
-        kinks += [each for each in singularities(node) if each not in kinks]
-    return kinks, features(node.integrand, node.variable)
-
-
 def _average(node: GaussianAverage, at: At) -> Array:
     if (found := without_exponential(node)) is not None:
         number, average = found
@@ -325,11 +316,11 @@ def _average(node: GaussianAverage, at: At) -> Array:
         polynomial = coefficients(expression, node.variable)
         return numbers(polynomial) if polynomial else of_variable(expression)
 
-    kinks, steep = _quadrature(node)
-    function, zeros_of_kinks = of_variable(node.integrand), list(map(zeros, kinks))
+    function, kinks = of_variable(node.integrand), breaks(node)
     if not node.is_adaptive:
-        return gaussian_mean(function, node.nodes, zeros_of_kinks)
-    mean, error = composite_mean(function, zeros_of_kinks, list(map(numbers, steep)))
+        return gaussian_mean(function, node.nodes, list(map(zeros, kinks)))
+    ends = dict.fromkeys([*kinks, *singularities(node)])
+    mean, error = composite_mean(function, list(map(zeros, ends)), list(map(numbers, features(node))))
     return mean if node.side == 0 else mean + at(node.side) * error
 
 

@@ -80,7 +80,7 @@ def _average(node, at):
         else:
             places += _sign_changes(of_variable(function), shape)
     # Around the roots and the vertex, a function of a + b z + c z^2 may vary rapidly.
-    steep = features(node.integrand, node.variable)
+    steep = features(node)
     for polynomial in [*kinks, *steep]:
         a, b, c = (np.broadcast_to(at(each), shape) for each in polynomial)
         with np.errstate(all="ignore"):

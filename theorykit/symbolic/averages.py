@@ -185,6 +185,7 @@ def nodes_around(expression: sp.Basic, variable: sp.Symbol) -> Iterator[sp.Basic
             yield from (node for node in nodes_around(argument, variable) if not node.free_symbols & inside)
 
 
+@lru_cache(maxsize=1024)
 def breaks(average: GaussianAverage) -> list[sp.Expr]:
     """Return functions of the variable whose roots are the kinks and jumps of the integrand."""
     z, found = average.variable, []
@@ -196,6 +197,7 @@ def breaks(average: GaussianAverage) -> list[sp.Expr]:
     return _distinct(found, z)
 
 
+@lru_cache(maxsize=1024)
 def singularities(average: GaussianAverage) -> list[sp.Expr]:
     """Return linear and quadratic functions at whose roots the integrand may be infinite or not differentiable."""
     z, found = average.variable, []
@@ -222,12 +224,13 @@ def _distinct(functions, z):
     return list(found)
 
 
-def features(integrand: sp.Expr, variable: sp.Symbol) -> list[Quadratic]:
+@lru_cache(maxsize=1024)
+def features(average: GaussianAverage) -> list[Quadratic]:
     """Return (a, b, c) for each a + b z + c z^2 in the integrand that may be too steep for a fixed grid.
 
     A kink counts with one of its branches, and an average inside as its integrand at zero.
     """
-    found: dict[Quadratic, None] = {}
+    integrand, variable, found = average.integrand, average.variable, {}
     inside = {average.variable: sp.S.Zero for average in integrand.atoms(GaussianAverage)}
     kinked = integrand.atoms(sp.Abs, sp.Heaviside, sp.Max, sp.Min, sp.Piecewise, sp.sign)
     # An average inside smooths a kink.
