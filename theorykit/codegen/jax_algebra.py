@@ -259,16 +259,11 @@ def _by_code(node: Expr, at: At, code: Callable, known: Sequence[int] = ()) -> A
 def _cases(node: Expr):
     """Return the numbers in the cases, and each condition and value as a function of them."""
     leaves: dict[Expr, EntryVariable] = {}
-    held = set(matrix_scalars(node))
-
-    def visit(each):
-        is_leaf = each.is_Symbol or isinstance(each, (GaussianAverage, FunctionOfLoss)) or each in held
-        if is_leaf:
+    held, traversal = set(matrix_scalars(node)), sp.preorder_traversal(node)
+    for each in traversal:
+        if each.is_Symbol or isinstance(each, (GaussianAverage, FunctionOfLoss)) or each in held:
             leaves.setdefault(each, EntryVariable(f"case {len(leaves)}"))
-        for argument in () if is_leaf else each.args:
-            visit(argument)
-
-    visit(node)
+            traversal.skip()
     variables = tuple(leaves.values())
     functions = [
         tuple(_function_of(variables, each.xreplace(leaves)) for each in (condition, value))
