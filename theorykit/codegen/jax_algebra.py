@@ -231,7 +231,7 @@ def with_slopes(value: Callable, slope: Callable[[int], Callable]) -> Callable[.
     return lambda *numbers: function(*(jnp.asarray(number, float) for number in numbers))
 
 
-def _function_of(variables: Sequence[Any], expression: Expr) -> Callable[..., Array]:
+def _function_of(variables: Sequence[Any], expression: sp.Basic) -> Callable[..., Array]:
     return lambda *numbers: At(dict(zip(variables, numbers, strict=True)), Jax)(expression)
 
 
@@ -277,7 +277,7 @@ def _piecewise(node: Expr, at: At) -> Array:
     return _first_case(list(map(at, leaves)), cases)
 
 
-def _first_case(numbers: Sequence[Array], cases: Sequence[tuple[Callable, Callable]]) -> Array:
+def _first_case(numbers: Sequence[Any], cases: Sequence[tuple[Callable, Callable]]) -> Array:
     """Return the value of the first case whose condition holds, or NaN.
 
     The derivative contains only this case. The derivative of another case may be infinite there, and zero times

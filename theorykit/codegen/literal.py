@@ -94,7 +94,7 @@ def _average(node, at):
     return normal_mean(of_variable(node.integrand), places, shape)
 
 
-def _sign_changes(function: Function, shape: Sequence[int]) -> list[np.ndarray]:
+def _sign_changes(function: Function, shape: Sequence[int]) -> list[Any]:
     """Locate sign changes by bisection, each in all elements of the batch, or at zero if an element has fewer."""
     grid = np.linspace(-38.5, 38.5, 3851).reshape(-1, *(1 for _ in shape))
     above = np.broadcast_to(function(grid), (len(grid), *shape)) > 0
