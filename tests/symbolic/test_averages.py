@@ -11,7 +11,7 @@ from tests.expressions import A, L, assert_close
 from theorykit.codegen import interpret
 from theorykit.symbolic import GaussianAverage, gaussian_average, gradient
 from theorykit.symbolic.atoms import LogDet
-from theorykit.symbolic.averages import bounded, with_nodes
+from theorykit.symbolic.averages import with_nodes
 from theorykit.symbolic.documents.rendering import latex
 
 z, w, h, b = sp.symbols("z w h b", real=True)
@@ -30,7 +30,7 @@ def by_quadrature(function):
 def test_the_variable_is_bound():
     assert FIELD.free_symbols == {b, h}
     assert NESTED.free_symbols == {b, h}
-    assert FIELD.diff(z) == 0
+    assert FIELD.diff(z) == FIELD.diff(FIELD.variable) == 0
     assert FIELD.subs(z, 2) == FIELD.xreplace({z: h}) == FIELD
     assert GaussianAverage(sp.tanh(b * z + h), z) == FIELD
     assert FIELD.func(*FIELD.args) == FIELD
@@ -85,9 +85,8 @@ def test_every_average_has_a_number_of_nodes_or_is_adaptive_or_a_bound():
     assert adaptive == with_nodes(expression, sp.oo)
     assert {average.nodes for average in adaptive.atoms(GaussianAverage)} == {sp.oo}
     assert with_nodes(adaptive, 64) == expression
-    upper, lower = bounded(expression, 1), bounded(adaptive, -1)
-    assert upper == bounded(adaptive, 1) and with_nodes(upper, "adaptive") == with_nodes(lower, "adaptive") == adaptive
-    assert [{average.side for average in each.atoms(GaussianAverage)} for each in (upper, lower)] == [{1}, {-1}]
+    upper = adaptive.replace(GaussianAverage, lambda *args: GaussianAverage(*args, 1))
+    assert {average.side for average in upper.atoms(GaussianAverage)} == {1} and with_nodes(upper, 64) == expression
     # what is made of a bound is of the same rule
     assert {average.side for average in gradient(upper, b).atoms(GaussianAverage)} == {1}
     assert pickle.loads(pickle.dumps(upper)) == upper

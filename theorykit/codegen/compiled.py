@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import Any
@@ -17,9 +17,9 @@ from sympy.matrices.expressions.matexpr import MatrixExpr
 from ..checks import by_name, checked_instance, checked_sequence, shown
 from ..symbolic.atoms import BoundVariable, LogDet, SquareRoot, check_matrices_are_fixed
 from ..symbolic.averages import GaussianAverage
-from ..symbolic.matrix_functions import Entrywise, is_positive_definite
+from ..symbolic.matrix_functions import Entrywise, factors_of_power, is_positive_definite
 from .evaluate import At, as_number, free_symbols, refuse
-from .jax_algebra import Jax, factors_of_power
+from .jax_algebra import Jax
 from .sizes import bound_sizes, sizes_of
 from .source import source_of
 
@@ -51,9 +51,7 @@ class CompiledFunction:
     def call_from(self, values: Mapping[str | Expr, Any]) -> dict[str, Any]:
         """Call the function with arguments from `values`, by symbol or by name. Other entries are ignored."""
         given = by_name("values", values, "numbers and arrays by name")
-        if missing := sorted({argument.name for argument in self.arguments} - set(given)):
-            raise ValueError(f"values has no entries for {', '.join(missing)}, arguments of {self.name}")
-        return self(**{argument.name: given[argument.name] for argument in self.arguments})
+        return self(**{each.name: given[each.name] for each in self.arguments if each.name in given})
 
     @cached_property
     def source(self) -> str:
@@ -96,16 +94,10 @@ def compile_expressions(name: str, outputs: Mapping[str, Expr], arguments: Seque
         checked_instance(f"arguments[{i}]", argument, (Symbol, MatrixSymbol))
     for output, expression in checked_instance("outputs", outputs, Mapping, "expressions by name").items():
         check_covered(checked_instance(f"outputs[{shown(output)}]", expression, Expr, "a SymPy expression"))
-    _check_symbols(name, outputs.values(), arguments)
-    return CompiledFunction(name, dict(outputs), arguments)
-
-
-def _check_symbols(name: str, expressions: Iterable[Expr], arguments: Sequence[Expr]) -> None:
-    """Raise `ValueError` unless every symbol is an argument or a size, and symbols of the same name are equal."""
     if repeated := sorted({a.name for i, a in enumerate(arguments) if a in arguments[:i]}):
         raise ValueError(f"{name}: arguments occur twice: {', '.join(repeated)}")
     sides = {size for argument in arguments for side in getattr(argument, "shape", ()) for size in side.free_symbols}
-    wanted = {symbol for expression in expressions for symbol in symbols_of(expression)}
+    wanted = {symbol for expression in outputs.values() for symbol in symbols_of(expression)}
     named: dict[str, Expr] = {}
     for symbol in sorted({*arguments, *sides, *wanted}, key=lambda symbol: symbol.name):
         if isinstance(symbol, sp.Dummy):
@@ -119,6 +111,7 @@ def _check_symbols(name: str, expressions: Iterable[Expr], arguments: Sequence[E
     known = {*arguments, *bound_sizes(arguments)}
     if unknown := sorted(symbol.name for symbol in wanted if symbol not in known):
         raise ValueError(f"{name}: the symbols {unknown} are neither arguments nor sizes that the arguments determine")
+    return CompiledFunction(name, dict(outputs), arguments)
 
 
 def symbols_of(expression: Expr) -> set[Expr]:

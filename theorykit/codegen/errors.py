@@ -14,7 +14,7 @@ from .._compat import require_float64
 from .._jit import usual_settings
 from ..checks import by_name, checked_instance
 from ..symbolic.atoms import LogDet, bound_outside
-from ..symbolic.averages import GaussianAverage, bounded
+from ..symbolic.averages import GaussianAverage
 from ..symbolic.matrix_functions import AssumedPositiveDefinite
 from .compiled import bound_sizes, compile_expressions, symbols_of
 from .evaluate import At
@@ -87,9 +87,13 @@ def _value_and_error(expression: Expr, values: Values) -> tuple[np.ndarray, np.n
 @lru_cache(maxsize=256)
 def _with_sides(expression: Expr, arguments: tuple[Expr, ...]) -> tuple[Callable[..., dict[str, Array]], int]:
     """Compile the value, and the end to which each average moves by a number of its error bounds, its side."""
-    averages = sorted(expression.atoms(GaussianAverage), key=str)
-    sides = {average: Symbol(f"stated_errors_{i}", real=True) for i, average in enumerate(averages)}
-    outputs = {"value": expression, "end": bounded(expression, sides)}
+    sides: dict[tuple[Expr, Expr], Symbol] = {}
+
+    def with_side(integrand: Expr, variable: Symbol, *_: Expr) -> GaussianAverage:
+        side = sides.setdefault((integrand, variable), Symbol(f"stated_errors_{len(sides)}", real=True))
+        return GaussianAverage(integrand, variable, "adaptive", side)
+
+    outputs = {"value": expression, "end": expression.replace(GaussianAverage, with_side)}
     function = compile_expressions("errors", outputs, (*arguments, *sides.values()))
     names = [side.name for side in sides.values()]
     return jax.jit(lambda given, numbers: function(**given, **dict(zip(names, numbers, strict=True)))), len(names)

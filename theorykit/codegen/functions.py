@@ -1,6 +1,6 @@
 """Table of the scalar functions that expressions may contain, one row per function.
 
-Derivatives come from `symbolic.functions.partial_derivative`, and LaTeX from the printer.
+Derivatives come from the SymPy classes, and LaTeX from the printer.
 """
 
 from collections.abc import Callable, Mapping

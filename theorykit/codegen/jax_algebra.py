@@ -18,17 +18,15 @@ from jax.custom_derivatives import SymbolicZero
 from jax.scipy.linalg import cho_solve
 from jaxtyping import Array, Float
 from sympy import Expr, Lambda, Piecewise, Symbol
-from sympy.core.numbers import ImaginaryUnit
 from sympy.matrices.expressions.diagonal import DiagMatrix
 from sympy.matrices.expressions.matexpr import MatrixExpr
 
 from ..symbolic.atoms import Diagonal, EntryVariable, PartialTrace, matrix_scalars
 from ..symbolic.averages import GaussianAverage, breaks, coefficients, features, singularities, without_exponential
 from ..symbolic.envelopes import FunctionOfLoss, ProximalPoint, derivative
-from ..symbolic.functions import partial_derivative
-from ..symbolic.matrix_functions import coefficient_and_factors
+from ..symbolic.matrix_functions import coefficient_and_factors, factors_of_power
 from ..symbolic.numeric import NumericFunction, slope_along
-from .evaluate import Algebra, At, refuse
+from .evaluate import Algebra, At
 from .functions import ScalarFunction, proximal_point
 from .quadrature import composite_mean, gaussian_mean
 
@@ -164,14 +162,6 @@ def _split(matrix: MatrixExpr) -> tuple[Expr, Factors]:
     return coefficient, tuple(factors)
 
 
-def factors_of_power(power: sp.MatPow) -> Factors:
-    """Return the factors of a power. Raises `NotImplementedError` if its exponent is no whole number."""
-    _, factors = _split(power)
-    if power in factors and not isinstance(power, sp.Inverse):
-        raise NotImplementedError(f"a power of a matrix must have a nonzero integer exponent, got {power}")
-    return factors
-
-
 def _scaled(coefficient: Expr, value, at: At):
     return value if coefficient == 1 else at(coefficient) * value
 
@@ -241,47 +231,39 @@ def with_slopes(value: Callable, slope: Callable[[int], Callable]) -> Callable[.
     return lambda *numbers: function(*(jnp.asarray(number, float) for number in numbers))
 
 
-def _function_of(variables: Sequence[Any], expression: Expr) -> Callable[..., Array]:
+def _function_of(variables: Sequence[Any], expression: sp.Basic) -> Callable[..., Array]:
     return lambda *numbers: At(dict(zip(variables, numbers, strict=True)), Jax)(expression)
 
 
 @cache
-def _differentiable(kind: type, known: tuple[Any, ...], code: Callable, *orders: int) -> Callable[..., Array]:
-    """Add symbolic derivatives to the code of a function of numbers and `orders`. `known` has None for the numbers."""
-    places = [i for i, each in enumerate(known) if each is None]
-    symbols = {i: Symbol(f"x_{i}", real=True) for i in places}
-    node = kind(*(symbols.get(i, each) for i, each in enumerate(known)))
-    names = [symbol.name for symbol in symbols.values()]
+def _differentiable(node: Expr, places: tuple[int, ...], code: Callable) -> Callable[..., Array]:
+    """Add symbolic derivatives to the code of a function of the symbols at these places in `node`."""
+    names = [node.args[i].name for i in places]
+    orders = [int(each) for each in node.args if each.is_Integer]
 
     @cache
     def slope(i: int) -> Callable[..., Array]:
-        return _function_of(names, partial_derivative(node, places[i] + 1))
+        return _function_of(names, node.fdiff(places[i] + 1))
 
     return with_slopes(lambda *numbers: code(*numbers, *orders), slope)
 
 
 def _by_code(node: Expr, at: At, code: Callable, known: Sequence[int] = ()) -> Array:
     """Evaluate a function by its code. The arguments at the positions `known` are not numbers."""
-    arguments = tuple(each if i in known else None for i, each in enumerate(node.args))
-    orders = (int(node.args[i]) for i in known if node.args[i].is_Integer)
-    function = _differentiable(type(node), arguments, code, *orders)
-    return function(*(at(each) for i, each in enumerate(node.args) if i not in known))
+    symbols = {i: Symbol(f"x_{i}", real=True) for i in range(len(node.args)) if i not in known}
+    generic = node.func(*(symbols.get(i, each) for i, each in enumerate(node.args)))
+    return _differentiable(generic, tuple(symbols), code)(*(at(node.args[i]) for i in symbols))
 
 
 @lru_cache(maxsize=4096)
 def _cases(node: Expr):
     """Return the numbers in the cases, and each condition and value as a function of them."""
     leaves: dict[Expr, EntryVariable] = {}
-    held = set(matrix_scalars(node))
-
-    def visit(each):
-        is_leaf = each.is_Symbol or isinstance(each, (GaussianAverage, FunctionOfLoss)) or each in held
-        if is_leaf:
+    held, traversal = set(matrix_scalars(node)), sp.preorder_traversal(node)
+    for each in traversal:
+        if each.is_Symbol or isinstance(each, (GaussianAverage, FunctionOfLoss)) or each in held:
             leaves.setdefault(each, EntryVariable(f"case {len(leaves)}"))
-        for argument in () if is_leaf else each.args:
-            visit(argument)
-
-    visit(node)
+            traversal.skip()
     variables = tuple(leaves.values())
     functions = [
         tuple(_function_of(variables, each.xreplace(leaves)) for each in (condition, value))
@@ -295,7 +277,7 @@ def _piecewise(node: Expr, at: At) -> Array:
     return _first_case(list(map(at, leaves)), cases)
 
 
-def _first_case(numbers: Sequence[Array], cases: Sequence[tuple[Callable, Callable]]) -> Array:
+def _first_case(numbers: Sequence[Any], cases: Sequence[tuple[Callable, Callable]]) -> Array:
     """Return the value of the first case whose condition holds, or NaN.
 
     The derivative contains only this case. The derivative of another case may be infinite there, and zero times
@@ -315,15 +297,6 @@ def _first_case(numbers: Sequence[Array], cases: Sequence[tuple[Callable, Callab
     return with_slopes(value, slope)(*numbers)
 
 
-@lru_cache(maxsize=1024)
-def _quadrature(node: GaussianAverage):
-    """Return the kinks of an integrand, and the polynomials around whose roots it may be steep."""
-    kinks = breaks(node)
-    if node.is_adaptive:
-        kinks += [each for each in singularities(node) if each not in kinks]
-    return kinks, features(node.integrand, node.variable)
-
-
 def _average(node: GaussianAverage, at: At) -> Array:
     if (found := without_exponential(node)) is not None:
         number, average = found
@@ -338,11 +311,11 @@ def _average(node: GaussianAverage, at: At) -> Array:
         polynomial = coefficients(expression, node.variable)
         return numbers(polynomial) if polynomial else of_variable(expression)
 
-    kinks, steep = _quadrature(node)
-    function, zeros_of_kinks = of_variable(node.integrand), list(map(zeros, kinks))
+    function, kinks = of_variable(node.integrand), breaks(node)
     if not node.is_adaptive:
-        return gaussian_mean(function, node.nodes, zeros_of_kinks)
-    mean, error = composite_mean(function, zeros_of_kinks, list(map(numbers, steep)))
+        return gaussian_mean(function, node.nodes, list(map(zeros, kinks)))
+    ends = dict.fromkeys([*kinks, *singularities(node)])
+    mean, error = composite_mean(function, list(map(zeros, ends)), list(map(numbers, features(node))))
     return mean if node.side == 0 else mean + at(node.side) * error
 
 
@@ -383,7 +356,6 @@ class Jax(Algebra):
         Diagonal: _diagonal,
         # Operators on columns, such as a kernel that is never formed, have this attribute of arrays as well.
         sp.Transpose: lambda node, at: at(node.arg).T,
-        ImaginaryUnit: lambda node, at: refuse(node),
         Piecewise: _piecewise,
         GaussianAverage: _average,
         FunctionOfLoss: lambda node, at: _by_code(node, at, _code_of_loss(type(node), node.loss), (2,)),

@@ -14,7 +14,7 @@ import numpy as np
 import scipy
 import sympy as sp
 
-from ..checks import checked_instance, shown
+from ..checks import checked_instance
 from ..symbolic.atoms import bound_outside, matrix_scalars
 from ..symbolic.averages import GaussianAverage, breaks, coefficients, features, singularities, without_exponential
 from ..symbolic.envelopes import FunctionOfLoss, MoreauEnvelope, derivative
@@ -80,7 +80,7 @@ def _average(node, at):
         else:
             places += _sign_changes(of_variable(function), shape)
     # Around the roots and the vertex, a function of a + b z + c z^2 may vary rapidly.
-    steep = features(node.integrand, node.variable)
+    steep = features(node)
     for polynomial in [*kinks, *steep]:
         a, b, c = (np.broadcast_to(at(each), shape) for each in polynomial)
         with np.errstate(all="ignore"):
@@ -94,7 +94,7 @@ def _average(node, at):
     return normal_mean(of_variable(node.integrand), places, shape)
 
 
-def _sign_changes(function: Function, shape: Sequence[int]) -> list[np.ndarray]:
+def _sign_changes(function: Function, shape: Sequence[int]) -> list[Any]:
     """Locate sign changes by bisection, each in all elements of the batch, or at zero if an element has fewer."""
     grid = np.linspace(-38.5, 38.5, 3851).reshape(-1, *(1 for _ in shape))
     above = np.broadcast_to(function(grid), (len(grid), *shape)) > 0
@@ -243,6 +243,5 @@ def interpret(expression: sp.Expr, values: Mapping[str, Any]) -> Any:
         ValueError: a symbol has no value.
         NotImplementedError: there is no rule for a part of the expression.
     """
-    if not isinstance(expression, sp.Basic):
-        raise TypeError(f"expression must be a SymPy expression, got {shown(expression)}")
+    checked_instance("expression", expression, sp.Basic, "a SymPy expression")
     return At(checked_instance("values", values, Mapping, "numbers and arrays by name"), Numpy)(expression)

@@ -22,7 +22,7 @@ from sympy import Expr, MatrixSymbol
 
 from ..symbolic.averages import GaussianAverage
 from .evaluate import At, as_number
-from .functions import TABLE, ScalarFunction
+from .functions import ScalarFunction, log_cosh, log_normal_cdf
 from .jax_algebra import Jax, square_root
 from .sizes import sizes_of
 
@@ -36,14 +36,8 @@ _IMPORTS = {
     "special": "from jax.scipy import special",
     "cho_solve": "from jax.scipy.linalg import cho_solve",
 }
-
-
 # Functions that JAX lacks. Their code is pasted.
-_HELPERS = {
-    each.__name__: each
-    for each in (square_root, *(row.jax for row in TABLE.values()))
-    if each.__module__.startswith("theorykit")
-}
+_HELPERS = {each.__name__: each for each in (square_root, log_cosh, log_normal_cdf)}
 
 
 def _binary(operator: ast.operator) -> tuple[Callable, Callable]:
@@ -284,16 +278,9 @@ def _assignment(name: str, text: str) -> list[str]:
 
 def _with_helpers(code: str) -> str:
     """Put the imports of a function and the code of functions that JAX lacks before it."""
-    helpers: dict[str, str] = {}
-    pending = [code]
-    while pending:
-        text = pending.pop()
-        for name in _mentioned(_HELPERS, text):
-            if name not in helpers:
-                pasted = inspect.getsource(_HELPERS[name])
-                helpers[name] = pasted[pasted.index("def ") :]
-                pending.append(helpers[name])
-    parts = [*(helpers[name] for name in sorted(helpers)), code]
+    # No helper uses another one.
+    sources = [inspect.getsource(_HELPERS[name]) for name in sorted(_mentioned(_HELPERS, code))]
+    parts = [*(source[source.index("def ") :] for source in sources), code]
     imports = [_IMPORTS[name] for name in _mentioned(_IMPORTS, "\n".join(parts))]
     return "\n\n\n".join([*(["\n".join(imports)] if imports else []), *(part.rstrip() for part in parts)]) + "\n"
 

@@ -18,7 +18,7 @@ from ..derivation.step import Recorder
 from ..symbolic import Softmax, entrywise, log_cosh, normal, sum_of
 from ..symbolic.documents.display import DisplayMixin
 from ..symbolic.documents.document import Equation, Heading
-from ..symbolic.documents.rendering import fold, latex
+from ..symbolic.documents.rendering import latex
 from ..symbolic.matrix_functions import ENTRY, sum_of_column
 
 # Tokens after the prompt. Of three, an overlap acts on its own and on a later attention.
@@ -159,7 +159,7 @@ class MeanField(DisplayMixin):
 
 def written(expression: Expr) -> str:
     """Return the LaTeX of an expression, with 1 - epsilon as one factor."""
-    return latex(fold(expression, {share: 1 - epsilon}), LATEX_NAMES)
+    return latex(expression.xreplace({1 - epsilon: share}), LATEX_NAMES)
 
 
 @lru_cache

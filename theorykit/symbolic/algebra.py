@@ -27,7 +27,7 @@ from .atoms import (
     split_coefficient,
 )
 from .averages import GaussianAverage
-from .matrix_functions import AssumedPositiveDefinite, assume_positive_definite, coefficient_and_factors
+from .matrix_functions import AssumedPositiveDefinite, assume_positive_definite, factors_of_power
 
 Factors = tuple[MatrixExpr, ...]
 """Factors of a product of matrices, in order."""
@@ -110,7 +110,7 @@ def _products(expression: MatrixExpr) -> list[tuple[sp.Expr, Factors]]:
     if isinstance(expression, sp.Inverse):
         same = inverse(expression.arg)
     elif isinstance(expression, sp.MatPow) and expression.exp.is_Integer and expression.exp != 0:
-        return _products(sp.MatMul(*coefficient_and_factors(sp.MatMul(expression))[1], evaluate=False))
+        return _products(sp.MatMul(*factors_of_power(expression), evaluate=False))
     elif isinstance(expression, AssumedPositiveDefinite):
         same = assume_positive_definite(expand_products(expression.matrix))
     coefficient, factor = split_coefficient(same)

@@ -64,7 +64,7 @@ def checked_size(name: str, value: Any) -> sp.Expr:
     return size
 
 
-def are_equal_sizes(size: sp.Expr, other: sp.Expr) -> bool:
+def are_equal_sizes(size: sp.Expr | int, other: sp.Expr | int) -> bool:
     """Return whether two sizes are equal, however their products are written."""
     return size == other or sp.expand(size - other) == 0
 

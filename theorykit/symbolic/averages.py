@@ -98,8 +98,6 @@ class GaussianAverage(sp.Expr):
         return None
 
     def _eval_derivative(self, symbol):
-        if symbol == self.variable:
-            return sp.S.Zero
         for node in matrix_scalars(self.integrand):
             if symbol in node.free_symbols:
                 raise NotImplementedError(f"SymPy cannot differentiate {node}: use theorykit.symbolic.gradient")
@@ -137,24 +135,9 @@ def average_like(average: GaussianAverage, integrand: sp.Expr) -> sp.Expr:
 
 def with_nodes(expression: sp.Expr, nodes: int | str | sp.Expr) -> sp.Expr:
     """Set the number of quadrature `nodes`, or "adaptive" quadrature, in all Gaussian averages of `expression`."""
-    return _with_rule(checked_expression("expression", expression), checked_nodes(nodes), lambda average: 0)
-
-
-def bounded(expression: sp.Expr, side: int | sp.Symbol | Mapping[GaussianAverage, sp.Symbol]) -> sp.Expr:
-    """Add `side` error bounds to each Gaussian average in `expression`, by the composite rule, which states its error.
-
-    Averages may have different sides. The error of an average by any rule is at most the larger of its differences from
-    the results for sides 1 and -1.
-    """
-    return _with_rule(expression, sp.oo, side.get if isinstance(side, Mapping) else lambda average: side)
-
-
-def _with_rule(expression, nodes, side):
-    return expression.xreplace(
-        {
-            average: GaussianAverage(_with_rule(average.integrand, nodes, side), average.variable, nodes, side(average))
-            for average in expression.atoms(GaussianAverage)
-        }
+    nodes = checked_nodes(nodes)
+    return checked_expression("expression", expression).replace(
+        GaussianAverage, lambda integrand, variable, *_: GaussianAverage(integrand, variable, nodes)
     )
 
 
@@ -202,6 +185,7 @@ def nodes_around(expression: sp.Basic, variable: sp.Symbol) -> Iterator[sp.Basic
             yield from (node for node in nodes_around(argument, variable) if not node.free_symbols & inside)
 
 
+@lru_cache(maxsize=1024)
 def breaks(average: GaussianAverage) -> list[sp.Expr]:
     """Return functions of the variable whose roots are the kinks and jumps of the integrand."""
     z, found = average.variable, []
@@ -213,6 +197,7 @@ def breaks(average: GaussianAverage) -> list[sp.Expr]:
     return _distinct(found, z)
 
 
+@lru_cache(maxsize=1024)
 def singularities(average: GaussianAverage) -> list[sp.Expr]:
     """Return linear and quadratic functions at whose roots the integrand may be infinite or not differentiable."""
     z, found = average.variable, []
@@ -239,17 +224,19 @@ def _distinct(functions, z):
     return list(found)
 
 
-def features(integrand: sp.Expr, variable: sp.Symbol) -> list[Quadratic]:
+@lru_cache(maxsize=1024)
+def features(average: GaussianAverage) -> list[Quadratic]:
     """Return (a, b, c) for each a + b z + c z^2 in the integrand that may be too steep for a fixed grid.
 
     A kink counts with one of its branches, and an average inside as its integrand at zero.
     """
-    found: dict[Quadratic, None] = {}
+    integrand, variable, found = average.integrand, average.variable, {}
     inside = {average.variable: sp.S.Zero for average in integrand.atoms(GaussianAverage)}
     kinked = integrand.atoms(sp.Abs, sp.Heaviside, sp.Max, sp.Min, sp.Piecewise, sp.sign)
     # An average inside smooths a kink.
     kinked = {each for each in kinked if each.free_symbols.isdisjoint(inside)}
-    for node in integrand.atoms(sp.Function, sp.Pow) - kinked:
+    # Sort, so that every process takes the same ones.
+    for node in sorted(integrand.atoms(sp.Function, sp.Pow) - kinked, key=sp.default_sort_key):
         is_smooth_power = isinstance(node, sp.Pow) and node.exp.is_integer and node.exp.is_nonnegative
         if not node.has_free(variable) or is_smooth_power:
             continue
@@ -257,9 +244,7 @@ def features(integrand: sp.Expr, variable: sp.Symbol) -> list[Quadratic]:
         kinks = [each for each in argument.atoms(sp.Abs, sp.Max, sp.Min) if each.has_free(variable)]
         branches = {each: next(part for part in each.args if part.has_free(variable)) for each in kinks}
         quadratic = coefficients(argument.xreplace(branches), variable)
-        if quadratic is None:
-            continue
-        if not all(each.is_number and bool(abs(each) <= 2) for each in quadratic[1:]):
+        if quadratic and not all(each.is_number and bool(abs(each) <= 2) for each in quadratic[1:]):
             found[quadratic] = None
     return list(found)[:_MOST_FEATURES]
 
@@ -311,23 +296,6 @@ def _check_is_finite(integrand: sp.Expr, z: sp.Symbol) -> None:
             raise ValueError(f"the average of {integrand} over {z} is infinite")
 
 
-def _jumps(integrand: sp.Expr, z: sp.Symbol, symbol: sp.Symbol) -> list[Line]:
-    """Return linear functions, with different roots, at whose roots the integrand jumps, if they depend on `symbol`."""
-    found: list[Line] = []
-    for node in nodes_around(integrand, z):
-        if isinstance(node, (sp.Heaviside, Relational, sp.sign)) and node.has_free(symbol):
-            line = line_of(_argument(node), z)
-            if line is None:
-                raise _no_rule(node, symbol)
-            if not any(line.has_root_of(other) for other in found):
-                found.append(line)
-    return found
-
-
-def _no_rule(node: sp.Basic, symbol: sp.Symbol) -> NotImplementedError:
-    return NotImplementedError(f"the derivative by {symbol} has no rule for {type(node).__name__} (in {node})")
-
-
 def mean_slope(
     average: GaussianAverage,
     integrand: sp.Expr,
@@ -346,17 +314,22 @@ def mean_slope(
     }
     symbol, back = real.get(symbol, symbol), {new: old for old, new in real.items()}
     integrand = integrand.xreplace(real)
-    around = set(nodes_around(integrand, symbol))
-    jumping = {node for node in around if isinstance(node, (sp.Heaviside, sp.sign))}
-    for node in around:
-        if (node in jumping or isinstance(node, Relational)) and not node.has_free(z):
-            raise _no_rule(node, symbol)
-    held, held_back = hold(jumping, real=True)
+    jumps: list[Line] = []
+    for node in nodes_around(integrand, symbol):
+        if isinstance(node, (sp.Heaviside, Relational, sp.sign)):
+            if (line := line_of(_argument(node), z)) is None:
+                raise NotImplementedError(
+                    f"the derivative by {symbol} has no rule for {type(node).__name__} (in {node})"
+                )
+            if not any(line.has_root_of(other) for other in jumps):
+                jumps.append(line)
+    steps = (node for node in nodes_around(integrand, symbol) if isinstance(node, (sp.Heaviside, sp.sign)))
+    held, held_back = hold(steps, real=True)
     slope = derivative(integrand.xreplace(held), symbol).xreplace(held_back)
     if slope.has(sp.Derivative, sp.DiracDelta):
         raise NotImplementedError(f"SymPy finds no derivative of {integrand} by {symbol}: {slope}")
     total = average_like(average, slope)
-    for line in _jumps(integrand, z, symbol):
+    for line in jumps:
         a, b = line
         height = limit(integrand, z, line, 1) - limit(integrand, z, line, -1)
         # Density of a + b z at zero, and its derivative in a, which is -a / b^2 times the density.

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from sympy import Add, DiracDelta, Expr, Poly, PolynomialError, S, Symbol, expand_mul, simplify
+from sympy import Add, Expr, Poly, PolynomialError, Symbol, expand_mul, simplify
 from sympy.core.relational import Relational
 
 from .atoms import hold
@@ -23,8 +23,6 @@ def in_standard_form(expression: Expr) -> Expr:
     1e-6 loses six digits. Products are expanded only if this adds no terms, because expanding (q - 1)^3 also loses
     digits.
     """
-    # Remove DiracDelta. It is zero except at a jump, at which no equation holds.
-    expression = expression.replace(DiracDelta, lambda *_: S.Zero)
     averages = [
         node
         for node in expression.atoms(GaussianAverage)
@@ -34,7 +32,7 @@ def in_standard_form(expression: Expr) -> Expr:
     by_parts = expression.xreplace({average: _by_parts(average) for average in averages})
     if by_parts.count_ops() > _MOST_OPERATIONS:
         return by_parts
-    expanded = Add(*_terms(by_parts))
+    expanded = _expanded(by_parts)
     return expanded if len(Add.make_args(expanded)) <= len(Add.make_args(by_parts)) else by_parts
 
 
@@ -90,14 +88,10 @@ def _mean(average: GaussianAverage, power: int, rest: Expr) -> Expr:
 
 def _constants_out(average: GaussianAverage, integrand: Expr) -> Expr:
     """Return the average, with terms that do not depend on its variable moved out of it."""
-    terms = _terms(integrand)
-    constant = Add(*(term for term in terms if not term.has(average.variable)))
-    if constant == 0:
-        return average_like(average, integrand)
-    return constant + average_like(average, Add(*(term for term in terms if term.has(average.variable))))
+    constant, rest = _expanded(integrand).as_independent(average.variable, as_Add=True)
+    return average_like(average, integrand) if constant == 0 else constant + average_like(average, rest)
 
 
-def _terms(expression: Expr) -> list[Expr]:
-    """Expand products of sums into terms. Functions and averages are not expanded inside."""
-    products = Add.make_args(expression)
-    return [term for product in products for term in Add.make_args(expand_mul(product, deep=False))]
+def _expanded(expression: Expr) -> Expr:
+    """Expand products of sums. Functions and averages are not expanded inside."""
+    return Add(*(expand_mul(product, deep=False) for product in Add.make_args(expression)))

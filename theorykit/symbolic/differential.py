@@ -7,6 +7,7 @@ symmetric part, the gradient on the space of symmetric matrices.
 
 from collections.abc import Iterable, Iterator
 from functools import partial, singledispatch
+from itertools import islice
 
 import sympy as sp
 from sympy.matrices.expressions.applyfunc import ElementwiseApplyFunction
@@ -30,8 +31,8 @@ from .atoms import (
     trace,
 )
 from .averages import GaussianAverage, mean_slope
-from .functions import JUMPING, partial_derivative
-from .matrix_functions import Entrywise, coefficient_and_factors, of_entries, sum_of_entries
+from .functions import JUMPING
+from .matrix_functions import Entrywise, factors_of_power, of_entries, sum_of_entries
 
 
 def gradient(expression: sp.Expr, variable: sp.Symbol | sp.MatrixSymbol) -> sp.Expr:
@@ -65,8 +66,7 @@ def _accumulate(node: sp.Expr, cotangent: sp.Expr, variable: sp.Expr) -> Iterato
         yield cotangent
     elif node.has(variable):
         for argument, contribution in _contributions(node, cotangent, variable):
-            if argument.has(variable):
-                yield from _accumulate(argument, contribution, variable)
+            yield from _accumulate(argument, contribution, variable)
 
 
 # Number of paths from an expression to a symbol above which shared subexpressions are differentiated once. Up to it,
@@ -75,8 +75,9 @@ _MOST_PATHS = 500
 
 
 def _slope_by_number(expression: sp.Expr, variable: sp.Symbol) -> sp.Expr:
-    if _paths(expression, variable, {}) <= _MOST_PATHS:
-        return sp.Add(*_accumulate(expression, sp.S.One, variable))
+    terms = list(islice(_accumulate(expression, sp.S.One, variable), _MOST_PATHS + 1))
+    if len(terms) <= _MOST_PATHS:
+        return sp.Add(*terms)
     slopes: dict[sp.Expr, sp.Expr] = {variable: sp.S.One}
 
     def slope(node: sp.Expr) -> sp.Expr:
@@ -85,12 +86,6 @@ def _slope_by_number(expression: sp.Expr, variable: sp.Symbol) -> sp.Expr:
         return slopes[node]
 
     return slope(expression)
-
-
-def _paths(node: sp.Basic, variable: sp.Symbol, known: dict[sp.Basic, int]) -> int:
-    if node not in known:
-        known[node] = int(node == variable) + sum(_paths(each, variable, known) for each in node.args)
-    return known[node]
 
 
 def _of_numbers(node: sp.Expr, cotangent: sp.Expr, variable: sp.Symbol) -> Iterator[tuple[sp.Expr, sp.Expr]]:
@@ -155,7 +150,7 @@ def _(node, cotangent):
     for i, argument in enumerate(node.args):
         # Skip arguments that are orders of derivatives or other whole numbers.
         if argument.free_symbols:
-            yield argument, cotangent * partial_derivative(node, i + 1)
+            yield argument, cotangent * node.fdiff(i + 1)
 
 
 def _without_derivative(node):
@@ -197,10 +192,7 @@ def _(node, cotangent):
 
 @_of_node.register(sp.MatPow)
 def _(node, cotangent):
-    _, factors = coefficient_and_factors(sp.MatMul(node))
-    if factors == [node]:
-        raise NotImplementedError(f"the matrix differential supports only non-zero integer powers, got {node}")
-    return _of_node(sp.MatMul(*factors, evaluate=False), cotangent)
+    return _of_node(sp.MatMul(*factors_of_power(node), evaluate=False), cotangent)
 
 
 @_of_node.register(sp.KroneckerProduct)

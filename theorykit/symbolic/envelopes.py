@@ -82,7 +82,7 @@ def derivative(loss: sp.Lambda, order: int, parameter: int = 0) -> Expr:
     return sp.factor(expression) if expression.has(sp.exp) and order else expression
 
 
-def moreau(loss: Expr, x: Symbol, omega: Expr, V: Expr) -> Expr:
+def moreau(loss: Expr, x: Symbol, omega: Expr | float | int, V: Expr | float | int) -> Expr:
     r"""Return the Moreau envelope $\min_x [(x - \omega)^2 / (2 V) + \ell(x)]$ of a convex loss.
 
     The slope of the loss must rise at every kink. Its smooth parts must be real, finite and convex for all real x, and
@@ -113,7 +113,7 @@ def moreau(loss: Expr, x: Symbol, omega: Expr, V: Expr) -> Expr:
     return _minimum(loss, x, omega, V)[0]
 
 
-def proximal(loss: Expr, x: Symbol, omega: Expr, V: Expr) -> Expr:
+def proximal(loss: Expr, x: Symbol, omega: Expr | float | int, V: Expr | float | int) -> Expr:
     r"""Return the proximal point of a convex loss, the minimiser of $(x - \omega)^2 / (2 V) + \ell(x)$ over x.
 
     Arguments and errors are described in `moreau`.
@@ -129,7 +129,7 @@ class _Piece(NamedTuple):
     loss: Expr
 
 
-def _minimum(loss: Expr, x: Symbol, omega: Expr, variance: Expr) -> tuple[Expr, Expr]:
+def _minimum(loss: Expr, x: Symbol, omega: Expr | float | int, variance: Expr | float | int) -> tuple[Expr, Expr]:
     loss, omega, variance = map(checked_scalar, ("loss", "omega", "V"), (loss, omega, variance))
     checked_instance("x", x, Symbol)
     if variance.is_nonpositive:

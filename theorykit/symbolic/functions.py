@@ -221,8 +221,3 @@ class PowerOfLength(InCases):
 
 JUMPING = (Heaviside, sp.ceiling, sp.floor, sign)
 """Functions that jump. The derivative of their average is not the average of their derivative between jumps."""
-
-
-def partial_derivative(node: Expr, index: int) -> Expr:
-    """Differentiate a scalar function with respect to argument `index`, counted from 1, between its jumps."""
-    return S.Zero if isinstance(node, JUMPING) else node.fdiff(index)

@@ -12,7 +12,7 @@ import sympy as sp
 
 from ..checks import checked_instance, shown
 from .atoms import checked_scalar, hold
-from .averages import NODES, GaussianAverage, average_over, checked_nodes
+from .averages import NODES, GaussianAverage, average_over, checked_nodes, coefficients
 from .functions import AngleBetween, PowerOfLength, SmoothedKink
 
 Variables = tuple[sp.Symbol, ...]
@@ -121,11 +121,9 @@ def _mean_of_term(term: sp.Expr, variables: Variables) -> sp.Expr | None:
     factors = _factors(rest)
     exponent = sp.Add(*(factor.exp for factor in factors if isinstance(factor, sp.exp)))
     functions = [factor for factor in factors if factor != z and not isinstance(factor, sp.exp)]
-    curvature = sp.expand(exponent.diff(z, 2) / 2)
-    tilt = _line(sp.expand(exponent - curvature * z**2), variables)
-    if tilt is None or curvature.has_free(z):
+    if (quadratic := coefficients(sp.expand(exponent), z)) is None:
         return None
-    offset, (slope,) = tilt
+    offset, slope, curvature = quadratic
     # Complete the square: exp(p z^2 + q z) times the density is a normal density of variance 1 / (1 - 2 p).
     narrowing = 1 - 2 * curvature
     if narrowing.is_nonpositive:

@@ -335,7 +335,14 @@ def coefficient_and_factors(product: sp.MatMul) -> tuple[sp.Expr, list[MatrixExp
             coefficient *= inner_coefficient
             factors += inner
         elif is_power and matrix.exp.is_Integer and matrix.exp != 0:
-            factors += [matrix.base if matrix.exp > 0 else sp.Inverse(matrix.base)] * abs(int(matrix.exp))
+            factors += factors_of_power(matrix)
         else:
             factors.append(matrix)
     return coefficient, factors
+
+
+def factors_of_power(power: sp.MatPow) -> tuple[MatrixExpr, ...]:
+    """Return the factors of a power. Raises `NotImplementedError` if its exponent is not a whole number, or zero."""
+    if not power.exp.is_Integer or power.exp == 0:
+        raise NotImplementedError(f"powers of matrices must have nonzero integer exponents, got {power}")
+    return (power.base if power.exp > 0 else sp.Inverse(power.base),) * abs(int(power.exp))

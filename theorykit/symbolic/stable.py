@@ -4,6 +4,7 @@ An evaluator asks for the `stable_form` of a node and evaluates it in place of t
 because derivatives are taken of the expression itself.
 """
 
+from collections.abc import Iterable
 from functools import lru_cache, reduce
 
 import sympy as sp
@@ -25,7 +26,7 @@ class StableForm(Expr):
     is_commutative = True
 
 
-def _scaled_sum(terms: sp.Tuple, at):
+def _scaled_sum(terms: Iterable[sp.Tuple], at):
     """Return the largest exponent and the sum of c exp(u - largest) over pairs (c, u)."""
     exponents = [at(exponent) for _, exponent in terms]
     largest = at.algebra.stop_gradient(reduce(at.xp.maximum, exponents))

@@ -1,4 +1,4 @@
-"""LaTeX that says what the expression says: parentheses where two readings differ, names, folding."""
+"""LaTeX that says what the expression says: parentheses where two readings differ, and names."""
 
 import re
 
@@ -8,19 +8,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sympy import Identity, Inverse, KroneckerProduct, MatMul, MatPow, MatrixSymbol, Symbol, Trace, log
 
-from tests.expressions import A, B, F, H, L, N, P, W, X, s, t, v, y
+from tests.expressions import A, B, F, H, L, N, P, W, X, s, t, v
 from theorykit.symbolic import (
     Diagonal,
     Softmax,
     SquareRoot,
     gaussian_average,
     log_cosh,
-    partial_trace,
     quadratic_form,
     sum_of_entries,
 )
 from theorykit.symbolic.atoms import LogDet, PartialTrace
-from theorykit.symbolic.documents.rendering import fold, latex
+from theorykit.symbolic.documents.rendering import latex
 
 KRONECKER = KroneckerProduct(A, B)
 PARTIAL = PartialTrace(W, (H, N), 1)
@@ -81,18 +80,6 @@ def test_symbols_have_the_names_that_they_are_given():
     assert r"\Alpha" in text
     assert r"\sigma^{2}" in text
     assert "A L" not in text.replace(r"\Alpha", "")
-
-
-def test_folding_replaces_a_value_by_its_symbol():
-    kernel = MatrixSymbol("K", P, P)
-    expression = LogDet(KERNEL + t * Identity(P)) + quadratic_form(y, Inverse(KERNEL + t * Identity(P)))
-    folded = fold(expression, {kernel: KERNEL})
-    assert not folded.has(F)
-    assert folded.has(kernel)
-    assert folded.xreplace({kernel: KERNEL}) == expression
-    assert fold(Trace(A), {kernel: KERNEL}) == fold(Trace(A), {}) == Trace(A)
-    short = Symbol("z")
-    assert fold(Trace(A) ** 2 + partial_trace(A, (H, 1), 0), {short: Trace(A)}) == short**2 + short
 
 
 def test_atoms_write_themselves_with_the_printer_of_sympy():

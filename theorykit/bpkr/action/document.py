@@ -11,7 +11,7 @@ from ...derivation.step import derivation_blocks, verification_blocks
 from ...symbolic import Diagonal
 from ...symbolic.algebra import fold_asinh
 from ...symbolic.documents.document import Block, Equation, Folded, Heading, Items, Text
-from ...symbolic.documents.rendering import fold, latex
+from ...symbolic.documents.rendering import latex
 
 Action = Any
 """`bpkr.Action`, which imports this module."""
@@ -93,7 +93,7 @@ def equations(action: Action) -> Mapping[str, list[Equation]]:
     kernel = MatrixSymbol("K", *action.kernel.shape)
 
     def equation(name: str, value: Expr, source: str = "") -> Equation:
-        return Equation(name, latex(fold(value, {kernel: action.kernel})), source=source)
+        return Equation(name, latex(value.xreplace({action.kernel: kernel})), source=source)
 
     *layers, of_readout = action.entropies
     entropies = {"S_{a}": of_readout}

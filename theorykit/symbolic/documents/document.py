@@ -58,12 +58,6 @@ class Equation:
     label: str = ""
     plain: str = ""
 
-    @property
-    def numbered(self) -> str:
-        """Return the relation and the right side, with the number in the paper."""
-        source = rf" \qquad ({self.source})" if self.source else ""
-        return f"{self.relation} {self.right}{source}"
-
 
 @dataclass(frozen=True)
 class Items:
@@ -148,9 +142,11 @@ class Format:
 
 
 def _markdown_equation(block: Equation) -> str:
+    source = rf" \qquad ({block.source})" if block.source else ""
+    right = f"{block.relation} {block.right}{source}"
     if len(block.left) <= _LONG_LEFT:
-        return f"$${block.left} {block.numbered}$$"
-    return rf"$$\begin{{aligned}}& {block.left} \\ &\quad {block.numbered}\end{{aligned}}$$"
+        return f"$${block.left} {right}$$"
+    return rf"$$\begin{{aligned}}& {block.left} \\ &\quad {right}\end{{aligned}}$$"
 
 
 def _markdown_table(header: list[str], rows: list[list[str]]) -> str:

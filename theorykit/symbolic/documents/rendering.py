@@ -107,8 +107,3 @@ def latex(expression: sp.Expr, symbol_names: Mapping[sp.Expr, str] | None = None
     return MatrixLatexPrinter({"symbol_names": dict(symbol_names or {})}).doprint(
         checked_expression("expression", expression)
     )
-
-
-def fold(expression: sp.Expr, definitions: Mapping[sp.Expr, sp.Expr]) -> sp.Expr:
-    """Replace every value of `definitions` (symbol -> value) in `expression` by its symbol."""
-    return expression.xreplace({value: symbol for symbol, value in definitions.items()})
