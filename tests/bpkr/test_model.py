@@ -78,7 +78,7 @@ def test_every_number_is_that_of_the_functions_below(labels, outputs, settings, 
         return
     np.testing.assert_array_equal(predicted, data.classes.decode(prediction.mean))
     assert tuple(model.classes_) == data.classes.names
-    expected = data.classes.probabilities(prediction.mean, prediction.variance + 0.1)
+    expected = data.classes.probabilities(prediction.mean, prediction.with_noise(0.1))
     np.testing.assert_array_equal(model.predict_proba(given), expected)
 
 

@@ -150,19 +150,19 @@ class Model(DisplayMixin):
         return np.asarray(mean) if classes is None else classes.decode(mean)
 
     def predict_distribution(self, inputs: Any, attention: Maps = None) -> Prediction:
-        """Predict mean and variance of the outputs, as `bpkr.predict` does."""
+        """Predict mean and covariance of the outputs, as `bpkr.predict` does."""
         problem = self._fitted()
         features = self._features(problem.architecture, self.heads_, inputs, attention)
         return predict(problem, self.order_parameters_, features)
 
     def predict_proba(self, inputs: Any, attention: Maps = None) -> Float[np.ndarray, "examples classes"]:
-        """Predict class probabilities, with label noise and without covariances of outputs."""
+        """Predict class probabilities, with label noise."""
         problem = self._fitted()
         require_finite_widths(problem.architecture, "predict_proba")
         if problem.data.classes is None:
             raise ValueError("predict_proba needs classes: pass classes=True if labels are")
         found = self.predict_distribution(inputs, attention)
-        return found.classes.probabilities(found.mean, found.variance + problem.architecture.label_noise)
+        return found.classes.probabilities(found.mean, found.with_noise(problem.architecture.label_noise))
 
     def score(self, inputs: Any, labels: Any, attention: Maps = None) -> float:
         """Return the accuracy of classes, or the mean R^2 of outputs.

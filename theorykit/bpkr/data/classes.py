@@ -7,6 +7,7 @@ import sys
 import warnings
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import jax.numpy as jnp
@@ -14,7 +15,7 @@ import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float, Int
 from numpy.typing import NDArray
-from scipy.special import log_ndtr, logsumexp, ndtr
+from scipy.special import log_ndtr, logsumexp, ndtr, ndtri_exp, softmax
 
 from ... import checks
 from ..._compat import require_float64
@@ -32,6 +33,9 @@ _POINTS, _WEIGHTS = np.polynomial.legendre.leggauss(14)
 _LEAST = 1e-11
 # Values of the integrand in memory at a time.
 _HELD = 2**20
+# Draws of correlated outputs.
+_DRAWS = 512
+_EPS = np.finfo(float).eps
 # Edges of panels about a peak that is narrower than the output by an unknown factor.
 _GROWING = np.outer([-1, 1], 3.0 ** np.arange(-25, 3)).ravel()
 
@@ -92,24 +96,32 @@ class Classes:
         return np.array(self.names)[self.nearest(self._checked("outputs", outputs))]
 
     def probabilities(self, mean: ArrayLike, variance: ArrayLike) -> np.ndarray:
-        """Return the probability that each class is nearest to independent Gaussian outputs.
+        """Return the probability that each class is nearest to Gaussian outputs.
 
         Args:
-            mean, variance: (examples,) or (examples, outputs). To include noise, add the
-                temperature to the variance.
+            mean: (examples,) or (examples, outputs).
+            variance: in the shape of `mean`, or covariances (examples, outputs, outputs).
+                `Prediction.with_noise` includes noise.
         """
-        mean, deviation = self._moments(mean, variance)
+        mean, deviation, covariance = self._moments(mean, variance)
         if self.outputs == 1:
             return np.stack([ndtr(-mean / deviation), ndtr(mean / deviation)], axis=1)
-        return np.exp(log_largest(mean, deviation))
+        found = log_largest(mean, deviation)
+        if covariance is not None:
+            for output in range(self.outputs):
+                found[:, output] += _log_of_correlation(mean, deviation, covariance, np.full(len(mean), output))
+        return softmax(found, axis=1)
 
     def log_probability(self, labels: Labels, mean: ArrayLike, variance: ArrayLike) -> np.ndarray:
         """Return the log probability of the class of each example, however small."""
         indices = self.indices_of(labels)
-        mean, deviation = self._moments(mean, variance)
+        mean, deviation, covariance = self._moments(mean, variance)
         if self.outputs == 1:
             return log_ndtr(np.where(indices == 1, mean, -mean) / deviation)
-        return log_largest(mean, deviation, indices)
+        found = log_largest(mean, deviation, indices)
+        if covariance is not None:
+            found += _log_of_correlation(mean, deviation, covariance, indices)
+        return np.minimum(found, 0.0)
 
     def score(self, labels: Labels, mean: ArrayLike, variance: ArrayLike) -> dict[str, float]:
         """Score how well Gaussian predictions of outputs predict classes.
@@ -131,12 +143,14 @@ class Classes:
             scores[f"{name}_error"] = float(np.std(values) / np.sqrt(len(values)))
         return scores
 
-    def _moments(self, mean, variance) -> tuple[np.ndarray, np.ndarray]:
-        """Return means, and standard deviations that are all positive."""
-        mean, variance = self._checked("mean", mean), self._checked("variance", variance)
-        if mean.shape != variance.shape or np.any(variance < 0):
+    def _moments(self, mean, variance) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
+        """Return means, standard deviations that are all positive, and any covariances."""
+        mean, given = self._checked("mean", mean), checks.checked_array("variance", variance)
+        covariance = given if given.ndim == 3 else None
+        diagonal = given if covariance is None else np.diagonal(given, axis1=1, axis2=2)
+        if mean.shape != diagonal.shape or np.any(diagonal < 0):
             raise ValueError(f"variance must be at least 0 and of the shape {mean.shape} of mean")
-        return mean, np.maximum(np.sqrt(variance), _CERTAIN * np.maximum(np.abs(mean), 1.0))
+        return mean, np.maximum(np.sqrt(diagonal), _CERTAIN * np.maximum(np.abs(mean), 1.0)), covariance
 
     def nearest(self, outputs: np.ndarray) -> Int[np.ndarray, " examples"]:
         return (outputs > 0).astype(int) if self.outputs == 1 else outputs.argmax(axis=1)
@@ -203,10 +217,14 @@ def outputs_as_classes(labels: ArrayLike | None) -> tuple[Classes | None, np.nda
     return (classes if is_coded else None), truth
 
 
+def _resolved(mean, deviation):
+    scale = np.max(np.abs(mean) + deviation, axis=1, keepdims=True)
+    return np.maximum(deviation, _LEAST * np.where(scale > 0, scale, 1.0))
+
+
 def log_largest(mean, deviation, output=None) -> np.ndarray:
     """Return log P that each of several Gaussian outputs, or `output`, is the largest."""
-    scale = np.max(np.abs(mean) + deviation, axis=1, keepdims=True)
-    deviation = np.maximum(deviation, _LEAST * np.where(scale > 0, scale, 1.0))
+    deviation = _resolved(mean, deviation)
     mean = mean - np.max(mean, axis=1, keepdims=True)
     edges = (mean[:, :, None] + deviation[:, :, None] * _EDGES).reshape(len(mean), -1)
     if output is None:
@@ -222,6 +240,51 @@ def log_largest(mean, deviation, output=None) -> np.ndarray:
     edges = np.hstack([edges, peak, peak + deviation[own][:, None] * _GROWING])
     # Rounding can make the log probability positive.
     return np.minimum(_log_integrals(mean, deviation, edges)[own], 0.0)
+
+
+def _log_of_correlation(mean, deviation, covariance, output) -> np.ndarray:
+    """Return log P that `output` is the largest minus that of independent outputs.
+
+    Both draw one variable after the other from those below `output` (A. Genz, J. Comput.
+    Graph. Stat. 1 (1992) 141). With the same numbers, most of their errors cancel.
+    """
+    unit, rows, found = np.eye(mean.shape[1]), np.arange(len(mean)), np.zeros(len(mean))
+    independent = unit * _resolved(mean, deviation)[:, None] ** 2
+    correlated = np.where(unit, independent, covariance)
+    # Draw outputs that are rarely below first.
+    lead = mean[rows, output][:, None] - mean
+    lead[rows, output] = np.inf
+    away = unit[output][:, None] - unit[np.argsort(lead, axis=1)[:, :-1]]
+    points = _log_points(len(unit) - 1)
+    batch = max(1, _HELD // (8 * points.size))
+    for some in np.split(rows, range(batch, len(rows), batch)):
+        across, ahead = away[some], away[some] @ mean[some][:, :, None]
+        of_differences = [across @ each[some] @ across.swapaxes(1, 2) for each in (correlated, independent)]
+        least = _EPS * np.diagonal(of_differences[1], axis1=1, axis2=2)
+        one, other = (_log_positive(ahead, each, least, points) for each in of_differences)
+        found[some] = one - other
+    return found
+
+
+def _log_positive(mean, covariance, least, points) -> np.ndarray:
+    """Return log P that all variables are positive, up to a constant."""
+    total = 0.0
+    for i, drawn in enumerate(points):
+        # Rounding can make the variance negative, given the variables before.
+        root = np.sqrt(np.maximum(covariance[:, i, i], least[:, i]))[:, None]
+        column = covariance[:, i] / root
+        positive = log_ndtr(mean[:, i] / root)
+        total = total + positive
+        mean = mean - column[:, :, None] * ndtri_exp(drawn + positive)[:, None]
+        covariance = covariance - column[:, :, None] * column[:, None]
+    return logsumexp(total, axis=1)
+
+
+@lru_cache
+def _log_points(count: int) -> Float[np.ndarray, "count draws"]:
+    from scipy.stats import qmc
+
+    return np.log(qmc.Sobol(count, seed=0).random(_DRAWS) + _EPS).T
 
 
 def _log_integrand(mean, deviation, values) -> np.ndarray:

@@ -22,7 +22,7 @@ from ...symbolic.documents.values import brief
 from ..data.canonical import shared_size
 from ..data.classes import Classes
 from ..features.implicit import Features, ImplicitFeatures
-from ..features.kernels import kernel_between, kernel_diagonal
+from ..features.kernels import kernel_between, kernel_of_each
 from ..order_parameters import OrderParameters, PointLike, checked_order_parameters, gp_limit, of_kernel
 from ..specification.architecture import Architecture
 from .formulas import BoundAction, Number, entropies_by_name
@@ -90,16 +90,28 @@ def parameter_values(problem: Problem) -> dict[Expr, Float[Array, "..."] | int]:
 
 
 class Prediction(DisplayMixin, eqx.Module):
-    """Posterior mean and variance of outputs on test examples, without the noise T.
+    """Posterior mean and covariance of outputs on test examples, without the noise T.
 
-    - `mean`, `variance`: (examples,), or (examples, outputs) for several outputs.
+    - `mean`: (examples,), or (examples, outputs) for several outputs.
+    - `covariance`: between outputs, (examples, outputs, outputs); of one output (examples,).
+    - `variance`: of each output, in the shape of `mean`.
     - `ansatz`, `classes`: as in `Problem` and `Data`.
     """
 
     mean: Float[Array, "examples *outputs"]
-    variance: Float[Array, "examples *outputs"]
+    covariance: Float[Array, "examples *pairs"]
     ansatz: str = eqx.field(static=True, default="")
     classes: Classes | None = eqx.field(static=True, default=None)
+
+    @property
+    def variance(self) -> Float[Array, "examples *outputs"]:
+        diagonal = self.covariance if self.mean.ndim == 1 else jnp.diagonal(self.covariance, axis1=1, axis2=2)
+        # Rounding can make the variance negative if the output is certain.
+        return jnp.maximum(diagonal, 0.0)
+
+    def with_noise(self, variance: Number) -> Float[Array, "examples *pairs"]:
+        """Return the covariance with independent noise in each output."""
+        return self.covariance + variance * (np.eye(self.mean.shape[1]) if self.mean.ndim > 1 else 1.0)
 
     def _view(self):
         rows = ("mean", self.mean), ("standard deviation", np.sqrt(self.variance))
@@ -108,7 +120,7 @@ class Prediction(DisplayMixin, eqx.Module):
 
 @usual_settings()
 def predict(problem: Problem, order_parameters: PointLike, test_features: Features | None = None) -> Prediction:
-    """Predict the output on test examples: mean (Eqs. 9, 29) and variance (Eq. 30).
+    """Predict the output on test examples: mean (Eqs. 9, 29) and covariance (Eq. 30).
 
     Args:
         problem, order_parameters: as in `evaluate`.
@@ -136,27 +148,28 @@ def prediction_at(problem: Problem, point: OrderParameters, test_features: Featu
     """Predict without checks. Order parameters may be singular."""
     u1 = of_kernel(problem.architecture, point)
     examples = problem.examples
-    outputs = problem.architecture.outputs
     between = kernel_between(u1, examples.tested(test_features), examples.kernel.features)
-    kernels = examples.kernel.matrix(u1), between, kernel_diagonal(u1, test_features)
-    found = prediction_from_kernels(problem.bound, *kernels, examples.labels)
-    return found if outputs == 1 else jax.tree.map(lambda each: each.reshape(-1, outputs), found)
+    kernels = examples.kernel.matrix(u1), between, kernel_of_each(u1, test_features)
+    return prediction_from_kernels(problem.bound, *kernels, examples.labels)
 
 
 def prediction_from_kernels(
-    bound: BoundAction, kernel: Array, between: Array, test_diagonal: Array, labels: Array
+    bound: BoundAction, kernel: Array, between: Array, test: Array, labels: Array
 ) -> Prediction:
-    """Evaluate Eqs. (9), (29), (30) with one row per (example, output)."""
+    """Evaluate Eqs. (9), (29), (30), with K of every test example among outputs as `test`."""
     form = bound.action.of_kernels
     richness = bound.architecture.richness
-    given = {form.kernel: kernel, form.between: between, bound.symbols.labels: labels}
-    given[form.test_diagonal] = test_diagonal[:, None]
+    given = {form.kernel: kernel, bound.symbols.labels: labels}
     if richness is not None:
         # At zero richness the Gaussian process has the standard variance.
         given[bound.symbols.richness] = jnp.where(richness == 0, 1.0, richness)
-    found = bound(given, mean=form.mean, variance=form.variance)
-    # Rounding can make the variance negative if the output is certain.
-    return Prediction(found["mean"][:, 0], jnp.maximum(found["variance"][:, 0], 0.0))
+
+    def of_example(between, test):
+        found = bound({**given, form.between: between, form.test: test}, mean=form.mean, covariance=form.covariance)
+        return found["mean"][:, 0], found["covariance"]
+
+    mean, covariance = jax.vmap(of_example)(between.reshape(*test.shape[:2], len(kernel)), test)
+    return Prediction(mean, covariance) if mean.shape[1] > 1 else Prediction(mean[:, 0], covariance[:, 0, 0])
 
 
 @usual_settings()

@@ -184,8 +184,9 @@ def kernel_between(u1: PathMatrix, one: Features, other: Features) -> Array:
     return found.reshape(len(one) * by_output.shape[1], -1)
 
 
-def kernel_diagonal(u1: PathMatrix, features: Features) -> Float[Array, " rows"]:
-    by_output = jnp.einsum("acbc->abc", _by_output(u1, features.shape[1]))
+def kernel_of_each(u1: PathMatrix, features: Features) -> Float[Array, "examples outputs outputs"]:
+    """Compute K of every example with itself."""
+    by_output = _by_output(u1, features.shape[1])
     if isinstance(features, ImplicitFeatures):
-        return jnp.einsum("eab,abc->ec", features.own_kernels(), by_output).ravel()
-    return jnp.einsum("pai,abc,pbi->pc", features, by_output, features).ravel()
+        return jnp.einsum("eab,acbd->ecd", features.own_kernels(), by_output)
+    return jnp.einsum("pai,acbd,pbi->pcd", features, by_output, features)
