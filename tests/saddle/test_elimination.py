@@ -10,14 +10,7 @@ from sympy import Identity, Symbol, Trace, exp, symbols
 from theorykit import saddle
 from theorykit.derivation import Derivation
 from theorykit.saddle import Action, Between, Positive, PositiveDefinite, Real, Symmetric
-from theorykit.symbolic import (
-    assume_positive_definite,
-    inverse,
-    log_cosh,
-    log_det,
-    positive_definite,
-    symmetric,
-)
+from theorykit.symbolic import assume_positive_definite, inverse, log_cosh, log_det, positive_definite, symmetric
 
 from .textbook import RIDGE, V, V_hat, m, m_hat, q_hat
 

@@ -5,13 +5,7 @@ import pytest
 import sympy as sp
 from sympy import sign
 
-from tests.expressions import (
-    SYMBOLS,
-    H,
-    assert_close,
-    generate,
-    random_values,
-)
+from tests.expressions import SYMBOLS, H, assert_close, generate, random_values
 from theorykit.codegen import interpret
 from theorykit.symbolic import Diagonal, GaussianAverage, gradient
 from theorykit.symbolic.atoms import LogDet

@@ -7,7 +7,7 @@ import sys
 import warnings
 from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 import jax.numpy as jnp
@@ -15,7 +15,7 @@ import numpy as np
 from jax.typing import ArrayLike
 from jaxtyping import Array, Float, Int
 from numpy.typing import NDArray
-from scipy.special import log_ndtr, logsumexp, ndtr, ndtri_exp, softmax
+from scipy.special import log_ndtr, logsumexp, ndtr, ndtri_exp
 
 from ... import checks
 from ..._compat import require_float64
@@ -106,11 +106,7 @@ class Classes:
         mean, deviation, covariance = self._moments(mean, variance)
         if self.outputs == 1:
             return np.stack([ndtr(-mean / deviation), ndtr(mean / deviation)], axis=1)
-        found = log_largest(mean, deviation)
-        if covariance is not None:
-            for output in range(self.outputs):
-                found[:, output] += _log_of_correlation(mean, deviation, covariance, np.full(len(mean), output))
-        return softmax(found, axis=1)
+        return np.exp(log_largest(mean, deviation, covariance=covariance))
 
     def log_probability(self, labels: Labels, mean: ArrayLike, variance: ArrayLike) -> np.ndarray:
         """Return the log probability of the class of each example, however small."""
@@ -118,10 +114,7 @@ class Classes:
         mean, deviation, covariance = self._moments(mean, variance)
         if self.outputs == 1:
             return log_ndtr(np.where(indices == 1, mean, -mean) / deviation)
-        found = log_largest(mean, deviation, indices)
-        if covariance is not None:
-            found += _log_of_correlation(mean, deviation, covariance, indices)
-        return np.minimum(found, 0.0)
+        return log_largest(mean, deviation, indices, covariance)
 
     def score(self, labels: Labels, mean: ArrayLike, variance: ArrayLike) -> dict[str, float]:
         """Score how well Gaussian predictions of outputs predict classes.
@@ -217,18 +210,16 @@ def outputs_as_classes(labels: ArrayLike | None) -> tuple[Classes | None, np.nda
     return (classes if is_coded else None), truth
 
 
-def _resolved(mean, deviation):
-    scale = np.max(np.abs(mean) + deviation, axis=1, keepdims=True)
-    return np.maximum(deviation, _LEAST * np.where(scale > 0, scale, 1.0))
-
-
-def log_largest(mean, deviation, output=None) -> np.ndarray:
+def log_largest(mean, deviation, output=None, covariance=None) -> np.ndarray:
     """Return log P that each of several Gaussian outputs, or `output`, is the largest."""
-    deviation = _resolved(mean, deviation)
+    scale = np.max(np.abs(mean) + deviation, axis=1, keepdims=True)
+    deviation = np.maximum(deviation, _LEAST * np.where(scale > 0, scale, 1.0))
     mean = mean - np.max(mean, axis=1, keepdims=True)
     edges = (mean[:, :, None] + deviation[:, :, None] * _EDGES).reshape(len(mean), -1)
     if output is None:
         found = _log_integrals(mean, deviation, edges)
+        if covariance is not None:
+            found += _log_of_correlation(mean[:, None], deviation[:, None], covariance[:, None], range(len(mean.T)))
         return found - logsumexp(found, axis=1, keepdims=True)
     # Newton's method finds the peak of the integrand if each distribution function above
     # it is replaced by a Gaussian. Panels that grow from there resolve every width.
@@ -238,46 +229,38 @@ def log_largest(mean, deviation, output=None) -> np.ndarray:
         total = np.sum(precision, axis=1, keepdims=True)
         peak = np.sum(precision * mean, axis=1, keepdims=True) / total
     edges = np.hstack([edges, peak, peak + deviation[own][:, None] * _GROWING])
+    found = _log_integrals(mean, deviation, edges)[own]
+    if covariance is not None:
+        found += _log_of_correlation(mean, deviation, covariance, output)
     # Rounding can make the log probability positive.
-    return np.minimum(_log_integrals(mean, deviation, edges)[own], 0.0)
+    return np.minimum(found, 0.0)
 
 
-def _log_of_correlation(mean, deviation, covariance, output) -> np.ndarray:
+@partial(np.vectorize, signature="(n),(n),(n,n),()->()")
+def _log_of_correlation(mean, deviation, covariance, output) -> float:
     """Return log P that `output` is the largest minus that of independent outputs.
 
-    Both draw one variable after the other from those below `output` (A. Genz, J. Comput.
-    Graph. Stat. 1 (1992) 141). With the same numbers, most of their errors cancel.
+    Draw one output after the other from values below `output` (A. Genz, J. Comput.
+    Graph. Stat. 1 (1992) 141). With the same numbers, most errors of both cancel.
     """
-    unit, rows, found = np.eye(mean.shape[1]), np.arange(len(mean)), np.zeros(len(mean))
-    independent = unit * _resolved(mean, deviation)[:, None] ** 2
-    correlated = np.where(unit, independent, covariance)
+    lead = mean[output] - mean
+    lead[output] = np.inf
     # Draw outputs that are rarely below first.
-    lead = mean[rows, output][:, None] - mean
-    lead[rows, output] = np.inf
-    away = unit[output][:, None] - unit[np.argsort(lead, axis=1)[:, :-1]]
-    points = _log_points(len(unit) - 1)
-    batch = max(1, _HELD // (8 * points.size))
-    for some in np.split(rows, range(batch, len(rows), batch)):
-        across, ahead = away[some], away[some] @ mean[some][:, :, None]
-        of_differences = [across @ each[some] @ across.swapaxes(1, 2) for each in (correlated, independent)]
-        least = _EPS * np.diagonal(of_differences[1], axis1=1, axis2=2)
-        one, other = (_log_positive(ahead, each, least, points) for each in of_differences)
-        found[some] = one - other
-    return found
-
-
-def _log_positive(mean, covariance, least, points) -> np.ndarray:
-    """Return log P that all variables are positive, up to a constant."""
-    total = 0.0
-    for i, drawn in enumerate(points):
-        # Rounding can make the variance negative, given the variables before.
-        root = np.sqrt(np.maximum(covariance[:, i, i], least[:, i]))[:, None]
-        column = covariance[:, i] / root
-        positive = log_ndtr(mean[:, i] / root)
-        total = total + positive
-        mean = mean - column[:, :, None] * ndtri_exp(drawn + positive)[:, None]
-        covariance = covariance - column[:, :, None] * column[:, None]
-    return logsumexp(total, axis=1)
+    order, unit = np.argsort(lead)[:-1], np.eye(len(mean))
+    away, found = unit[output] - unit[order], []
+    independent = np.diag(deviation**2)
+    for each in (np.where(unit, independent, covariance), independent):
+        ahead, between, total = lead[order][:, None], away @ each @ away.T, 0.0
+        for i, drawn in enumerate(_log_points(len(order))):
+            # Rounding can make the variance negative, given the outputs before.
+            root = np.sqrt(max(between[i, i], _LEAST * (away[i] ** 2 @ deviation**2)))
+            column = between[:, i, None] / root
+            below = log_ndtr(ahead[i] / root)
+            total = total + below
+            ahead = ahead - column * ndtri_exp(drawn + below)
+            between = between - column * column.T
+        found.append(logsumexp(total))
+    return found[0] - found[1]
 
 
 @lru_cache

@@ -105,13 +105,14 @@ class Prediction(DisplayMixin, eqx.Module):
 
     @property
     def variance(self) -> Float[Array, "examples *outputs"]:
-        diagonal = self.covariance if self.mean.ndim == 1 else jnp.diagonal(self.covariance, axis1=1, axis2=2)
-        # Rounding can make the variance negative if the output is certain.
-        return jnp.maximum(diagonal, 0.0)
+        found = self.with_noise(0.0)
+        return found if self.mean.ndim == 1 else jnp.diagonal(found, axis1=1, axis2=2)
 
     def with_noise(self, variance: Number) -> Float[Array, "examples *pairs"]:
         """Return the covariance with independent noise in each output."""
-        return self.covariance + variance * (np.eye(self.mean.shape[1]) if self.mean.ndim > 1 else 1.0)
+        unit = np.eye(self.mean.shape[1]) if self.mean.ndim > 1 else 1.0
+        # Rounding can make a variance negative if the output is certain.
+        return jnp.where(unit, jnp.maximum(self.covariance, 0.0), self.covariance) + variance * unit
 
     def _view(self):
         rows = ("mean", self.mean), ("standard deviation", np.sqrt(self.variance))
