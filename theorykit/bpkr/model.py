@@ -14,8 +14,7 @@ from numpy.typing import NDArray
 
 from .. import checks
 from .._jit import usual_settings
-from ..symbolic.documents.display import DisplayMixin
-from ..symbolic.documents.document import Table, Text
+from ..symbolic.documents import DisplayMixin, Table, Text
 from .data.classes import are_classes, r_squared, vector_of_table
 from .data.data import Data, data_line
 from .evaluation.problem import Problem

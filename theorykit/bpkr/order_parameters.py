@@ -37,9 +37,7 @@ from .._jit import usual_settings
 from ..saddle.diagnosis import AbstractOutcome, warn_of_failures
 from ..saddle.domains import entries_of_factor, filled_factor
 from ..saddle.problem import Coordinates, Tangent
-from ..symbolic.documents.display import DisplayMixin
-from ..symbolic.documents.document import Table
-from ..symbolic.documents.values import brief
+from ..symbolic.documents import DisplayMixin, Table, brief
 from .specification.architecture import Architecture, check_fits, checked_architecture, layer_row, require_finite_widths
 from .specification.layers import covariance_root, evaluate_form, prior_means
 

@@ -18,8 +18,7 @@ from ...saddle.action import Slopes
 from ...saddle.domains import Positive, PositiveDefinite
 from ...symbolic import gradient, positive_definite, sum_of, trace
 from ...symbolic.algebra import as_number, expand_products
-from ...symbolic.documents.display import DisplayMixin
-from ...symbolic.documents.document import Block, as_latex, as_markdown
+from ...symbolic.documents import Block, DisplayMixin, as_latex, as_markdown
 from ..specification.layers import LayerForm, NetworkForm
 from . import document
 from .prior import FiniteWidthPrior, finite_width_prior

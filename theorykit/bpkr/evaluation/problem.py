@@ -16,8 +16,7 @@ from ..._compat import threads_for
 from ..._jit import usual_settings
 from ...checks import Requirement, array_module, checked_instance, require
 from ...saddle.problem import AbstractSaddleProblem, Coordinates, Expansion, Point
-from ...symbolic.documents.display import DisplayMixin
-from ...symbolic.documents.document import Table, Text, verbatim
+from ...symbolic.documents import DisplayMixin, Table, Text, verbatim
 from .. import order_parameters as manifold
 from ..data.canonical import Examples, canonical
 from ..data.classes import warn_of_class_numbers

@@ -16,9 +16,7 @@ from sympy import Expr
 from ... import checks
 from ..._compat import MANY_ROWS
 from ..._jit import jit_and_keep, usual_settings
-from ...symbolic.documents.display import DisplayMixin
-from ...symbolic.documents.document import Table
-from ...symbolic.documents.values import brief
+from ...symbolic.documents import DisplayMixin, Table, brief
 from ..data.canonical import shared_size
 from ..data.classes import Classes
 from ..features.implicit import Features, ImplicitFeatures

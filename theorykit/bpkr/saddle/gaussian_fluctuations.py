@@ -25,9 +25,7 @@ from jaxtyping import Array, Float
 
 from ..._jit import jit, jit_and_keep, usual_settings
 from ...checks import Requirement, array_module, is_traced, require
-from ...symbolic.documents.display import DisplayMixin
-from ...symbolic.documents.document import Table
-from ...symbolic.documents.values import number
+from ...symbolic.documents import DisplayMixin, Table, number
 from .. import order_parameters as manifold
 from ..evaluation.problem import Problem, as_problem
 from ..evaluation.values import Prediction, prediction_at

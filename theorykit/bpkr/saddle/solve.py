@@ -19,9 +19,7 @@ from ...saddle import newton as minimisers
 from ...saddle.diagnosis import AbstractOutcome, report
 from ...saddle.newton import MAX_STEPS, AbstractSaddleSolver
 from ...saddle.problem import Coordinates, implicit_point, stationary_value, with_derivative_of
-from ...symbolic.documents.display import DisplayMixin
-from ...symbolic.documents.document import Table, Text, verbatim
-from ...symbolic.documents.values import number
+from ...symbolic.documents import DisplayMixin, Table, Text, number, verbatim
 from ..data.data import Data
 from ..evaluation.problem import Problem, as_problem
 from ..order_parameters import Number, OrderParameters, gp_limit, order_parameter_rows

@@ -31,9 +31,7 @@ from ..._jit import jit, usual_settings
 from ...runs import Folder
 from ...saddle.newton import Newton
 from ...saddle.solve import distinct
-from ...symbolic.documents.display import DisplayMixin
-from ...symbolic.documents.document import Table, Text
-from ...symbolic.documents.values import brief
+from ...symbolic.documents import DisplayMixin, Table, Text, brief
 from ..data.data import Data
 from ..evaluation.problem import Problem
 from ..network import network as of_network

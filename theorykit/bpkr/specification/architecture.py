@@ -20,9 +20,7 @@ from ... import _compat, checks
 from ...checks import Requirement, array_module, is_traced, require
 from ...codegen import interpret
 from ...symbolic.atoms import split_coefficient
-from ...symbolic.documents.display import DisplayMixin
-from ...symbolic.documents.document import Block, Table, Text
-from ...symbolic.documents.values import number
+from ...symbolic.documents import Block, DisplayMixin, Table, Text, number
 from . import layers as of_layers
 from .activations import IDENTITY, Activation, as_activation
 from .layers import TOKENS, AbstractLayer, Dense, LayerForm, LayerSymbols, NetworkForm
