@@ -40,7 +40,7 @@ def recorded(problem: Problem, point: OrderParameters, test_features: Features) 
 
 
 class OrderParameterPosterior(eqx.Module):
-    """The exact posterior of the order parameters, in the coordinates of `law`."""
+    """The posterior of the order parameters, exact up to any ansatz, in coordinates of `law`."""
 
     law: FiniteWidthLaw
     problem: Problem

@@ -320,7 +320,8 @@ def ansatz_of(architecture: Architecture) -> str:
     if architecture.between:
         units = "a linear part that continues, and noise,"
         replaced = (architecture.layers[layer - 1].activation for layer in architecture.between)
-    return f"Gaussian equivalence: {units} replace {', '.join(each.name for each in replaced)}"
+    names = ", ".join(each.name for each in replaced if not each.is_linear)
+    return f"Gaussian equivalence: {units} replace {names}"
 
 
 def check_fits(architecture: Architecture, what: str, numbers: int) -> None:
