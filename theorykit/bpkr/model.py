@@ -20,7 +20,7 @@ from .data.data import Data, data_line
 from .evaluation.problem import Problem
 from .evaluation.values import Prediction, evaluate_infinite_width, head_scores, predict
 from .features.implicit import PathFeatures
-from .network.network import Heads, path_features
+from .network.network import Heads, numeric_maps, path_features
 from .order_parameters import gp_limit
 from .saddle.head_costs import head_costs
 from .saddle.solve import solve
@@ -275,7 +275,10 @@ class Model(DisplayMixin):
                 raise ValueError("test must be (inputs, labels) or (inputs, labels, attention)")
             test_inputs, test_labels, *rest = test
             parts += [self._features(architecture, found, test_inputs, *rest), test_labels]
-        has_classes = are_classes(labels) if self.classes is None else self.classes
+        has_classes = self.classes
+        if has_classes is None:
+            has_classes = are_classes(labels)
+        checks.checked_instance("classes", has_classes, bool)
         data = (Data.of_classes if has_classes else Data)(*parts)
         outputs = math.prod(np.shape(data.labels)[1:])
         return replace(architecture, outputs=outputs), data, found
@@ -288,7 +291,7 @@ class Model(DisplayMixin):
             if layers is None:
                 if getattr(attention, "ndim", 0) == 4 or len(attention) == 0:
                     raise ValueError("attention must be a list of one array per layer; without any, pass layers=()")
-                shapes = [checks.numeric_array("attention", each).shape for each in attention]
+                shapes = [numeric_maps(f"attention[{i}]", each).shape for i, each in enumerate(attention)]
                 if averages := [shape for shape in shapes if len(shape) == 3 and shape[0] == examples]:
                     # PyTorch averages over heads by default.
                     either = f"is averaged over heads (pass maps[:, None]) or of {examples} heads (pass layers)"
@@ -322,8 +325,8 @@ def _sequences(inputs: Any, attention: Maps, least: int = 1) -> Any:
     if len(features) != 1:
         raise ValueError(f"inputs must be sequences with one number of features, got {sorted(features)}")
     tokens = max(least, *map(len, sequences))
-    for each in () if attention is None else attention:
-        tokens = max(tokens, *checks.numeric_array("attention", each).shape[-1:])
+    for i, each in enumerate(() if attention is None else attention):
+        tokens = max(tokens, *numeric_maps(f"attention[{i}]", each).shape[-1:])
     array = np.full((len(sequences), tokens, *features), np.nan)
     for row, each in zip(array, sequences, strict=True):
         row[: len(each)] = each

@@ -135,6 +135,8 @@ def test_too_few_steps_are_reported():
     assert saddle.gradient_norm > TOLERANCE
     with pytest.raises(RuntimeError):
         solved(problem, max_steps=1, throw=True)
+    with pytest.raises(TypeError, match="throw must be of type bool"):
+        solved(problem, throw="no")
     assert succeeded(solved(problem, throw=True))
 
 

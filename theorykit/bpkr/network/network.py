@@ -355,6 +355,16 @@ def added_scores(mask, real, shape, counts, layout) -> Array | None:
     return require(jnp.where(itself, 0.0, added), [has_key])
 
 
+def numeric_maps(name: str, maps: ArrayLike | Sequence[ArrayLike]) -> Array:
+    """Return maps as an array; those of a list must have one shape."""
+    shapes = list(map(np.shape, maps)) if isinstance(maps, (list, tuple)) else []
+    for i, shape in enumerate(shapes):
+        if shape != shapes[0]:
+            wanted = f"the shape {shapes[0]} of {name}[0], got {shape}"
+            raise ValueError(f"{name}[{i}] must have {wanted}; pad maps to the most tokens")
+    return checks.numeric_array(name, maps)
+
+
 def _checked_attention(attention, shape, architecture, layout, real) -> tuple[Array, ...]:
     examples, tokens, _ = shape
     _check_layout(layout)
@@ -364,7 +374,7 @@ def _checked_attention(attention, shape, architecture, layout, real) -> tuple[Ar
     for i, (layer, heads) in enumerate(zip(attention, counts, strict=True)):
         name = f"attention[{i}]"
         shared = (heads, tokens, tokens)
-        layer = checks.numeric_array(name, layer)
+        layer = numeric_maps(name, layer)
         if layer.shape not in (shared, (examples, *shared)):
             wanted = f"{(examples, *shared)} or {shared}"
             raise ValueError(f"{name} must have shape {wanted}, got {layer.shape}")

@@ -131,6 +131,7 @@ def solve(
         problem = as_problem(problem, data)
         checked_whole_number("max_steps", max_steps, least=1)
         tolerance = checked_number("tolerance", tolerance, above=0.0)
+        checked_instance("throw", throw, bool)
         if solver is not None:
             checked_instance("solver", solver, optx.AbstractMinimiser)
         architecture = problem.architecture
