@@ -1,11 +1,9 @@
 """A scikit-learn estimator that fits the theory to labelled sequences."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields, replace
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from jax.typing import ArrayLike
@@ -85,7 +83,7 @@ class Model(DisplayMixin):
         """Return the constructor's arguments by name."""
         return {field.name: getattr(self, field.name) for field in fields(self)}
 
-    def set_params(self, **params: Any) -> Model:
+    def set_params(self, **params: Any) -> Self:
         """Set arguments of the constructor, and return the model."""
         if unknown := sorted(set(params) - set(self.get_params())):
             known = ", ".join(self.get_params())
@@ -108,7 +106,7 @@ class Model(DisplayMixin):
         )
 
     @usual_settings()
-    def fit(self, inputs: Any, labels: Any, attention: Maps = None) -> Model:
+    def fit(self, inputs: Any, labels: Any, attention: Maps = None) -> Self:
         """Solve the saddle point, and return the model.
 
         Args:

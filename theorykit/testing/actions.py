@@ -1,7 +1,5 @@
 """Check an action in its domains, and compare it with your NumPy function."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from itertools import permutations
 from typing import Any

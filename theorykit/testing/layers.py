@@ -1,7 +1,5 @@
 """Compare a layer with your forward map and your prior in NumPy."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import fields

@@ -1,7 +1,5 @@
 """The symbolic action: expressions and their derivatives."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass

@@ -4,8 +4,6 @@ Rotations of examples leave the action unchanged. Each label y of a row of zeros
 log T + y^2 / T to the energy.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import equinox as eqx

@@ -1,7 +1,5 @@
 """Class labels as outputs of a network, and scores."""
 
-from __future__ import annotations
-
 import math
 import sys
 import warnings

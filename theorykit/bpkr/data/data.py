@@ -1,9 +1,7 @@
 """Training and test data."""
 
-from __future__ import annotations
-
 from dataclasses import replace
-from typing import Any
+from typing import Any, Self
 
 import equinox as eqx
 
@@ -38,7 +36,7 @@ class Data(eqx.Module):
         labels: Labels,
         test_features: Features | None = None,
         test_labels: Labels | None = None,
-    ) -> Data:
+    ) -> Self:
         """Make data from classes (examples,) as labels."""
         classes = Classes(tuple(sorted(set(class_labels("labels", labels)))))
         tested = None if test_labels is None else classes.encode(test_labels, "test_labels")

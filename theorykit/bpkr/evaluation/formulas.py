@@ -1,7 +1,5 @@
 """The action as functions of arrays, and its energy as a function of U_1."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any
@@ -174,7 +172,7 @@ class Energy(eqx.Module):
         found["energy"] += of_omitted
         return found
 
-    def bounded(self, point: EnergyPoint, share: Array | float = 1.0) -> BoundedEnergy:
+    def bounded(self, point: EnergyPoint, share: Array | float = 1.0) -> "BoundedEnergy":
         """Bound a `share` of the misfit from above, and linearise the rest of E."""
         part = share * self.examples.kernel.gradient_of_square(point.u1, point.representer)
         return BoundedEnergy(self.bound, point.slope + part, point.u1 @ part @ point.u1)

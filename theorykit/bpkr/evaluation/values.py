@@ -1,7 +1,5 @@
 """Values at given order parameters: the action, predictions, kernels and head scores."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import NamedTuple
 

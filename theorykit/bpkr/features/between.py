@@ -10,11 +10,10 @@ C is the covariance of z at infinite width. There the sum is the exact kernel of
 network, with attention and dense layers in any order (Hron et al., arXiv 2006.10540).
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
+from typing import Self
 
 import equinox as eqx
 import jax
@@ -47,7 +46,7 @@ class Stage(eqx.Module):
     activation: Activation | None = eqx.field(static=True, default=None)
     rule: Rule | None = eqx.field(static=True, default=None)
 
-    def beside(self, other: Stage) -> Stage:
+    def beside(self, other: Self) -> Self:
         """Return the stage with units of a rule that serves `other`, too."""
         rule = joint(self.rule, other.rule)
         if rule == self.rule:
@@ -81,7 +80,7 @@ class BranchFeatures(ImplicitFeatures):
         """The arrays with an entry for each example."""
         return self.tokens, self.paths, self.stages, self.readout
 
-    def with_examples(self, arrays: tuple) -> BranchFeatures:
+    def with_examples(self, arrays: tuple) -> Self:
         return BranchFeatures(*arrays[:3], self.covariances, arrays[3])
 
     @property

@@ -5,8 +5,6 @@
 Entries of U_1 on and above the diagonal are in the order of `numpy.triu_indices`.
 """
 
-from __future__ import annotations
-
 import math
 from functools import partial
 

@@ -1,10 +1,8 @@
 """The finite network: attention with masks, paths and layers, Eqs. (1)-(7)."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from itertools import pairwise
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Any, Literal, NamedTuple, Self, get_args
 
 import equinox as eqx
 import jax
@@ -427,7 +425,7 @@ class Network(eqx.Module):
     @classmethod
     def of_weights(
         cls, architecture: Architecture, weights: Any, heads: Heads, *, readout: Readout | None = None
-    ) -> Network:
+    ) -> Self:
         """Make a network from the `weights` of embedding, layers and readout."""
         checked_architecture(architecture)
         checked_instance("heads", heads, Heads)

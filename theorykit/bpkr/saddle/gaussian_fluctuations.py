@@ -11,8 +11,6 @@ with h is sum_ij g_i Sigma_ij h_j, up to O(1/N^2) at a fixed number of examples.
 evidence is a Gaussian integral, up to O(1/N).
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from functools import partial
 

@@ -1,7 +1,5 @@
 """The log evidence that is lost without each attention head."""
 
-from __future__ import annotations
-
 import warnings
 from dataclasses import replace
 from typing import Any

@@ -1,7 +1,5 @@
 """The saddle point: order parameters of least action, judged by gradient and curvature."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import lru_cache, partial

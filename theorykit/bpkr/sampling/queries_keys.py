@@ -8,8 +8,6 @@ The law of the order parameters does not depend on queries and keys, so this pos
 is exact at every width.
 """
 
-from __future__ import annotations
-
 import warnings
 from dataclasses import replace
 from functools import partial

@@ -1,7 +1,5 @@
 """Sample the posterior, judge the draws with ArviZ, and compare theory with them."""
 
-from __future__ import annotations
-
 import time
 import warnings
 from collections.abc import Mapping, Sequence

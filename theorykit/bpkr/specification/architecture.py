@@ -1,13 +1,11 @@
 """The architecture of a deep network, from which its action follows."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache, partial
-from typing import Any
+from typing import Any, Self
 
 import equinox as eqx
 import jax
@@ -136,7 +134,7 @@ class Architecture(DisplayMixin, eqx.Module):
         above = (self.branches[layer:] for layer in range(depth + 1))
         self.overlap_sizes = tuple(read * math.prod(branches) for branches in above)
 
-    def with_arrays(self) -> Architecture:
+    def with_arrays(self) -> Self:
         """Convert every number to a float64 array."""
         _compat.require_float64()
         return jax.tree.map(lambda leaf: array_module(leaf).asarray(leaf, dtype=np.float64), self)
@@ -215,7 +213,7 @@ class Architecture(DisplayMixin, eqx.Module):
         """Variance of the labels' noise: T / root_power^2, and zero at infinite width."""
         return 0.0 if self.is_infinite else self.temperature / self.root_power**2
 
-    def at_infinite_width(self) -> Architecture:
+    def at_infinite_width(self) -> Self:
         """Return the limit with the same richness and ratios of widths."""
         return replace(self, widths=math.inf, width_ratios=self.relative_widths)
 

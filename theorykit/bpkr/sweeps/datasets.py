@@ -1,7 +1,5 @@
 """Sweeps over widths, temperatures and seeds, and labelled results."""
 
-from __future__ import annotations
-
 import math
 import warnings
 from collections.abc import Mapping, Sequence
