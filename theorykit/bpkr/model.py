@@ -254,7 +254,6 @@ class Model(DisplayMixin):
         return self.problem_
 
     def _prepare(self, inputs, labels, attention=None, test=None):
-        """Return the architecture, the data and the heads."""
         # scikit-learn also passes objects that are arrays only to NumPy.
         labels = labels if isinstance(labels, Iterable) else np.asarray(labels)
         examples, tokens, width = _sequences(inputs, attention).shape
@@ -273,9 +272,7 @@ class Model(DisplayMixin):
                 raise ValueError("test must be (inputs, labels) or (inputs, labels, attention)")
             test_inputs, test_labels, *rest = test
             parts += [self._features(architecture, found, test_inputs, *rest), test_labels]
-        has_classes = self.classes
-        if has_classes is None:
-            has_classes = are_classes(labels)
+        has_classes = are_classes(labels) if self.classes is None else self.classes
         checks.checked_instance("classes", has_classes, bool)
         data = (Data.of_classes if has_classes else Data)(*parts)
         outputs = math.prod(np.shape(data.labels)[1:])

@@ -375,7 +375,6 @@ class FiniteWidthLaw(eqx.Module):
 
     @usual_settings()
     def log_prior(self, coordinates: Coordinates) -> Number:
-        """Return the log density of the coordinates."""
         coordinates = self._checked(coordinates)
         degrees = self.degrees
         t = coordinates[self.diagonal]
@@ -388,7 +387,6 @@ class FiniteWidthLaw(eqx.Module):
 
     @usual_settings()
     def sample(self, key: PRNGKeyArray) -> Coordinates:
-        """Draw coordinates from the prior."""
         require_float64()
         chi_key, normal_key = jax.random.split(key)
         diagonal = jnp.sqrt(2 * jax.random.gamma(chi_key, self.degrees / 2))

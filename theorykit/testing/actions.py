@@ -86,7 +86,6 @@ def random_values(action: Action, rng: np.random.Generator, count: int, values: 
 
 
 def _value(expression: Expr, point: Point) -> float:
-    """Evaluate a scalar expression, or return NaN if it is not a real number."""
     with np.errstate(all="ignore"):
         try:
             value = np.asarray(interpret(expression, point))
@@ -116,7 +115,6 @@ def _check_reference(action: Action, groups: Sequence[Sequence[Point]], referenc
 
 
 def _simple_terms(action: Action) -> list[Expr]:
-    """Return terms that the reference may have."""
     found = []
     for each in action.order_parameters:
         if isinstance(each, Symbol):

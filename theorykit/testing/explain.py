@@ -104,7 +104,6 @@ class Trial(NamedTuple):
     place: str = ""
 
     def centred(self, values: Any) -> np.ndarray:
-        """Subtract the mean over several points."""
         values = np.asarray(values, dtype=float)
         return (values - values.mean(axis=0) * (len(values) > 1)).ravel()
 
@@ -114,7 +113,6 @@ class Trial(NamedTuple):
 
 
 def random_value(symbol: Expr, sizes: Mapping[str, int], rng: np.random.Generator) -> Any:
-    """Draw a number or a matrix, definite if it is symmetric."""
     if not isinstance(symbol, MatrixSymbol):
         return rng.uniform(0.5, 1.5) * (-1.0 if symbol.is_negative else 1.0)
     matrix = rng.normal(size=[int(interpret(side, sizes)) for side in symbol.shape])
@@ -132,7 +130,6 @@ def of_shape(shape: tuple[int, ...], found: Any) -> np.ndarray:
 
 
 def put(name: str, change: Callable[..., Any], *names: str) -> Change:
-    """Return a change of a value, as a function of itself or of other values."""
     names = names or (name,)
     return lambda point: {**point, name: change(*(point[each] for each in names))}
 

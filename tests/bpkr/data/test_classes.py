@@ -107,9 +107,8 @@ def test_probabilities_of_correlated_outputs_are_those_of_samples(count):
         assert np.all(np.abs(found[i] - counted) < 5 * np.sqrt(found[i] / size) + 2e-4)
         alone = classes.log_probability([i % count], mean[i : i + 1], covariance[i : i + 1])
         assert math.isclose(math.exp(alone[0]), found[i, i % count], abs_tol=2e-4)
-    without = classes.probabilities(mean, covariance * np.eye(count))
-    variance = np.diagonal(covariance, axis1=1, axis2=2)
-    np.testing.assert_allclose(without, classes.probabilities(mean, variance), rtol=1e-12)
+    given = covariance * np.eye(count), np.diagonal(covariance, axis1=1, axis2=2)
+    np.testing.assert_allclose(*(classes.probabilities(mean, each) for each in given), rtol=1e-12)
 
 
 def test_probabilities_of_three_correlated_outputs_are_the_closed_form():

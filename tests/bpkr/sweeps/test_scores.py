@@ -30,11 +30,9 @@ def test_a_sweep_scores_classes_by_their_names():
     for point in (result.isel(width=i, temperature=j) for i in range(2) for j in range(2)):
         said = DATA.classes.decode(point["mean"].values)
         np.testing.assert_allclose(point["test_accuracy"], np.mean(said == truth))
-        temperature = point["temperature"].item()
-        order_parameters = bpkr.gp_limit(THREE)
-        if np.isfinite(point["width"]):
-            order_parameters = sweeps.order_parameters_of(THREE, point)
-        prediction = bpkr.predict(bpkr.Problem(replace(THREE, temperature=temperature), DATA), order_parameters)
+        temperature, is_finite = point["temperature"].item(), np.isfinite(point["width"])
+        at = sweeps.order_parameters_of(THREE, point) if is_finite else bpkr.gp_limit(THREE)
+        prediction = bpkr.predict(bpkr.Problem(replace(THREE, temperature=temperature), DATA), at)
         np.testing.assert_allclose(point["variance"], prediction.variance)
         probabilities = DATA.classes.probabilities(prediction.mean, prediction.with_noise(temperature))
         losses = -np.log(probabilities[np.arange(30), np.searchsorted(NAMES, truth)])

@@ -86,7 +86,6 @@ def canonical(architecture: Architecture, data: Data) -> Examples:
 
 
 def _ranges(architecture: Architecture, data: Data) -> Iterator[Requirement]:
-    """Require that products of the data's numbers stay within double precision."""
     given = architecture.prior_variances, architecture.temperature, data.labels
     variances, temperature, labels = map(on_host, given)
     numbers = array_module(given)

@@ -33,13 +33,11 @@ _LEAST = 1e-11
 _HELD = 2**20
 # Draws of correlated outputs.
 _DRAWS = 512
-_EPS = np.finfo(float).eps
 # Edges of panels about a peak that is narrower than the output by an unknown factor.
 _GROWING = np.outer([-1, 1], 3.0 ** np.arange(-25, 3)).ravel()
 
 
 def are_classes(labels: Any) -> bool:
-    """Return whether labels are text or booleans."""
     entries = np.asarray(labels).ravel().tolist()
     return any(isinstance(each, (str, bytes, bool)) for each in entries)
 
@@ -172,10 +170,6 @@ def class_labels(name, labels) -> list[Any]:
 
 
 def r_squared(predicted: np.ndarray, labels: np.ndarray) -> float:
-    """Return the explained fraction of the labels' variance, averaged over outputs.
-
-    It is NaN if all labels of an output are equal.
-    """
     missed = np.mean((labels - predicted) ** 2, axis=0)
     spread = np.where(np.ptp(labels, axis=0) > 0, np.var(labels, axis=0), np.nan)
     return float(np.mean(1 - missed / spread))
@@ -265,7 +259,8 @@ def _log_of_correlation(mean, deviation, covariance, output) -> float:
 def _log_points(count: int) -> Float[np.ndarray, "count draws"]:
     from scipy.stats import qmc
 
-    return np.log(qmc.Sobol(count, seed=0).random(_DRAWS) + _EPS).T
+    # Points are multiples of 2^-30.
+    return np.log(qmc.Sobol(count, seed=0).random(_DRAWS) + 2.0**-31).T
 
 
 def _log_integrand(mean, deviation, values) -> np.ndarray:

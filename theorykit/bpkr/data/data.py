@@ -51,7 +51,6 @@ def data_line(data: Data) -> str:
 
 
 def check_data(architecture: Architecture, data: Data) -> Data:
-    """Return `data` as float64 arrays that fit the architecture and each other."""
     require_float64()
     checked_architecture(architecture)
     checks.checked_instance("data", data, Data, "such as bpkr.Data(features, labels)")

@@ -66,7 +66,6 @@ def _evaluated(problem: Problem, order_parameters: OrderParameters) -> ActionTer
 
 
 def evaluate_infinite_width(problem: Problem) -> tuple[float, float]:
-    """Return the energy and the log evidence of the Gaussian process."""
     architecture = problem.architecture
     energy = float(evaluate(problem, gp_limit(architecture)).energy)
     return energy, -(energy + problem.data.labels.size * np.log(2 * np.pi)) / 2

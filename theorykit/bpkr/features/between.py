@@ -77,7 +77,6 @@ class BranchFeatures(ImplicitFeatures):
 
     @property
     def of_examples(self) -> tuple:
-        """The arrays with an entry for each example."""
         return self.tokens, self.paths, self.stages, self.readout
 
     def with_examples(self, arrays: tuple) -> Self:
@@ -127,7 +126,6 @@ def _kernels(one: BranchFeatures, other: BranchFeatures) -> Float[Array, "some r
 def branch_features(
     inputs: Array, mixings: Sequence[Array], architecture: Architecture, readout: Array
 ) -> BranchFeatures:
-    """Compute features, given how the branches of each layer mix tokens."""
     examples, tokens, width = inputs.shape
     branches = max(architecture.branches)
     check_fits(f"the kernel between {examples * tokens:,} tokens", 8 * branches * (examples * tokens) ** 2)

@@ -41,7 +41,6 @@ class Kernel(eqx.Module):
 
     @property
     def squares(self) -> Float[Array, "paths examples"]:
-        """Squared norms of features."""
         if not isinstance(self.features, ImplicitFeatures):
             return jnp.sum(self.features**2, axis=2).T
         own = np.equal(*np.triu_indices(self.features.shape[1]))
@@ -125,7 +124,6 @@ class Kernel(eqx.Module):
         return weight[:, None] * curvature * weight
 
     def operations(self) -> float:
-        """Count the operations of K and its gradient."""
         if self.pairs is not None:
             return _TRAFFIC * 4 * self.pairs.size * self.outputs**2
         return 3.0 * self.rows**2 * math.prod(self.features.shape[1:])
@@ -183,7 +181,6 @@ def kernel_between(u1: PathMatrix, one: Features, other: Features) -> Array:
 
 
 def kernel_of_each(u1: PathMatrix, features: Features) -> Float[Array, "examples outputs outputs"]:
-    """Compute K of every example with itself."""
     by_output = _by_output(u1, features.shape[1])
     if isinstance(features, ImplicitFeatures):
         return jnp.einsum("eab,acbd->ecd", features.own_kernels(), by_output)

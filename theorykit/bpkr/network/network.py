@@ -254,7 +254,6 @@ def readout_weights(readout: Readout, tokens: int, real=None) -> Float[Array, ".
 
 
 def checked_reading(architecture, readout, examples: int, tokens: int, real=None) -> Array:
-    """Return the weights of tokens for a name, or for positions (examples,)."""
     if readout is None or isinstance(readout, str):
         return readout_weights(checked_readout(architecture, readout, tokens), tokens, real)
     is_read = finite_array("readout", readout, "examples")[:, None] == np.arange(tokens)
@@ -354,7 +353,6 @@ def added_scores(mask, real, shape, counts, layout) -> Array | None:
 
 
 def numeric_maps(name: str, maps: ArrayLike | Sequence[ArrayLike]) -> Array:
-    """Return maps as an array; those of a list must have one shape."""
     shapes = list(map(np.shape, maps)) if isinstance(maps, (list, tuple)) else []
     for i, shape in enumerate(shapes):
         if shape != shapes[0]:
@@ -504,7 +502,6 @@ def sample_network(
 
 
 def network_of_whitened(architecture: Architecture, white, heads: Heads, *, readout=None) -> Network:
-    """Make a network from weights that are standard normal under the prior."""
     first, *_, last = map(jnp.sqrt, architecture.prior_variances)
     embedding, *layers, readout_weights = white
     weights = (first * embedding, *colour_layers(architecture, layers), last * readout_weights)

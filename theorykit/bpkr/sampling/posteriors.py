@@ -32,7 +32,6 @@ def _named(point: OrderParameters, first: int = 1) -> dict[str, Array]:
 
 
 def recorded(problem: Problem, point: OrderParameters, test_features: Features) -> dict[str, Array]:
-    """Return order parameters, and predictions for any test examples, by name."""
     if not len(test_features):
         return _named(point)
     prediction = prediction_at(problem, point, test_features)

@@ -145,11 +145,9 @@ class QueryKeyPosterior(eqx.Module):
 
     @property
     def dimension(self) -> int:
-        """Number of entries of queries and keys."""
         return sum(layer.size for layer in jax.tree.leaves(self.heads))
 
     def split(self, coordinates: Coordinates) -> tuple[Heads, Float[Array, " others"]]:
-        """Return heads, and other coordinates."""
         white, others = jnp.split(coordinates, [self.dimension])
         heads = ravel_pytree(self.heads)[1](white)
         query = tuple(jnp.sqrt(self.prior.query_variance) * layer for layer in heads.query)
@@ -157,7 +155,6 @@ class QueryKeyPosterior(eqx.Module):
         return eqx.tree_at(lambda of: (of.query, of.key), heads, (query, key)), others
 
     def given(self, heads: Heads) -> OrderParameterPosterior | _Integrated | WeightPosterior:
-        """Return the posterior of other coordinates, given heads."""
         architecture = self.problem.architecture
         features = self.examples.features(heads, architecture)
         tests = features[:0] if self.tests is None else self.tests.features(heads, architecture)
@@ -225,7 +222,6 @@ def singular_values(query: Array, key: Array) -> Float[Array, "heads values"]:
 def make_posterior(
     architecture, inputs, labels, prior, evidence, *, readout=None, mask=None, real_tokens=None, tests=None, cues=None
 ) -> QueryKeyPosterior:
-    """Check the arguments of the public functions."""
     checked_architecture(architecture)
     checks.checked_instance("prior", prior, QueryKeyPrior)
     heads = tuple(filter(None, architecture.heads))

@@ -200,7 +200,6 @@ def _complaints(tree: xr.DataTree) -> list[str]:
 
 
 def posterior_means(tree: xr.DataTree) -> xr.Dataset:
-    """Return means of order parameters and test outputs, with `_error`."""
     posterior = tree["posterior"].to_dataset()
     overlaps = [name for name in posterior.data_vars if name == "u" or name.startswith("U_")]
     series = posterior[overlaps]
@@ -281,7 +280,6 @@ def compare(
 
 
 def _deviations(result: xr.Dataset) -> xr.Dataset:
-    """Return differences from `exact` in standard errors."""
     found, there = {}, result.sel(approach="exact")
     for name in (str(name) for name in result.data_vars if f"{name}_error" in result):
         error = np.hypot(result[f"{name}_error"], there[f"{name}_error"])

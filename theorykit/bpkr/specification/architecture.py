@@ -323,7 +323,6 @@ def ansatz_of(architecture: Architecture) -> str:
 
 
 def check_fits(architecture: Architecture, what: str, numbers: int) -> None:
-    """Raise an error if `what`, so many float64 numbers, does not fit in memory."""
     paths = f"layers of {architecture.branches} branches make {architecture.paths:,} paths"
     _compat.check_fits(f"the architecture is too large: {paths}, and {what},", 8 * numbers)
 
