@@ -100,14 +100,17 @@ class Prediction(DisplayMixin, eqx.Module):
 
     @property
     def variance(self) -> Float[Array, "examples *outputs"]:
-        found = self.with_noise(0.0)
-        return found if self.mean.ndim == 1 else jnp.diagonal(found, axis1=1, axis2=2)
+        found = checks.on_host(self.with_noise(0.0))
+        return jnp.asarray(found if self.mean.ndim == 1 else found.diagonal(axis1=1, axis2=2))
 
     def with_noise(self, variance: Number) -> Float[Array, "examples *pairs"]:
         """Return the covariance with independent noise in each output."""
         unit = np.eye(self.mean.shape[1]) if self.mean.ndim > 1 else 1.0
+        # On the host, arrays of a new size need no compilation.
+        module = checks.array_module(self.covariance, variance)
+        found = module.asarray(self.covariance)
         # Rounding can make a variance negative if the output is certain.
-        return jnp.where(unit, jnp.maximum(self.covariance, 0.0), self.covariance) + variance * unit
+        return jnp.asarray(module.where(unit, module.maximum(found, 0.0), found) + variance * unit)
 
     def _view(self):
         rows = ("mean", self.mean), ("standard deviation", np.sqrt(self.variance))

@@ -58,8 +58,7 @@ class Stage(eqx.Module):
 class BranchFeatures(ImplicitFeatures):
     """Kernels of the linear part and of the noise of each nonlinear layer.
 
-    - `tokens`: inputs, scaled so that their inner products are the covariance of the
-      embedding's hidden units.
+    - `tokens`: as in `TokenFeatures`.
     - `paths`: path features of the linear part.
     - `stages`, `covariances`: of all layers, and the prior covariances of their branches.
     - `readout`: how tokens are read after the last layer.

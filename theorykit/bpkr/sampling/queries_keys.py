@@ -318,13 +318,11 @@ def sample_queries_keys(
     checks.refuse_traced("sample_queries_keys", architecture, inputs, labels, prior, key)
     checks.checked_choice("evidence", evidence, get_args(Posterior))
     sampler = "nuts" if evidence == "weights" else "exact"
-    target_accept, schedule = checked_run(key, target_accept, schedule, sampler)
+    schedule, run = checked_run(key, target_accept, schedule, sampler)
     masks = {"readout": readout, "mask": mask, "real_tokens": real_tokens}
     arrays = architecture, inputs, labels
     posterior = make_posterior(*arrays, prior, evidence, **masks, tests=test_inputs, cues=cues)
-    make = partial(NoUTurn, posterior, target_accept, schedule.warmup)
-    # The number of draws may grow.
-    run = {"chains": schedule.chains, "warmup": schedule.warmup, "target_accept": target_accept}
+    make = partial(NoUTurn, posterior, run["target_accept"], schedule.warmup)
     kept = Folder.of(folder, "queries and keys", _VERSION, key=key, posterior=posterior, **run)
     drawn = run_chains(make, schedule, key=key, folder=kept, n_jobs=n_jobs, progress=progress)
     axes, weights = {}, {}
