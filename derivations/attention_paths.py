@@ -10,7 +10,7 @@ from pathlib import Path
 
 from theorykit import bpkr
 from theorykit.bpkr.action import document
-from theorykit.symbolic.documents.document import Block, Heading, Text, as_latex, as_markdown
+from theorykit.symbolic.documents import Block, Heading, Text, as_latex, as_markdown
 
 INTRODUCTION = r"""
 The network reads a sequence $x$ of tokens, with fixed attention $\Omega^{lh}$ in layer $l$ and head $h$. Its

@@ -17,7 +17,7 @@ from theorykit import bpkr
 from theorykit.bpkr.action import document
 from theorykit.symbolic import gradient
 from theorykit.symbolic.algebra import as_number
-from theorykit.symbolic.documents.document import Block, Equation, Heading, Text, as_latex, as_markdown
+from theorykit.symbolic.documents import Block, Equation, Heading, Text, as_latex, as_markdown
 from theorykit.symbolic.documents.rendering import latex
 
 INTRODUCTION = r"""

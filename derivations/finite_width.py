@@ -10,7 +10,7 @@ from pathlib import Path
 
 from theorykit import bpkr
 from theorykit.bpkr.action import document
-from theorykit.symbolic.documents.document import Block, Heading, Text, as_latex, as_markdown
+from theorykit.symbolic.documents import Block, Heading, Text, as_latex, as_markdown
 
 INTRODUCTION = r"""
 Back-propagating kernel renormalisation takes the widths to infinity at a fixed ratio to the number of examples. The

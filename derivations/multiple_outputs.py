@@ -10,7 +10,7 @@ from pathlib import Path
 
 from theorykit import bpkr
 from theorykit.bpkr.action import document
-from theorykit.symbolic.documents.document import Block, Heading, Text, as_latex, as_markdown
+from theorykit.symbolic.documents import Block, Heading, Text, as_latex, as_markdown
 
 INTRODUCTION = r"""
 With $C$ outputs, $f_c(x) = a_c \cdot x^L_{t^*} / \sqrt{N_a}$, the overlap of the readout weights is a $C \times C$

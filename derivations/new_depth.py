@@ -10,7 +10,7 @@ from pathlib import Path
 
 from theorykit import bpkr
 from theorykit.bpkr.action import document
-from theorykit.symbolic.documents.document import Block, Heading, Text, as_latex, as_markdown
+from theorykit.symbolic.documents import Block, Heading, Text, as_latex, as_markdown
 
 INTRODUCTION = r"""
 The network has three attention layers and a dense layer before the last of them. The same steps are stated for every

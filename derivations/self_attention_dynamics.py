@@ -12,7 +12,7 @@ from pathlib import Path
 from theorykit import dmft
 from theorykit.derivation.step import derivation_blocks, verification_blocks
 from theorykit.dmft.derivation import HORIZON, LATEX_NAMES, MeanField, TrajectorySymbols, written
-from theorykit.symbolic.documents.document import Block, Equation, Heading, Text, as_latex, as_markdown
+from theorykit.symbolic.documents import Block, Equation, Heading, Text, as_latex, as_markdown
 from theorykit.symbolic.documents.rendering import latex
 
 INTRODUCTION = r"""

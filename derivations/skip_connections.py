@@ -10,7 +10,7 @@ from pathlib import Path
 
 from theorykit import bpkr
 from theorykit.bpkr.action import document
-from theorykit.symbolic.documents.document import Block, Heading, Text, as_latex, as_markdown
+from theorykit.symbolic.documents import Block, Heading, Text, as_latex, as_markdown
 
 INTRODUCTION = r"""
 The first layer is attention with a skip connection of gain $s$, and the second is plain attention. The first layer

@@ -11,7 +11,7 @@ from theorykit import bpkr, cli
 from theorykit.bpkr import Dense, Skip, sweeps
 from theorykit.bpkr.action import document
 from theorykit.saddle import ConvergenceWarning
-from theorykit.symbolic.documents.document import as_latex, as_markdown
+from theorykit.symbolic.documents import as_latex, as_markdown
 
 SETTINGS = """
 [architecture]

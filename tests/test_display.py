@@ -8,7 +8,7 @@ import pytest
 import sympy
 
 from theorykit import bpkr, saddle
-from theorykit.symbolic.documents.document import verbatim
+from theorykit.symbolic.documents import verbatim
 
 RNG = np.random.default_rng(0)
 NAMES = ("$a$ `b` **c**", "<b> & |d|", "e_f* [g](h) \\")

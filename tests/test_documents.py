@@ -10,7 +10,7 @@ import pytest
 from derivations import self_attention_dynamics
 from theorykit import bpkr
 from theorykit.bpkr.action import document
-from theorykit.symbolic.documents.document import as_latex
+from theorykit.symbolic.documents import as_latex
 
 from .marks import slow
 from .scripts import run_script

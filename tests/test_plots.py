@@ -196,7 +196,7 @@ def test_comparisons_name_every_approach(approaches, paths, outputs, tmp_path):
 def test_points_are_the_numbers_with_bars_of_two_standard_errors():
     found = compared(("saddle", "exact", "gibbs"))
     axes = plots.draw_comparison(found)
-    assert legend(axes) == ["saddle point", "exact posterior, sampled", "weights, sampled by Gibbs"]
+    assert legend(axes) == ["saddle point", "order parameters, sampled", "weights, sampled by Gibbs"]
     line, _, (bars,) = axes.containers[2]
     expected = found["U_1"].sel(approach="gibbs").values[np.triu_indices(2)]
     np.testing.assert_allclose(line.get_ydata(), expected)

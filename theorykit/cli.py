@@ -208,7 +208,7 @@ def derive(
     from . import bpkr
     from .bpkr.action import document
     from .runs import write
-    from .symbolic.documents.document import as_latex, as_markdown
+    from .symbolic.documents import as_latex, as_markdown
 
     if infinite_width and not richness:
         raise ValueError("--infinite-width needs --richness")

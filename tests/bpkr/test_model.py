@@ -78,7 +78,7 @@ def test_every_number_is_that_of_the_functions_below(labels, outputs, settings, 
         return
     np.testing.assert_array_equal(predicted, data.classes.decode(prediction.mean))
     assert tuple(model.classes_) == data.classes.names
-    expected = data.classes.probabilities(prediction.mean, prediction.variance + 0.1)
+    expected = data.classes.probabilities(prediction.mean, prediction.with_noise(0.1))
     np.testing.assert_array_equal(model.predict_proba(given), expected)
 
 
@@ -207,3 +207,7 @@ def test_padding_is_carried_by_the_data():
     np.testing.assert_allclose(model.predict([ragged[shortest]])[0], model.predict(ragged)[shortest], rtol=1e-9)
     with pytest.raises(ValueError, match="one number of features, got"):
         model.predict([INPUTS[0], INPUTS[1, :, :2]])
+    with pytest.raises(ValueError, match=r"attention\[0\]\[\d+\] must have the shape .*; pad maps to the most tokens"):
+        bpkr.Model(readout="mean").fit(ragged, NUMBERS, [[np.ones((2, count, count)) for count in LENGTHS]])
+    with pytest.raises(TypeError, match="classes must be of type bool, got 'yes'"):
+        bpkr.Model(classes="yes").fit(INPUTS, NUMBERS)

@@ -6,15 +6,7 @@ import numpy as np
 import pytest
 import sympy as sp
 
-from tests.expressions import (
-    SYMBOLS,
-    H,
-    N,
-    P,
-    assert_close,
-    primitives_of,
-    random_values,
-)
+from tests.expressions import SYMBOLS, H, N, P, assert_close, primitives_of, random_values
 from theorykit.codegen import compile_expressions, interpret
 from theorykit.codegen.jax_algebra import cholesky, log_det, solve
 from theorykit.symbolic import Diagonal, positive_definite, quadratic_form

@@ -13,11 +13,7 @@ from theorykit.codegen.functions import ROWS, TABLE
 from theorykit.symbolic import gaussian_average, gradient, numeric_function
 from theorykit.symbolic.averages import with_nodes
 from theorykit.symbolic.documents.rendering import latex
-from theorykit.symbolic.functions import (
-    JUMPING,
-    LogCosh,
-    LogNormalCDF,
-)
+from theorykit.symbolic.functions import JUMPING, LogCosh, LogNormalCDF
 
 X, Y, Z = (Symbol(name, real=True) for name in "xyz")
 ANY = (-5.3, -0.7, 0.31, 2.2, 9.4)

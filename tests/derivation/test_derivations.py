@@ -6,7 +6,7 @@ import pytest
 from theorykit.derivation import Derivation, claims
 from theorykit.derivation.step import derivation_blocks, verification_blocks
 from theorykit.dmft.derivation import derive as derive_map
-from theorykit.symbolic.documents.document import Equation, Folded, as_markdown
+from theorykit.symbolic.documents import Equation, Folded, as_markdown
 
 from .architectures import ARCHITECTURES, QUICK, SMALL, action
 from .examples import KINDS, SIZES, STEPS

@@ -12,7 +12,7 @@ from theorykit.derivation.field import PRIME, NotRational
 from theorykit.derivation.step import chance_of_mistake, random_points, verification_blocks, written
 from theorykit.symbolic import Softmax, entrywise, inverse, positive_definite
 from theorykit.symbolic.atoms import LogDet
-from theorykit.symbolic.documents.document import as_markdown
+from theorykit.symbolic.documents import as_markdown
 from theorykit.symbolic.matrix_functions import sum_of_column
 
 from ..marks import slow

@@ -15,7 +15,7 @@ from theorykit.derivation.step import derivation_blocks
 from theorykit.dmft.derivation import LATEX_NAMES, J, L, M, N, TrajectorySymbols, epsilon, share
 from theorykit.symbolic import normal
 from theorykit.symbolic.algebra import expand_products
-from theorykit.symbolic.documents.document import Folded, as_latex, as_markdown
+from theorykit.symbolic.documents import Folded, as_latex, as_markdown
 
 from ..derivation.mistakes import is_caught, planted
 

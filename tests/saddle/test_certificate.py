@@ -13,16 +13,7 @@ from theorykit.bpkr.order_parameters import displaced, gp_coordinates
 from theorykit.bpkr.saddle.solvers import least_curvature, smallest_eigenvalue
 from theorykit.saddle.problem import QuadraticModel
 
-from ..bpkr.cases import (
-    ALL_SKIPS,
-    DEEP_LINEAR,
-    ONE_LAYER,
-    SEEDS,
-    SKIP_FIRST,
-    TWO_LAYERS,
-    assert_close,
-    random_problem,
-)
+from ..bpkr.cases import ALL_SKIPS, DEEP_LINEAR, ONE_LAYER, SEEDS, SKIP_FIRST, TWO_LAYERS, assert_close, random_problem
 
 SLOW = (TWO_LAYERS, ALL_SKIPS, DEEP_LINEAR)
 CASES = (ONE_LAYER, SKIP_FIRST, *slow(SLOW))

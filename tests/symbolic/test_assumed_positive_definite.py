@@ -8,14 +8,7 @@ from sympy import Identity, KroneckerProduct, Symbol, Trace, Transpose, symbols
 from theorykit import saddle
 from theorykit.codegen import compile_expressions, interpret
 from theorykit.derivation import Derivation, Step, claims, solving
-from theorykit.symbolic import (
-    assume_positive_definite,
-    inverse,
-    log_det,
-    normal,
-    positive_definite,
-    symmetric,
-)
+from theorykit.symbolic import assume_positive_definite, inverse, log_det, normal, positive_definite, symmetric
 from theorykit.symbolic.documents.rendering import latex
 from theorykit.symbolic.matrix_functions import is_positive_definite, is_symmetric
 

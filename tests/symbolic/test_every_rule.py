@@ -35,16 +35,7 @@ from theorykit.symbolic import (
     sum_of_entries,
 )
 from theorykit.symbolic.algebra import expand_products, simplify_traces
-from theorykit.symbolic.atoms import (
-    LogDet,
-    PartialTrace,
-    PrincipalBlock,
-    SideBySide,
-    Stacked,
-    below,
-    beside,
-    embed,
-)
+from theorykit.symbolic.atoms import LogDet, PartialTrace, PrincipalBlock, SideBySide, Stacked, below, beside, embed
 
 A, B, W, L, R, X, F, y, v, s, t = SYMBOLS
 z = sp.Symbol("z", real=True)

@@ -1,11 +1,9 @@
 """A scikit-learn estimator that fits the theory to labelled sequences."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields, replace
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from jax.typing import ArrayLike
@@ -14,14 +12,13 @@ from numpy.typing import NDArray
 
 from .. import checks
 from .._jit import usual_settings
-from ..symbolic.documents.display import DisplayMixin
-from ..symbolic.documents.document import Table, Text
+from ..symbolic.documents import DisplayMixin, Table, Text
 from .data.classes import are_classes, r_squared, vector_of_table
 from .data.data import Data, data_line
 from .evaluation.problem import Problem
 from .evaluation.values import Prediction, evaluate_infinite_width, head_scores, predict
 from .features.implicit import PathFeatures
-from .network.network import Heads, path_features
+from .network.network import Heads, numeric_maps, path_features
 from .order_parameters import gp_limit
 from .saddle.head_costs import head_costs
 from .saddle.solve import solve
@@ -86,7 +83,7 @@ class Model(DisplayMixin):
         """Return the constructor's arguments by name."""
         return {field.name: getattr(self, field.name) for field in fields(self)}
 
-    def set_params(self, **params: Any) -> Model:
+    def set_params(self, **params: Any) -> Self:
         """Set arguments of the constructor, and return the model."""
         if unknown := sorted(set(params) - set(self.get_params())):
             known = ", ".join(self.get_params())
@@ -109,7 +106,7 @@ class Model(DisplayMixin):
         )
 
     @usual_settings()
-    def fit(self, inputs: Any, labels: Any, attention: Maps = None) -> Model:
+    def fit(self, inputs: Any, labels: Any, attention: Maps = None) -> Self:
         """Solve the saddle point, and return the model.
 
         Args:
@@ -150,19 +147,19 @@ class Model(DisplayMixin):
         return np.asarray(mean) if classes is None else classes.decode(mean)
 
     def predict_distribution(self, inputs: Any, attention: Maps = None) -> Prediction:
-        """Predict mean and variance of the outputs, as `bpkr.predict` does."""
+        """Predict mean and covariance of the outputs, as `bpkr.predict` does."""
         problem = self._fitted()
         features = self._features(problem.architecture, self.heads_, inputs, attention)
         return predict(problem, self.order_parameters_, features)
 
     def predict_proba(self, inputs: Any, attention: Maps = None) -> Float[np.ndarray, "examples classes"]:
-        """Predict class probabilities, with label noise and without covariances of outputs."""
+        """Predict class probabilities, with label noise."""
         problem = self._fitted()
         require_finite_widths(problem.architecture, "predict_proba")
         if problem.data.classes is None:
             raise ValueError("predict_proba needs classes: pass classes=True if labels are")
         found = self.predict_distribution(inputs, attention)
-        return found.classes.probabilities(found.mean, found.variance + problem.architecture.label_noise)
+        return found.classes.probabilities(found.mean, found.with_noise(problem.architecture.label_noise))
 
     def score(self, inputs: Any, labels: Any, attention: Maps = None) -> float:
         """Return the accuracy of classes, or the mean R^2 of outputs.
@@ -257,7 +254,6 @@ class Model(DisplayMixin):
         return self.problem_
 
     def _prepare(self, inputs, labels, attention=None, test=None):
-        """Return the architecture, the data and the heads."""
         # scikit-learn also passes objects that are arrays only to NumPy.
         labels = labels if isinstance(labels, Iterable) else np.asarray(labels)
         examples, tokens, width = _sequences(inputs, attention).shape
@@ -277,6 +273,7 @@ class Model(DisplayMixin):
             test_inputs, test_labels, *rest = test
             parts += [self._features(architecture, found, test_inputs, *rest), test_labels]
         has_classes = are_classes(labels) if self.classes is None else self.classes
+        checks.checked_instance("classes", has_classes, bool)
         data = (Data.of_classes if has_classes else Data)(*parts)
         outputs = math.prod(np.shape(data.labels)[1:])
         return replace(architecture, outputs=outputs), data, found
@@ -289,7 +286,7 @@ class Model(DisplayMixin):
             if layers is None:
                 if getattr(attention, "ndim", 0) == 4 or len(attention) == 0:
                     raise ValueError("attention must be a list of one array per layer; without any, pass layers=()")
-                shapes = [checks.numeric_array("attention", each).shape for each in attention]
+                shapes = [numeric_maps(f"attention[{i}]", each).shape for i, each in enumerate(attention)]
                 if averages := [shape for shape in shapes if len(shape) == 3 and shape[0] == examples]:
                     # PyTorch averages over heads by default.
                     either = f"is averaged over heads (pass maps[:, None]) or of {examples} heads (pass layers)"
@@ -323,8 +320,8 @@ def _sequences(inputs: Any, attention: Maps, least: int = 1) -> Any:
     if len(features) != 1:
         raise ValueError(f"inputs must be sequences with one number of features, got {sorted(features)}")
     tokens = max(least, *map(len, sequences))
-    for each in () if attention is None else attention:
-        tokens = max(tokens, *checks.numeric_array("attention", each).shape[-1:])
+    for i, each in enumerate(() if attention is None else attention):
+        tokens = max(tokens, *numeric_maps(f"attention[{i}]", each).shape[-1:])
     array = np.full((len(sequences), tokens, *features), np.nan)
     for row, each in zip(array, sequences, strict=True):
         row[: len(each)] = each

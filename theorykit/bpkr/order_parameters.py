@@ -37,9 +37,7 @@ from .._jit import usual_settings
 from ..saddle.diagnosis import AbstractOutcome, report
 from ..saddle.domains import entries_of_factor, filled_factor
 from ..saddle.problem import Coordinates, Tangent
-from ..symbolic.documents.display import DisplayMixin
-from ..symbolic.documents.document import Table
-from ..symbolic.documents.values import brief
+from ..symbolic.documents import DisplayMixin, Table, brief
 from .specification.architecture import Architecture, check_fits, checked_architecture, layer_row, require_finite_widths
 from .specification.layers import covariance_root, evaluate_form, prior_means
 
@@ -376,7 +374,6 @@ class FiniteWidthLaw(eqx.Module):
 
     @usual_settings()
     def log_prior(self, coordinates: Coordinates) -> Number:
-        """Return the log density of the coordinates."""
         coordinates = self._checked(coordinates)
         degrees = self.degrees
         t = coordinates[self.diagonal]
@@ -389,7 +386,6 @@ class FiniteWidthLaw(eqx.Module):
 
     @usual_settings()
     def sample(self, key: PRNGKeyArray) -> Coordinates:
-        """Draw coordinates from the prior."""
         require_float64()
         chi_key, normal_key = jax.random.split(key)
         diagonal = jnp.sqrt(2 * jax.random.gamma(chi_key, self.degrees / 2))

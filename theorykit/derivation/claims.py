@@ -17,7 +17,7 @@ from ..codegen.evaluate import At
 from ..codegen.literal import Numpy
 from ..symbolic import GaussianAverage as AverageOfKernel
 from ..symbolic.atoms import PositiveDefiniteSymbol, PositiveSemidefiniteSymbol, SymmetricSymbol
-from ..symbolic.documents.document import Equation
+from ..symbolic.documents import Equation
 from .field import NotRational, Point, defined
 
 Show = Callable[[Expr], str]

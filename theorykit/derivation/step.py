@@ -15,8 +15,7 @@ from sympy import Expr
 
 from .._compat import threads_for
 from ..checks import checked_instance, checked_whole_number, counted
-from ..symbolic.documents.display import DisplayMixin
-from ..symbolic.documents.document import Block, Folded, Heading, Items, Table, Text
+from ..symbolic.documents import Block, DisplayMixin, Folded, Heading, Items, Table, Text
 from ..symbolic.documents.rendering import latex
 from .claims import Claim, Equal, EqualUpToConstant, Show, random_values
 from .field import FUNCTION, PRIME, NotRational, Point, SingularPoint

@@ -16,8 +16,7 @@ from ..derivation import Derivation
 from ..derivation.claims import SPINS, Average, Derivative, Equal, OrderParameterInserted, Solves
 from ..derivation.step import Recorder
 from ..symbolic import Softmax, entrywise, log_cosh, normal, sum_of
-from ..symbolic.documents.display import DisplayMixin
-from ..symbolic.documents.document import Equation, Heading
+from ..symbolic.documents import DisplayMixin, Equation, Heading
 from ..symbolic.documents.rendering import latex
 from ..symbolic.matrix_functions import ENTRY, sum_of_column
 

@@ -13,7 +13,7 @@ _CHANCE = 4
 _LOOKS = {
     "saddle": ("saddle point", THEORY),
     "one_over_n": ("saddle point and fluctuations", LIMITS[2]),
-    "exact": ("exact posterior, sampled", "black"),
+    "exact": ("order parameters, sampled", "black"),
     "gibbs": ("weights, sampled by Gibbs", LIMITS[0]),
     "nuts": ("weights, sampled by NUTS", LIMITS[1]),
     "infinite_width": ("infinite width", "0.6"),
@@ -44,7 +44,7 @@ def draw_comparison(result: xr.Dataset, axes: Axes | None = None) -> Axes:
 
 
 def draw_differences(result: xr.Dataset, axes: Axes | None = None) -> Axes:
-    """Draw differences from the exact posterior in standard errors.
+    """Draw differences from sampled order parameters in standard errors.
 
     Args:
         result: the result of `bpkr.sampling.compare`, with the approach "exact".

@@ -34,8 +34,7 @@ from ..derivation import Derivation, solving
 from ..symbolic import GaussianAverage, gradient
 from ..symbolic.averages import MOST_NODES, with_nodes
 from ..symbolic.by_parts import in_standard_form
-from ..symbolic.documents.display import DisplayMixin
-from ..symbolic.documents.document import Block, Equation, Heading, Items, Text, as_latex, as_markdown, verbatim
+from ..symbolic.documents import Block, DisplayMixin, Equation, Heading, Items, Text, as_latex, as_markdown, verbatim
 from ..symbolic.documents.rendering import latex
 from ..symbolic.matrix_functions import AssumedPositiveDefinite
 from ..symbolic.numeric import NumericFunction

@@ -10,8 +10,7 @@ from jaxtyping import Array, Float, Int
 from sympy import Expr
 
 from ..checks import is_traced, refuse_traced, shown
-from ..symbolic.documents.display import DisplayMixin
-from ..symbolic.documents.document import Block, Heading, Table, Text, verbatim
+from ..symbolic.documents import Block, DisplayMixin, Heading, Table, Text, verbatim
 from .action import Action, indefinite
 from .certificate import MEANINGS, NOT_FINITE
 from .diagnosis import AbstractOutcome

@@ -1,8 +1,6 @@
 """Check an action in its domains, and compare it with your NumPy function."""
 
-from __future__ import annotations
-
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from itertools import permutations
 from typing import Any
 
@@ -52,7 +50,7 @@ def check_action(
     return Report("The action", tuple(checks))
 
 
-def _check_domains(action: Action, points: Sequence[Point]) -> Finding:
+def _check_domains(action: Action, points) -> Finding:
     claim = "the action is defined in its domains"
     count = np.sum([[not np.isfinite(_value(term, at)) for term in action.terms] for at in points], axis=0)
     most = int(np.argmax(count))
@@ -77,7 +75,7 @@ def random_values(action: Action, rng: np.random.Generator, count: int, values: 
         if symbol.name not in known:
             known[symbol.name] = random_value(symbol, known, rng)
 
-    def draw(symbol: Expr, domain: Any) -> Any:
+    def draw(symbol, domain):
         # Any coordinates give a point inside a domain.
         shape = tuple(int(interpret(side, known)) for side in shapes[symbol])
         coordinates = jnp.asarray(rng.standard_normal(domain.size(shape)))
@@ -88,7 +86,6 @@ def random_values(action: Action, rng: np.random.Generator, count: int, values: 
 
 
 def _value(expression: Expr, point: Point) -> float:
-    """Evaluate a scalar expression, or return NaN if it is not a real number."""
     with np.errstate(all="ignore"):
         try:
             value = np.asarray(interpret(expression, point))
@@ -97,7 +94,7 @@ def _value(expression: Expr, point: Point) -> float:
     return float(value) if np.isrealobj(value) else np.nan
 
 
-def _check_reference(action: Action, groups: Sequence[Sequence[Point]], reference: Callable) -> Finding:
+def _check_reference(action: Action, groups, reference) -> Finding:
     claim, trials = "the action equals the reference, up to a constant", []
     names = [symbol.name for symbol in action.symbols]
     for points in groups:
@@ -109,7 +106,7 @@ def _check_reference(action: Action, groups: Sequence[Sequence[Point]], referenc
         numbers = {each.name: abs(points[0][each.name]) for each in action.parameters if isinstance(each, Symbol)}
         trials.append(Trial(points, values, _TOLERANCE, numbers))
 
-    def named(terms: Sequence[Expr]) -> dict[str, Callable[[Point], float]]:
+    def named(terms):
         return {shown(term): lambda at, of=term: _value(of, at) for term in terms}
 
     own = [symbol.name for symbol in action.symbols if symbol not in action.sizes]
@@ -118,7 +115,6 @@ def _check_reference(action: Action, groups: Sequence[Sequence[Point]], referenc
 
 
 def _simple_terms(action: Action) -> list[Expr]:
-    """Return terms that the reference may have."""
     found = []
     for each in action.order_parameters:
         if isinstance(each, Symbol):

@@ -3,8 +3,6 @@
 There are few, fixed shapes, because JAX recompiles for every new shape.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

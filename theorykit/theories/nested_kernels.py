@@ -9,6 +9,7 @@ al., Nature Machine Intelligence (2023), arXiv:2209.04882.
 """
 
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
@@ -114,10 +115,10 @@ def predict(
     kernel, between = (
         jnp.prod(scales) * token_kernel(activations, rules, scales[:-1], each, train) for each in (train, test)
     )
-    diagonal = scales[-1] * test[1][-1].mean_square
+    of_each = (scales[-1] * test[1][-1].mean_square)[:, None, None]
     labels = problem.data.labels.reshape(-1, 1)
-    found = problem.finite(prediction_from_kernels(problem.bound, kernel, between, diagonal, labels))
-    return bpkr.Prediction(found.mean, found.variance, problem.ansatz)
+    found = problem.finite(prediction_from_kernels(problem.bound, kernel, between, of_each, labels))
+    return replace(found, ansatz=problem.ansatz)
 
 
 def _tokens(features: ImplicitFeatures) -> Float[Array, "examples features"]:

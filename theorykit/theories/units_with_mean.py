@@ -17,6 +17,7 @@ Intelligence (2023), arXiv:2209.04882.
 """
 
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
@@ -30,7 +31,7 @@ from ..bpkr.evaluation.formulas import flat_features
 from ..bpkr.evaluation.problem import as_problem
 from ..bpkr.evaluation.values import prediction_from_kernels
 from ..bpkr.features.implicit import ImplicitFeatures, token_means
-from ..bpkr.features.kernels import kernel_between, kernel_diagonal
+from ..bpkr.features.kernels import kernel_between, kernel_of_each
 from ..derivation import Derivation, Step
 from ..derivation.claims import Average
 from ..saddle.domains import Positive, PositiveDefinite
@@ -138,10 +139,8 @@ def predict(
     here, there = (_mean_readings(problem.architecture, each) for each in (features, test_features))
     u1, v1 = (jnp.asarray(point[each]) for each in (problem.bound.symbols.first, _symbols(problem.bound.action)[0]))
     kernels = _kernels(u1, v1, features, here, test_features, there)
-    labels = problem.data.labels
-    found = problem.finite(prediction_from_kernels(problem.bound, *kernels, labels.reshape(-1, 1)))
-    mean, variance = (array.reshape(-1, *labels.shape[1:]) for array in (found.mean, found.variance))
-    return bpkr.Prediction(mean, variance, problem.ansatz)
+    labels = problem.data.labels.reshape(-1, 1)
+    return replace(problem.finite(prediction_from_kernels(problem.bound, *kernels, labels)), ansatz=problem.ansatz)
 
 
 def _means_of_paths(
@@ -167,5 +166,6 @@ def _mean_readings(
 def _kernels(u1, v1, features, here, test_features, there):
     kernel = kernel_between(u1, features, features) + here @ (v1 - u1) @ here.T
     between = kernel_between(u1, test_features, features) + there @ (v1 - u1) @ here.T
-    diagonal = kernel_diagonal(u1, test_features) + jnp.sum(there @ (v1 - u1) * there, axis=1)
-    return kernel, between, diagonal
+    of_each = kernel_of_each(u1, test_features)
+    there = there.reshape(*of_each.shape[:2], -1)
+    return kernel, between, of_each + there @ (v1 - u1) @ there.swapaxes(1, 2)

@@ -95,6 +95,32 @@ def test_probabilities_of_three_outputs_are_those_of_thirty_digits():
             assert abs(float(classes.log_probability([k], *moments)[0]) - mpmath.log(exact)) < 1e-10
 
 
+@pytest.mark.parametrize("count", [3, 6])
+def test_probabilities_of_correlated_outputs_are_those_of_samples(count):
+    rng, classes, size = np.random.default_rng(count), bpkr.Classes(tuple(range(count))), 200_000
+    mean, root = rng.normal(size=(4, count)), rng.normal(size=(4, count, count))
+    covariance = root @ root.swapaxes(1, 2) + 0.1 * np.eye(count)
+    found = classes.probabilities(mean, covariance)
+    for i in range(4):
+        draws = rng.multivariate_normal(mean[i], covariance[i], size)
+        counted = np.bincount(draws.argmax(axis=1), minlength=count) / size
+        assert np.all(np.abs(found[i] - counted) < 5 * np.sqrt(found[i] / size) + 2e-4)
+        alone = classes.log_probability([i % count], mean[i : i + 1], covariance[i : i + 1])
+        assert math.isclose(math.exp(alone[0]), found[i, i % count], abs_tol=2e-4)
+    given = covariance * np.eye(count), np.diagonal(covariance, axis1=1, axis2=2)
+    np.testing.assert_allclose(*(classes.probabilities(mean, each) for each in given), rtol=1e-12)
+
+
+def test_probabilities_of_three_correlated_outputs_are_the_closed_form():
+    classes, root = bpkr.Classes((0, 1, 2)), np.random.default_rng(0).normal(size=(20, 3, 3))
+    for covariance in (root @ root.swapaxes(1, 2), root[:, :, :2] @ root[:, :, :2].swapaxes(1, 2)):
+        away = np.array([[-1, 1, 0], [-1, 0, 1]])
+        (one, between), (_, two) = np.moveaxis(away @ covariance @ away.T, 0, 2)
+        exact = 0.25 + np.arcsin(np.clip(between / np.sqrt(one * two), -1, 1)) / (2 * np.pi)
+        found = classes.probabilities(np.zeros((20, 3)), covariance)[:, 0]
+        np.testing.assert_allclose(found, exact, rtol=0, atol=5e-4)
+
+
 def test_missing_and_mixed_labels_are_no_classes():
     masked = np.ma.masked_array([0, 1, 2], [False, True, False])
     column = pd.array(["a", None, "b"], dtype="string")

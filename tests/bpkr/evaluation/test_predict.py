@@ -23,14 +23,15 @@ from ..problems import TEST_EXAMPLES
 
 
 def explicit_prediction(problem):
-    """Mean and variance by an explicit inverse."""
+    """Mean and covariance by an explicit inverse."""
     train, test = problem.features, problem.test_features
     pairs = (train, train), (train, test), (test, test)
     kernel, cross, prior = (explicit_kernel(problem.order_parameters, *pair) for pair in pairs)
     inverse = np.linalg.inv(kernel + problem.architecture.temperature * np.eye(len(kernel)))
-    mean, variance = cross.T @ inverse @ problem.labels.ravel(), np.diag(prior - cross.T @ inverse @ cross)
+    mean, covariance = cross.T @ inverse @ problem.labels.ravel(), prior - cross.T @ inverse @ cross
+    own = np.einsum("mcmd->mcd", covariance.reshape((TEST_EXAMPLES, len(mean) // TEST_EXAMPLES) * 2))
     shape = (TEST_EXAMPLES, *problem.labels.shape[1:])
-    return mean.reshape(shape), variance.reshape(shape)
+    return mean.reshape(shape), own.reshape(*shape, *shape[1:])
 
 
 def prior_variance(problem):
@@ -39,10 +40,13 @@ def prior_variance(problem):
 
 @given(problem=problems(st.one_of(SHALLOW_OR_DEEP, ANY_OF_THE_GRAMMAR)))
 def test_predictions_are_the_explicit_formulas(problem):
-    prediction, (mean, variance) = problem.predict(), explicit_prediction(problem)
+    prediction, (mean, covariance) = problem.predict(), explicit_prediction(problem)
     assert prediction.mean.shape == prediction.variance.shape == (TEST_EXAMPLES, *problem.labels.shape[1:])
     assert_close(prediction.mean, mean)
-    np.testing.assert_allclose(prediction.variance, variance, rtol=0, atol=1e-11 * np.max(prior_variance(problem)))
+    tolerance = {"rtol": 0, "atol": 1e-11 * np.max(prior_variance(problem))}
+    np.testing.assert_allclose(prediction.covariance, covariance, **tolerance)
+    variance = covariance if mean.ndim == 1 else np.diagonal(covariance, axis1=1, axis2=2)
+    np.testing.assert_allclose(prediction.variance, variance, **tolerance)
 
 
 @given(case=SHALLOW_OR_DEEP, seed=SEEDS)

@@ -7,7 +7,7 @@ from sympy import Heaviside, exp, log, tanh
 
 from theorykit import bpkr
 from theorykit.bpkr import Dense
-from theorykit.bpkr.features.kernels import Kernel, kernel_diagonal, kernel_of
+from theorykit.bpkr.features.kernels import Kernel, kernel_of, kernel_of_each
 
 from ..cases import assert_close, explicit_kernel, refused
 from .test_functions import h, truth
@@ -103,7 +103,8 @@ def test_a_table_and_features_have_the_explicit_kernel(outputs):
     expected = explicit_kernel(bpkr.OrderParameters((u1,), 1.0), features, features)
     for kernel in (kernel_of(jnp.asarray(features), outputs), Kernel(jnp.asarray(features), None, outputs)):
         assert_close(kernel.matrix(u1), expected, 1e-13)
-        assert_close(kernel_diagonal(u1, kernel.features), np.diagonal(expected), 1e-13)
+        blocks = np.reshape(expected, (EXAMPLES, outputs) * 2)
+        assert_close(kernel_of_each(u1, kernel.features), np.einsum("mcmd->mcd", blocks), 1e-13)
 
 
 @pytest.mark.parametrize("function", [exp(h**2), 1 / h, log, Heaviside(h - 0.5), tanh(200 * h)])

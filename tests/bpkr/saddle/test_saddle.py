@@ -135,4 +135,18 @@ def test_too_few_steps_are_reported():
     assert saddle.gradient_norm > TOLERANCE
     with pytest.raises(RuntimeError):
         solved(problem, max_steps=1, throw=True)
+    with pytest.raises(TypeError, match="throw must be of type bool"):
+        solved(problem, throw="no")
     assert succeeded(solved(problem, throw=True))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("evaluations", [8, 0])
+def test_other_minimisers_are_polished_with_and_without_a_hessian(evaluations, monkeypatch):
+    problem = random_problem(SQUARE, 0)
+    monkeypatch.setattr("theorykit.bpkr.evaluation.problem._CURVATURE_EVALUATIONS", evaluations)
+    bound = bpkr.Problem(problem.architecture, bpkr.Data(problem.features, problem.labels))
+    assert bound.forms_curvature == bool(evaluations)
+    found = bpkr.solve(bound, solver=optx.BFGS(rtol=1e-3, atol=1e-3))
+    assert succeeded(found)
+    assert_close(found.action, solved(problem).action, 1e-11)

@@ -5,20 +5,21 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from theorykit.symbolic.documents.display import DisplayMixin, View
-from theorykit.symbolic.documents.document import (
+from theorykit.symbolic.documents import (
+    DisplayMixin,
     Equation,
     Folded,
     Heading,
     Items,
     Table,
     Text,
+    View,
     as_latex,
     as_markdown,
+    brief,
     code,
     verbatim,
 )
-from theorykit.symbolic.documents.values import brief
 
 
 class Point(DisplayMixin, eqx.Module):

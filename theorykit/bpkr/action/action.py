@@ -1,7 +1,5 @@
 """The symbolic action: expressions and their derivatives."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -16,10 +14,9 @@ from ...derivation import Derivation, Step, solving
 from ...derivation.claims import SameMoments
 from ...saddle.action import Slopes
 from ...saddle.domains import Positive, PositiveDefinite
-from ...symbolic import Diagonal, gradient, positive_definite, sum_of, trace
+from ...symbolic import gradient, positive_definite, sum_of, trace
 from ...symbolic.algebra import as_number, expand_products
-from ...symbolic.documents.display import DisplayMixin
-from ...symbolic.documents.document import Block, as_latex, as_markdown
+from ...symbolic.documents import Block, DisplayMixin, as_latex, as_markdown
 from ..specification.layers import LayerForm, NetworkForm
 from . import document
 from .prior import FiniteWidthPrior, finite_width_prior
@@ -57,20 +54,20 @@ class KernelFormulas(NamedTuple):
     """The energy and the predictor as functions of kernels.
 
     - `between`: K of test and training examples.
-    - `test_diagonal`: the diagonal of K of test examples, as a column.
+    - `test`: K of test examples.
     - `resolvent`: (K + T I)^-1.
     - `representer`: g^(1/2) (K + T I)^-1 y with the power g of the likelihood.
-    - `mean`, `variance`: of the outputs on test examples, as columns.
+    - `mean`, `covariance`: of the outputs on test examples.
     """
 
     kernel: MatrixSymbol
     between: MatrixSymbol
-    test_diagonal: MatrixSymbol
+    test: MatrixSymbol
     energy: Expr
     resolvent: MatrixExpr
     representer: MatrixExpr
     mean: MatrixExpr
-    variance: MatrixExpr
+    covariance: MatrixExpr
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -238,7 +235,7 @@ class Action(DisplayMixin):
         test_rows = symbols.test_features.shape[0]
         kernel = positive_definite("K", rows)
         between = MatrixSymbol("K_between", test_rows, rows)
-        diagonal = MatrixSymbol("k_test", test_rows, 1)
+        test = MatrixSymbol("K_test", test_rows, test_rows)
         with_noise = sum_of([symbols.temperature * Identity(rows), self.kernel])
         others = {symbols.kernel(1, 0): between, symbols.kernel(0, 1): between.T}
 
@@ -253,13 +250,11 @@ class Action(DisplayMixin):
         misfit = Add(*(term for term in Add.make_args(energy) if term.has(symbols.labels)))
         (resolvent,) = misfit.atoms(Inverse)
         representer = gradient(misfit / sqrt(symbols.power), symbols.labels) / 2
-        # Only the diagonal of K_test enters the variance.
         covariance = self.predictor.covariance
         if not symbols.noises:
             covariance = expand_products(symbols.power * covariance)
         of_test = Add.make_args(symbols.kernel(1, 1))
         rest = (term for term in Add.make_args(covariance) if term not in of_test)
-        alone = in_kernels(Add(*rest))
-        variance = expand_products((diagonal + Diagonal(alone)) / symbols.power)
-        outputs = in_kernels(self.predictor.mean), variance
-        return KernelFormulas(kernel, between, diagonal, energy, resolvent, representer, *outputs)
+        covariance = expand_products((test + in_kernels(Add(*rest))) / symbols.power)
+        outputs = in_kernels(self.predictor.mean), covariance
+        return KernelFormulas(kernel, between, test, energy, resolvent, representer, *outputs)

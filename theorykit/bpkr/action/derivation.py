@@ -55,8 +55,8 @@ from .symbols import ActionSymbols, size
 
 _LARGE = "width ${width}$ large, the number of partial paths finite, examples proportional to the width"
 _EQUIVALENCE = (
-    "an ansatz, not an identity: given the weights above, readings of the ${width}$ "
-    "nonlinear hidden units are Gaussian, for examples proportional to the width"
+    "an ansatz: given the weights above, readings of the ${width}$ nonlinear "
+    "hidden units are Gaussian, for examples proportional to the width"
 )
 _BRANCH = f"{_EQUIVALENCE}; the units are a linear part and independent noise of the covariance at infinite width"
 _COLD = "the likelihood $\\exp(-{power} |f - y|^2 / (2 T))$, a cold posterior"
@@ -269,7 +269,9 @@ def _replace_nonlinear_units(
     reading = MatrixSymbol("G", tokens, u.shape[0])
     reads = units * reading, linear * root * reading
     before, after = (Trace(inner * read.T * read) / width for read in reads)
-    record = {"definitions": ((kernel, value),), "assumptions": (text.format(width=latex(width)),)}
+    # Linear units are Gaussian.
+    assumptions = () if activation.is_linear else (text.format(width=latex(width)),)
+    record = {"definitions": ((kernel, value),), "assumptions": assumptions}
     claim = SameMoments(weights, linear, kernel, value)
     route.say("Gaussian equivalence", before, after, claim, **record)
 

@@ -10,7 +10,7 @@ from ...derivation import Derivation
 from ...derivation.step import derivation_blocks, verification_blocks
 from ...symbolic import Diagonal
 from ...symbolic.algebra import fold_asinh
-from ...symbolic.documents.document import Block, Equation, Folded, Heading, Items, Text
+from ...symbolic.documents import Block, Equation, Folded, Heading, Items, Text
 from ...symbolic.documents.rendering import latex
 
 Action = Any

@@ -35,7 +35,6 @@ class FiniteWidthPrior:
 
     @property
     def corrections(self) -> tuple[Expr, ...]:
-        """Exact minus leading terms."""
         pairs = zip(self.exact, self.leading, strict=True)
         return tuple(expand(exact - leading) for exact, leading in pairs)
 

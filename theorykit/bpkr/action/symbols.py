@@ -1,7 +1,6 @@
 """The symbols in which an action is written."""
 
-from sympy import Expr, Identity, Integer, MatrixSymbol, Symbol, expand
-from sympy.matrices.expressions.matexpr import MatrixExpr
+from sympy import Expr, Identity, Integer, MatrixExpr, MatrixSymbol, Symbol, expand
 
 from ...codegen.compiled import bound_sizes
 from ...symbolic import kronecker, positive_definite, sum_of

@@ -4,8 +4,6 @@ Rotations of examples leave the action unchanged. Each label y of a row of zeros
 log T + y^2 / T to the energy.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import equinox as eqx
@@ -88,7 +86,6 @@ def canonical(architecture: Architecture, data: Data) -> Examples:
 
 
 def _ranges(architecture: Architecture, data: Data) -> Iterator[Requirement]:
-    """Require that products of the data's numbers stay within double precision."""
     given = architecture.prior_variances, architecture.temperature, data.labels
     variances, temperature, labels = map(on_host, given)
     numbers = array_module(given)

@@ -1,9 +1,7 @@
 """Training and test data."""
 
-from __future__ import annotations
-
 from dataclasses import replace
-from typing import Any
+from typing import Any, Self
 
 import equinox as eqx
 
@@ -38,7 +36,7 @@ class Data(eqx.Module):
         labels: Labels,
         test_features: Features | None = None,
         test_labels: Labels | None = None,
-    ) -> Data:
+    ) -> Self:
         """Make data from classes (examples,) as labels."""
         classes = Classes(tuple(sorted(set(class_labels("labels", labels)))))
         tested = None if test_labels is None else classes.encode(test_labels, "test_labels")
@@ -53,7 +51,6 @@ def data_line(data: Data) -> str:
 
 
 def check_data(architecture: Architecture, data: Data) -> Data:
-    """Return `data` as float64 arrays that fit the architecture and each other."""
     require_float64()
     checked_architecture(architecture)
     checks.checked_instance("data", data, Data, "such as bpkr.Data(features, labels)")

@@ -1,7 +1,5 @@
 """The action as functions of arrays, and its energy as a function of U_1."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any
@@ -33,8 +31,6 @@ _SETTLED, _PASSES = 0.03, 30
 
 
 class BoundAction(eqx.Module):
-    """An action with the numbers of an architecture."""
-
     architecture: Architecture
     action: Action = eqx.field(static=True)
 
@@ -174,7 +170,7 @@ class Energy(eqx.Module):
         found["energy"] += of_omitted
         return found
 
-    def bounded(self, point: EnergyPoint, share: Array | float = 1.0) -> BoundedEnergy:
+    def bounded(self, point: EnergyPoint, share: Array | float = 1.0) -> "BoundedEnergy":
         """Bound a `share` of the misfit from above, and linearise the rest of E."""
         part = share * self.examples.kernel.gradient_of_square(point.u1, point.representer)
         return BoundedEnergy(self.bound, point.slope + part, point.u1 @ part @ point.u1)
@@ -216,8 +212,6 @@ class Energy(eqx.Module):
 
 
 class BoundedEnergy(eqx.Module):
-    """The bound tr(G_+ U_1) + tr(W U_1^-1) of the energy; see `Majoriser`."""
-
     bound: BoundAction
     logdet_gradient: PathMatrix  # G_+
     weight: PathMatrix  # W = U_0 G_- U_0
@@ -226,7 +220,6 @@ class BoundedEnergy(eqx.Module):
         return self._evaluated({self.bound.symbols.first: u1}, self.bound.action.majoriser.bound)
 
     def minimise(self, start: OrderParameters) -> OrderParameters:
-        """Minimise entropy plus bound in each order parameter in turn."""
         minima = self.bound.action.majoriser.minima
         order = self.bound.symbols.order_parameters
 

@@ -1,9 +1,7 @@
 """An architecture with data, which are checked here, once, and the action for solvers."""
 
-from __future__ import annotations
-
 import math
-from typing import Any
+from typing import Any, Self
 
 import equinox as eqx
 import jax
@@ -16,8 +14,7 @@ from ..._compat import threads_for
 from ..._jit import usual_settings
 from ...checks import Requirement, array_module, checked_instance, require
 from ...saddle.problem import AbstractSaddleProblem, Coordinates, Expansion, Point
-from ...symbolic.documents.display import DisplayMixin
-from ...symbolic.documents.document import Table, Text, verbatim
+from ...symbolic.documents import DisplayMixin, Table, Text, verbatim
 from .. import order_parameters as manifold
 from ..data.canonical import Examples, canonical
 from ..data.classes import warn_of_class_numbers
@@ -103,17 +100,17 @@ class Problem(DisplayMixin, AbstractSaddleProblem):
         return Energy(self.bound, self.examples)
 
     @property
-    def canonical(self) -> Problem:
+    def canonical(self) -> Self:
         """The problem without `data`, for compiled functions, in shared sizes."""
         return self._with_examples(self.examples)
 
-    def at_features(self, features: PathFeatures) -> Problem:
+    def at_features(self, features: PathFeatures) -> Self:
         """Return the problem with other training features, for compiled functions."""
         kernel = kernel_of(features, self.architecture.outputs)
         labels = self.data.labels.reshape(-1, 1)
         return self._with_examples(Examples(kernel, labels, *jnp.zeros(3)))
 
-    def _with_examples(self, examples: Examples) -> Problem:
+    def _with_examples(self, examples: Examples) -> Self:
         # `eqx.tree_at` would take a tenth of a small solve.
         problem = object.__new__(Problem)
         vars(problem).update(vars(self), data=None, examples=examples)

@@ -1,7 +1,5 @@
 """Values at given order parameters: the action, predictions, kernels and head scores."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -16,13 +14,11 @@ from sympy import Expr
 from ... import checks
 from ..._compat import MANY_ROWS
 from ..._jit import jit_and_keep, usual_settings
-from ...symbolic.documents.display import DisplayMixin
-from ...symbolic.documents.document import Table
-from ...symbolic.documents.values import brief
+from ...symbolic.documents import DisplayMixin, Table, brief
 from ..data.canonical import shared_size
 from ..data.classes import Classes
 from ..features.implicit import Features, ImplicitFeatures
-from ..features.kernels import kernel_between, kernel_diagonal
+from ..features.kernels import kernel_between, kernel_of_each
 from ..order_parameters import OrderParameters, PointLike, checked_order_parameters, gp_limit, of_kernel
 from ..specification.architecture import Architecture
 from .formulas import BoundAction, Number, entropies_by_name
@@ -70,7 +66,6 @@ def _evaluated(problem: Problem, order_parameters: OrderParameters) -> ActionTer
 
 
 def evaluate_infinite_width(problem: Problem) -> tuple[float, float]:
-    """Return the energy and the log evidence of the Gaussian process."""
     architecture = problem.architecture
     energy = float(evaluate(problem, gp_limit(architecture)).energy)
     return energy, -(energy + problem.data.labels.size * np.log(2 * np.pi)) / 2
@@ -90,16 +85,32 @@ def parameter_values(problem: Problem) -> dict[Expr, Float[Array, "..."] | int]:
 
 
 class Prediction(DisplayMixin, eqx.Module):
-    """Posterior mean and variance of outputs on test examples, without the noise T.
+    """Posterior mean and covariance of outputs on test examples, without the noise T.
 
-    - `mean`, `variance`: (examples,), or (examples, outputs) for several outputs.
+    - `mean`: (examples,), or (examples, outputs) for several outputs.
+    - `covariance`: between outputs, (examples, outputs, outputs); of one output (examples,).
+    - `variance`: of each output, in the shape of `mean`.
     - `ansatz`, `classes`: as in `Problem` and `Data`.
     """
 
     mean: Float[Array, "examples *outputs"]
-    variance: Float[Array, "examples *outputs"]
+    covariance: Float[Array, "examples *pairs"]
     ansatz: str = eqx.field(static=True, default="")
     classes: Classes | None = eqx.field(static=True, default=None)
+
+    @property
+    def variance(self) -> Float[Array, "examples *outputs"]:
+        found = checks.on_host(self.with_noise(0.0))
+        return jnp.asarray(found if self.mean.ndim == 1 else found.diagonal(axis1=1, axis2=2))
+
+    def with_noise(self, variance: Number) -> Float[Array, "examples *pairs"]:
+        """Return the covariance with independent noise in each output."""
+        unit = np.eye(self.mean.shape[1]) if self.mean.ndim > 1 else 1.0
+        # On the host, arrays of a new size need no compilation.
+        module = checks.array_module(self.covariance, variance)
+        found = module.asarray(self.covariance)
+        # Rounding can make a variance negative if the output is certain.
+        return jnp.asarray(module.where(unit, module.maximum(found, 0.0), found) + variance * unit)
 
     def _view(self):
         rows = ("mean", self.mean), ("standard deviation", np.sqrt(self.variance))
@@ -108,7 +119,7 @@ class Prediction(DisplayMixin, eqx.Module):
 
 @usual_settings()
 def predict(problem: Problem, order_parameters: PointLike, test_features: Features | None = None) -> Prediction:
-    """Predict the output on test examples: mean (Eqs. 9, 29) and variance (Eq. 30).
+    """Predict the output on test examples: mean (Eqs. 9, 29) and covariance (Eq. 30).
 
     Args:
         problem, order_parameters: as in `evaluate`.
@@ -136,27 +147,28 @@ def prediction_at(problem: Problem, point: OrderParameters, test_features: Featu
     """Predict without checks. Order parameters may be singular."""
     u1 = of_kernel(problem.architecture, point)
     examples = problem.examples
-    outputs = problem.architecture.outputs
     between = kernel_between(u1, examples.tested(test_features), examples.kernel.features)
-    kernels = examples.kernel.matrix(u1), between, kernel_diagonal(u1, test_features)
-    found = prediction_from_kernels(problem.bound, *kernels, examples.labels)
-    return found if outputs == 1 else jax.tree.map(lambda each: each.reshape(-1, outputs), found)
+    kernels = examples.kernel.matrix(u1), between, kernel_of_each(u1, test_features)
+    return prediction_from_kernels(problem.bound, *kernels, examples.labels)
 
 
 def prediction_from_kernels(
-    bound: BoundAction, kernel: Array, between: Array, test_diagonal: Array, labels: Array
+    bound: BoundAction, kernel: Array, between: Array, test: Array, labels: Array
 ) -> Prediction:
-    """Evaluate Eqs. (9), (29), (30) with one row per (example, output)."""
+    """Evaluate Eqs. (9), (29), (30), with K of every test example among outputs as `test`."""
     form = bound.action.of_kernels
     richness = bound.architecture.richness
-    given = {form.kernel: kernel, form.between: between, bound.symbols.labels: labels}
-    given[form.test_diagonal] = test_diagonal[:, None]
+    given = {form.kernel: kernel, bound.symbols.labels: labels}
     if richness is not None:
         # At zero richness the Gaussian process has the standard variance.
         given[bound.symbols.richness] = jnp.where(richness == 0, 1.0, richness)
-    found = bound(given, mean=form.mean, variance=form.variance)
-    # Rounding can make the variance negative if the output is certain.
-    return Prediction(found["mean"][:, 0], jnp.maximum(found["variance"][:, 0], 0.0))
+
+    def of_example(between, test):
+        found = bound({**given, form.between: between, form.test: test}, mean=form.mean, covariance=form.covariance)
+        return found["mean"][:, 0], found["covariance"]
+
+    mean, covariance = jax.vmap(of_example)(between.reshape(*test.shape[:2], len(kernel)), test)
+    return Prediction(mean, covariance) if mean.shape[1] > 1 else Prediction(mean[:, 0], covariance[:, 0, 0])
 
 
 @usual_settings()

@@ -10,11 +10,10 @@ C is the covariance of z at infinite width. There the sum is the exact kernel of
 network, with attention and dense layers in any order (Hron et al., arXiv 2006.10540).
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
+from typing import Self
 
 import equinox as eqx
 import jax
@@ -47,7 +46,7 @@ class Stage(eqx.Module):
     activation: Activation | None = eqx.field(static=True, default=None)
     rule: Rule | None = eqx.field(static=True, default=None)
 
-    def beside(self, other: Stage) -> Stage:
+    def beside(self, other: Self) -> Self:
         """Return the stage with units of a rule that serves `other`, too."""
         rule = joint(self.rule, other.rule)
         if rule == self.rule:
@@ -59,8 +58,7 @@ class Stage(eqx.Module):
 class BranchFeatures(ImplicitFeatures):
     """Kernels of the linear part and of the noise of each nonlinear layer.
 
-    - `tokens`: inputs, scaled so that their inner products are the covariance of the
-      embedding's hidden units.
+    - `tokens`: as in `TokenFeatures`.
     - `paths`: path features of the linear part.
     - `stages`, `covariances`: of all layers, and the prior covariances of their branches.
     - `readout`: how tokens are read after the last layer.
@@ -78,10 +76,9 @@ class BranchFeatures(ImplicitFeatures):
 
     @property
     def of_examples(self) -> tuple:
-        """The arrays with an entry for each example."""
         return self.tokens, self.paths, self.stages, self.readout
 
-    def with_examples(self, arrays: tuple) -> BranchFeatures:
+    def with_examples(self, arrays: tuple) -> Self:
         return BranchFeatures(*arrays[:3], self.covariances, arrays[3])
 
     @property
@@ -128,7 +125,6 @@ def _kernels(one: BranchFeatures, other: BranchFeatures) -> Float[Array, "some r
 def branch_features(
     inputs: Array, mixings: Sequence[Array], architecture: Architecture, readout: Array
 ) -> BranchFeatures:
-    """Compute features, given how the branches of each layer mix tokens."""
     examples, tokens, width = inputs.shape
     branches = max(architecture.branches)
     check_fits(f"the kernel between {examples * tokens:,} tokens", 8 * branches * (examples * tokens) ** 2)

@@ -72,15 +72,12 @@ class ImplicitFeatures(eqx.Module):
         raise TypeError("features are kernels, not an array")
 
     def pair_kernels(self) -> Float[Array, "pairs examples examples"]:
-        """Return `Kernel.pairs`."""
         rows, columns = np.triu_indices(self.shape[1])
         weight = np.where(rows == columns, 0.5, 1.0)[:, None]
         pairs = self.by_example(self, lambda kernels: weight * kernels[rows, columns])
         return pairs.swapaxes(0, 1)
 
     def own_kernels(self) -> Float[Array, "examples rows rows"]:
-        """Return the kernels for each example with itself."""
-
         def of_example(arrays):
             alone = self.with_examples(jax.tree.map(lambda array: array[None], arrays))
             return alone.by_example(alone, lambda kernels: kernels[:, :, 0])[0]

@@ -5,8 +5,6 @@
 Entries of U_1 on and above the diagonal are in the order of `numpy.triu_indices`.
 """
 
-from __future__ import annotations
-
 import math
 from functools import partial
 
@@ -43,7 +41,6 @@ class Kernel(eqx.Module):
 
     @property
     def squares(self) -> Float[Array, "paths examples"]:
-        """Squared norms of features."""
         if not isinstance(self.features, ImplicitFeatures):
             return jnp.sum(self.features**2, axis=2).T
         own = np.equal(*np.triu_indices(self.features.shape[1]))
@@ -127,7 +124,6 @@ class Kernel(eqx.Module):
         return weight[:, None] * curvature * weight
 
     def operations(self) -> float:
-        """Count the operations of K and its gradient."""
         if self.pairs is not None:
             return _TRAFFIC * 4 * self.pairs.size * self.outputs**2
         return 3.0 * self.rows**2 * math.prod(self.features.shape[1:])
@@ -184,8 +180,8 @@ def kernel_between(u1: PathMatrix, one: Features, other: Features) -> Array:
     return found.reshape(len(one) * by_output.shape[1], -1)
 
 
-def kernel_diagonal(u1: PathMatrix, features: Features) -> Float[Array, " rows"]:
-    by_output = jnp.einsum("acbc->abc", _by_output(u1, features.shape[1]))
+def kernel_of_each(u1: PathMatrix, features: Features) -> Float[Array, "examples outputs outputs"]:
+    by_output = _by_output(u1, features.shape[1])
     if isinstance(features, ImplicitFeatures):
-        return jnp.einsum("eab,abc->ec", features.own_kernels(), by_output).ravel()
-    return jnp.einsum("pai,abc,pbi->pc", features, by_output, features).ravel()
+        return jnp.einsum("eab,acbd->ecd", features.own_kernels(), by_output)
+    return jnp.einsum("pai,acbd,pbi->pcd", features, by_output, features)

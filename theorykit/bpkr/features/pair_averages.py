@@ -185,8 +185,6 @@ def _at_nodes(rule: Rule, deviation, xp=jnp) -> tuple[Array, ...]:
 
 
 def mean_square(rule: Rule, variance: Float[Array, " tokens"]) -> Array:
-    """Return E[phi^2] at each variance."""
-
     def of_token(deviation: Array) -> Array:
         _, weights, _, values = _at_nodes(rule, deviation)
         return jnp.sum(weights * values**2)

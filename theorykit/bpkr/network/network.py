@@ -1,10 +1,8 @@
 """The finite network: attention with masks, paths and layers, Eqs. (1)-(7)."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from itertools import pairwise
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Any, Literal, NamedTuple, Self, get_args
 
 import equinox as eqx
 import jax
@@ -256,7 +254,6 @@ def readout_weights(readout: Readout, tokens: int, real=None) -> Float[Array, ".
 
 
 def checked_reading(architecture, readout, examples: int, tokens: int, real=None) -> Array:
-    """Return the weights of tokens for a name, or for positions (examples,)."""
     if readout is None or isinstance(readout, str):
         return readout_weights(checked_readout(architecture, readout, tokens), tokens, real)
     is_read = finite_array("readout", readout, "examples")[:, None] == np.arange(tokens)
@@ -355,6 +352,15 @@ def added_scores(mask, real, shape, counts, layout) -> Array | None:
     return require(jnp.where(itself, 0.0, added), [has_key])
 
 
+def numeric_maps(name: str, maps: ArrayLike | Sequence[ArrayLike]) -> Array:
+    shapes = list(map(np.shape, maps)) if isinstance(maps, (list, tuple)) else []
+    for i, shape in enumerate(shapes):
+        if shape != shapes[0]:
+            wanted = f"the shape {shapes[0]} of {name}[0], got {shape}"
+            raise ValueError(f"{name}[{i}] must have {wanted}; pad maps to the most tokens")
+    return checks.numeric_array(name, maps)
+
+
 def _checked_attention(attention, shape, architecture, layout, real) -> tuple[Array, ...]:
     examples, tokens, _ = shape
     _check_layout(layout)
@@ -364,7 +370,7 @@ def _checked_attention(attention, shape, architecture, layout, real) -> tuple[Ar
     for i, (layer, heads) in enumerate(zip(attention, counts, strict=True)):
         name = f"attention[{i}]"
         shared = (heads, tokens, tokens)
-        layer = checks.numeric_array(name, layer)
+        layer = numeric_maps(name, layer)
         if layer.shape not in (shared, (examples, *shared)):
             wanted = f"{(examples, *shared)} or {shared}"
             raise ValueError(f"{name} must have shape {wanted}, got {layer.shape}")
@@ -417,7 +423,7 @@ class Network(eqx.Module):
     @classmethod
     def of_weights(
         cls, architecture: Architecture, weights: Any, heads: Heads, *, readout: Readout | None = None
-    ) -> Network:
+    ) -> Self:
         """Make a network from the `weights` of embedding, layers and readout."""
         checked_architecture(architecture)
         checked_instance("heads", heads, Heads)
@@ -496,7 +502,6 @@ def sample_network(
 
 
 def network_of_whitened(architecture: Architecture, white, heads: Heads, *, readout=None) -> Network:
-    """Make a network from weights that are standard normal under the prior."""
     first, *_, last = map(jnp.sqrt, architecture.prior_variances)
     embedding, *layers, readout_weights = white
     weights = (first * embedding, *colour_layers(architecture, layers), last * readout_weights)

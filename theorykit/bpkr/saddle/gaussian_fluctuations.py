@@ -11,8 +11,6 @@ with h is sum_ij g_i Sigma_ij h_j, up to O(1/N^2) at a fixed number of examples.
 evidence is a Gaussian integral, up to O(1/N).
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from functools import partial
 
@@ -25,9 +23,7 @@ from jaxtyping import Array, Float
 
 from ..._jit import jit, jit_and_keep, usual_settings
 from ...checks import Requirement, array_module, is_traced, require
-from ...symbolic.documents.display import DisplayMixin
-from ...symbolic.documents.document import Table
-from ...symbolic.documents.values import number
+from ...symbolic.documents import DisplayMixin, Table, number
 from .. import order_parameters as manifold
 from ..evaluation.problem import Problem, as_problem
 from ..evaluation.values import Prediction, prediction_at
@@ -205,14 +201,16 @@ def _fluctuations(problem: Problem, order_parameters, test_features) -> tuple[Fl
     directions, here, first, second = jax.tree.map(lambda each: each[1], passes)
     modes, of_mean = first["results"]
     farthest = jnp.max(jnp.abs(directions @ (directions.T @ here["slope"]))) / 2
-    # Variance of the mean prediction.
-    between = jnp.sum(of_mean.mean**2, axis=0) if has_tests else 0.0
+    if has_tests:
+        # Covariance of the mean prediction.
+        slopes = of_mean.mean.reshape(len(directions), len(test_features), -1)
+        between = jnp.einsum("mec,med->ecd", slopes, slopes).reshape(of_mean.covariance.shape[1:])
     if is_infinite:
         _, prediction = here["results"]
         if has_tests:
             # At zero richness the variance is of order one, and `between` of order 1/N.
             between = jnp.where(architecture.richness == 0, 0.0, between)
-            prediction = replace(prediction, variance=prediction.variance + between)
+            prediction = replace(prediction, covariance=prediction.covariance + between)
         of_prior = problem.bound.entropy(manifold.gp_limit(architecture))
         log_evidence = (of_prior - problem.action(at)) / 2
         return Fluctuations(order_parameters, modes, prediction, log_evidence), farthest
@@ -225,7 +223,6 @@ def _fluctuations(problem: Problem, order_parameters, test_features) -> tuple[Fl
     point, prediction = jax.tree.map(mean, *(each["results"] for each in (here, first, second)))
     if has_tests:
         # Law of total variance.
-        variance = jnp.maximum(prediction.variance + between, 0.0)
-        prediction = replace(prediction, variance=variance)
+        prediction = replace(prediction, covariance=prediction.covariance + between)
     log_evidence = _evidence(problem, at, -2 * jnp.sum(jnp.log(jnp.diagonal(directions))))
     return Fluctuations(point, modes, prediction, log_evidence), farthest

@@ -1,7 +1,5 @@
 """The log evidence that is lost without each attention head."""
 
-from __future__ import annotations
-
 import warnings
 from dataclasses import replace
 from typing import Any
@@ -76,7 +74,7 @@ def head_costs(
 
 
 def _without(problem: Problem, stays: np.ndarray) -> Problem:
-    """Leave out features of other paths. Paths without features cost no evidence."""
+    # Paths without features cost no evidence.
     features = problem.data.features
     if isinstance(features, ImplicitFeatures):
         features = replace(features, readings=features.readings * stays)

@@ -1,7 +1,5 @@
 """The saddle point: order parameters of least action, judged by gradient and curvature."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import lru_cache, partial
@@ -19,9 +17,7 @@ from ...saddle import newton as minimisers
 from ...saddle.diagnosis import AbstractOutcome, report
 from ...saddle.newton import MAX_STEPS, AbstractSaddleSolver
 from ...saddle.problem import Coordinates, implicit_point, stationary_value, with_derivative_of
-from ...symbolic.documents.display import DisplayMixin
-from ...symbolic.documents.document import Table, Text, verbatim
-from ...symbolic.documents.values import number
+from ...symbolic.documents import DisplayMixin, Table, Text, number, verbatim
 from ..data.data import Data
 from ..evaluation.problem import Problem, as_problem
 from ..order_parameters import Number, OrderParameters, gp_limit, order_parameter_rows
@@ -39,7 +35,7 @@ _ROUGH_STEPS, _ROUGH = 60, 1e-3
 _NEWTON_SIZE = 500
 # Peak memory of a solve in copies of U_1 and of the kernel, measured.
 _COPIES, _KERNELS = 120, 16
-# Evaluations that polish the end of a solver without a certificate.
+# Newton steps that polish the end of a solver without a certificate.
 _POLISHING = 6
 
 
@@ -121,9 +117,9 @@ def solve(
     Args:
         problem: the architecture with its data, or the architecture alone.
         data: the data, if `problem` is an architecture.
-        solver: an Optimistix minimiser, whose result Newton steps polish unless the
-            Hessian is too large; by default `Newton`, or then `AcceleratedSweeps`,
-            with retries.
+        solver: an Optimistix minimiser, whose result is polished; by default `Newton`,
+            or `AcceleratedSweeps` if the Hessian is too large, with retries. These
+            polish too, except without a Hessian and with a skip connection.
         initial: starting point, by default the Gaussian-process limit.
         tolerance: largest `gradient_norm` of a solution.
         max_steps: largest number of steps in all attempts.
@@ -133,6 +129,7 @@ def solve(
         problem = as_problem(problem, data)
         checked_whole_number("max_steps", max_steps, least=1)
         tolerance = checked_number("tolerance", tolerance, above=0.0)
+        checked_instance("throw", throw, bool)
         if solver is not None:
             checked_instance("solver", solver, optx.AbstractMinimiser)
         architecture = problem.architecture
@@ -233,11 +230,13 @@ def _minimise(problem: Problem, start: Coordinates, solver, tolerance, steps) ->
     found = minimise(solver, start, fixed, **steps)
     end = found.stats
     forms_curvature = isinstance(solver, Newton) or problem.forms_curvature
-    if forms_curvature and "model" not in end:
-        newton = eqx.tree_at(lambda newton: newton.atol, minimisers.Newton(), tolerance)
-        options = {MAX_STEPS: jnp.array(_POLISHING)}
-        polished = minimise(newton, found.value, fixed, max_steps=None, options=options)
-        end = {**end, **{name: polished.stats[name] for name in ("point", "model")}}
+    needed, polish, most = "point", AcceleratedSweeps(), _MOST_STEPS
+    if forms_curvature:
+        needed, polish, most = "model", minimisers.Newton(), _POLISHING
+    if needed not in end and (forms_curvature or problem.has_sweeps):
+        polish = eqx.tree_at(lambda solver: solver.atol, polish, tolerance)
+        polished = minimise(polish, found.value, fixed, max_steps=None, options={MAX_STEPS: jnp.array(most)})
+        end = {**end, "point": polished.stats["point"], needed: polished.stats[needed]}
     point = end["point"] if "point" in end else fixed.at(found.value)
     curvature = end["model"].curvatures[0] / fixed.scale if forms_curvature else least_curvature(fixed, point)
     codes = optx.RESULTS

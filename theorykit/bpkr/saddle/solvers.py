@@ -5,11 +5,9 @@ E. R. Davidson, J. Comput. Phys. 17 (1975) 87; R. B. Morgan, D. S. Scott, SIAM J
 Stat. Comput. 7 (1986) 817.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 import equinox as eqx
 import jax
@@ -61,7 +59,7 @@ class _Sweeps(eqx.Module):
     plain: Bool[Array, ""]
 
     @classmethod
-    def start(cls, share: float, memory: int, size: int) -> _Sweeps:
+    def start(cls, share: float, memory: int, size: int) -> Self:
         rows = jnp.zeros((memory, size))
         last = jnp.zeros(size)
         no = jnp.array(False)

@@ -32,7 +32,6 @@ def _named(point: OrderParameters, first: int = 1) -> dict[str, Array]:
 
 
 def recorded(problem: Problem, point: OrderParameters, test_features: Features) -> dict[str, Array]:
-    """Return order parameters, and predictions for any test examples, by name."""
     if not len(test_features):
         return _named(point)
     prediction = prediction_at(problem, point, test_features)
@@ -40,7 +39,7 @@ def recorded(problem: Problem, point: OrderParameters, test_features: Features) 
 
 
 class OrderParameterPosterior(eqx.Module):
-    """The exact posterior of the order parameters, in the coordinates of `law`."""
+    """The posterior of the order parameters, exact up to any ansatz, in coordinates of `law`."""
 
     law: FiniteWidthLaw
     problem: Problem

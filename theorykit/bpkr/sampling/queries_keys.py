@@ -8,8 +8,6 @@ The law of the order parameters does not depend on queries and keys, so this pos
 is exact at every width.
 """
 
-from __future__ import annotations
-
 import warnings
 from dataclasses import replace
 from functools import partial
@@ -31,9 +29,7 @@ from ..._jit import jit, usual_settings
 from ...runs import Folder
 from ...saddle.newton import Newton
 from ...saddle.solve import distinct
-from ...symbolic.documents.display import DisplayMixin
-from ...symbolic.documents.document import Table, Text
-from ...symbolic.documents.values import brief
+from ...symbolic.documents import DisplayMixin, Table, Text, brief
 from ..data.data import Data
 from ..evaluation.problem import Problem
 from ..network import network as of_network
@@ -149,11 +145,9 @@ class QueryKeyPosterior(eqx.Module):
 
     @property
     def dimension(self) -> int:
-        """Number of entries of queries and keys."""
         return sum(layer.size for layer in jax.tree.leaves(self.heads))
 
     def split(self, coordinates: Coordinates) -> tuple[Heads, Float[Array, " others"]]:
-        """Return heads, and other coordinates."""
         white, others = jnp.split(coordinates, [self.dimension])
         heads = ravel_pytree(self.heads)[1](white)
         query = tuple(jnp.sqrt(self.prior.query_variance) * layer for layer in heads.query)
@@ -161,7 +155,6 @@ class QueryKeyPosterior(eqx.Module):
         return eqx.tree_at(lambda of: (of.query, of.key), heads, (query, key)), others
 
     def given(self, heads: Heads) -> OrderParameterPosterior | _Integrated | WeightPosterior:
-        """Return the posterior of other coordinates, given heads."""
         architecture = self.problem.architecture
         features = self.examples.features(heads, architecture)
         tests = features[:0] if self.tests is None else self.tests.features(heads, architecture)
@@ -229,7 +222,6 @@ def singular_values(query: Array, key: Array) -> Float[Array, "heads values"]:
 def make_posterior(
     architecture, inputs, labels, prior, evidence, *, readout=None, mask=None, real_tokens=None, tests=None, cues=None
 ) -> QueryKeyPosterior:
-    """Check the arguments of the public functions."""
     checked_architecture(architecture)
     checks.checked_instance("prior", prior, QueryKeyPrior)
     heads = tuple(filter(None, architecture.heads))
@@ -326,13 +318,11 @@ def sample_queries_keys(
     checks.refuse_traced("sample_queries_keys", architecture, inputs, labels, prior, key)
     checks.checked_choice("evidence", evidence, get_args(Posterior))
     sampler = "nuts" if evidence == "weights" else "exact"
-    target_accept, schedule = checked_run(key, target_accept, schedule, sampler)
+    schedule, run = checked_run(key, target_accept, schedule, sampler)
     masks = {"readout": readout, "mask": mask, "real_tokens": real_tokens}
     arrays = architecture, inputs, labels
     posterior = make_posterior(*arrays, prior, evidence, **masks, tests=test_inputs, cues=cues)
-    make = partial(NoUTurn, posterior, target_accept, schedule.warmup)
-    # The number of draws may grow.
-    run = {"chains": schedule.chains, "warmup": schedule.warmup, "target_accept": target_accept}
+    make = partial(NoUTurn, posterior, run["target_accept"], schedule.warmup)
     kept = Folder.of(folder, "queries and keys", _VERSION, key=key, posterior=posterior, **run)
     drawn = run_chains(make, schedule, key=key, folder=kept, n_jobs=n_jobs, progress=progress)
     axes, weights = {}, {}

@@ -1,7 +1,5 @@
 """Sample the posterior, judge the draws with ArviZ, and compare theory with them."""
 
-from __future__ import annotations
-
 import time
 import warnings
 from collections.abc import Mapping, Sequence
@@ -96,10 +94,8 @@ def sample(
     refuse_traced("sample", problem, data, key)
     problem = as_problem(problem, data)
     check_can_be_sampled(sampler, problem.architecture)
-    target_accept, schedule = checked_run(key, target_accept, schedule, sampler)
-    make = partial(sampler_of, sampler, problem, schedule.warmup, target_accept)
-    # The number of draws may grow.
-    run = {"chains": schedule.chains, "warmup": schedule.warmup, "target_accept": target_accept}
+    schedule, run = checked_run(key, target_accept, schedule, sampler)
+    make = partial(sampler_of, sampler, problem, schedule.warmup, run["target_accept"])
     run |= {"architecture": problem.architecture, "data": problem.data, "sampler": sampler}
     kept = Folder.of(folder, "sampling", _VERSION, key=key, **run)
     drawn = run_chains(make, schedule, key=key, folder=kept, n_jobs=n_jobs, progress=progress)
@@ -109,12 +105,14 @@ def sample(
     return described(tree, _NAMES[sampler], problem)
 
 
-def checked_run(key: PRNGKeyArray, target_accept: float, schedule: Any, sampler: str) -> tuple[float, Schedule]:
+def checked_run(key: PRNGKeyArray, target_accept: float, schedule: Any, sampler: str) -> tuple[Schedule, dict]:
+    """Return the schedule, and what a resumed run keeps: the number of draws may grow."""
     checked_instance("key", key, jax.Array, "jax.random.key(3)")
     needed("arviz_stats", "sampling")
     schedule = DEFAULT_SCHEDULES[sampler] if schedule is None else schedule
     checked_instance("schedule", schedule, Schedule)
-    return checked_number("target_accept", target_accept, above=0.0, below=1.0), schedule
+    target_accept = checked_number("target_accept", target_accept, above=0.0, below=1.0)
+    return schedule, {"chains": schedule.chains, "warmup": schedule.warmup, "target_accept": target_accept}
 
 
 def described(tree: xr.DataTree, sampler: str, problem: bpkr.Problem) -> xr.DataTree:
@@ -202,7 +200,6 @@ def _complaints(tree: xr.DataTree) -> list[str]:
 
 
 def posterior_means(tree: xr.DataTree) -> xr.Dataset:
-    """Return means of order parameters and test outputs, with `_error`."""
     posterior = tree["posterior"].to_dataset()
     overlaps = [name for name in posterior.data_vars if name == "u" or name.startswith("U_")]
     series = posterior[overlaps]
@@ -283,7 +280,6 @@ def compare(
 
 
 def _deviations(result: xr.Dataset) -> xr.Dataset:
-    """Return differences from `exact` in standard errors."""
     found, there = {}, result.sel(approach="exact")
     for name in (str(name) for name in result.data_vars if f"{name}_error" in result):
         error = np.hypot(result[f"{name}_error"], there[f"{name}_error"])

@@ -12,8 +12,7 @@ from typing import Any
 import jax.numpy as jnp
 import sympy as sp
 from jaxtyping import Array, Float
-from sympy import Expr, Max, Min, Pow, S, Symbol, asin, erf, expand, sqrt
-from sympy.matrices.expressions.matexpr import MatrixExpr
+from sympy import Expr, MatrixExpr, Max, Min, Pow, S, Symbol, asin, erf, expand, sqrt
 
 from ...checks import shown
 from ...codegen import compile_expressions
@@ -136,7 +135,6 @@ NAMED: Mapping[str, Activation] = {
 
 
 def as_activation(value: Any, where: str = "activation") -> Activation:
-    """Return the `Activation` of a name, an expression in one symbol, or a function of a symbol."""
     if isinstance(value, Activation):
         return value
     if isinstance(value, str) and value in NAMED:

@@ -1,13 +1,11 @@
 """The architecture of a deep network, from which its action follows."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache, partial
-from typing import Any
+from typing import Any, Self
 
 import equinox as eqx
 import jax
@@ -20,9 +18,7 @@ from ... import _compat, checks
 from ...checks import Requirement, array_module, is_traced, require
 from ...codegen import interpret
 from ...symbolic.atoms import split_coefficient
-from ...symbolic.documents.display import DisplayMixin
-from ...symbolic.documents.document import Block, Table, Text
-from ...symbolic.documents.values import number
+from ...symbolic.documents import Block, DisplayMixin, Table, Text, number
 from . import layers as of_layers
 from .activations import IDENTITY, Activation, as_activation
 from .layers import TOKENS, AbstractLayer, Dense, LayerForm, LayerSymbols, NetworkForm
@@ -138,7 +134,7 @@ class Architecture(DisplayMixin, eqx.Module):
         above = (self.branches[layer:] for layer in range(depth + 1))
         self.overlap_sizes = tuple(read * math.prod(branches) for branches in above)
 
-    def with_arrays(self) -> Architecture:
+    def with_arrays(self) -> Self:
         """Convert every number to a float64 array."""
         _compat.require_float64()
         return jax.tree.map(lambda leaf: array_module(leaf).asarray(leaf, dtype=np.float64), self)
@@ -217,7 +213,7 @@ class Architecture(DisplayMixin, eqx.Module):
         """Variance of the labels' noise: T / root_power^2, and zero at infinite width."""
         return 0.0 if self.is_infinite else self.temperature / self.root_power**2
 
-    def at_infinite_width(self) -> Architecture:
+    def at_infinite_width(self) -> Self:
         """Return the limit with the same richness and ratios of widths."""
         return replace(self, widths=math.inf, width_ratios=self.relative_widths)
 
@@ -322,11 +318,11 @@ def ansatz_of(architecture: Architecture) -> str:
     if architecture.between:
         units = "a linear part that continues, and noise,"
         replaced = (architecture.layers[layer - 1].activation for layer in architecture.between)
-    return f"Gaussian equivalence: {units} replace {', '.join(each.name for each in replaced)}"
+    names = ", ".join(each.name for each in replaced if not each.is_linear)
+    return f"Gaussian equivalence: {units} replace {names}"
 
 
 def check_fits(architecture: Architecture, what: str, numbers: int) -> None:
-    """Raise an error if `what`, so many float64 numbers, does not fit in memory."""
     paths = f"layers of {architecture.branches} branches make {architecture.paths:,} paths"
     _compat.check_fits(f"the architecture is too large: {paths}, and {what},", 8 * numbers)
 

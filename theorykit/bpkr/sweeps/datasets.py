@@ -1,7 +1,5 @@
 """Sweeps over widths, temperatures and seeds, and labelled results."""
 
-from __future__ import annotations
-
 import math
 import warnings
 from collections.abc import Mapping, Sequence
@@ -312,8 +310,8 @@ def _scores(prediction: bpkr.Prediction, labels, architecture) -> dict[str, Any]
     classes, truth = outputs_as_classes(labels)
     if classes is None:
         return found | {"test_r_squared": r_squared(mean, labels)}
-    variance = prediction.variance + architecture.label_noise
-    scores = classes.score(np.array(classes.names)[truth], mean, variance)
+    covariance = prediction.with_noise(architecture.label_noise)
+    scores = classes.score(np.array(classes.names)[truth], mean, covariance)
     if architecture.is_infinite:
         # The variance is not in units of the labels.
         del scores["log_loss"], scores["log_loss_error"]
