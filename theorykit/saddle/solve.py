@@ -16,14 +16,7 @@ import optimistix as optx
 from jaxtyping import Array, Float, Int
 
 from .._jit import jit
-from ..checks import (
-    array_module,
-    checked_instance,
-    checked_number,
-    checked_whole_number,
-    is_traced,
-    on_host,
-)
+from ..checks import array_module, checked_instance, checked_number, checked_whole_number, is_traced, on_host
 from .action import Action
 from .bound_action import BEYOND, BoundAction, Values, bind, initial_coordinates
 from .certificate import COARSE, NOT_FINITE, UNRESOLVED, Evidence, evidence, with_quadrature

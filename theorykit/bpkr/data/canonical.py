@@ -86,6 +86,7 @@ def canonical(architecture: Architecture, data: Data) -> Examples:
 
 
 def _ranges(architecture: Architecture, data: Data) -> Iterator[Requirement]:
+    """Require that products of the data's numbers stay within double precision."""
     given = architecture.prior_variances, architecture.temperature, data.labels
     variances, temperature, labels = map(on_host, given)
     numbers = array_module(given)

@@ -170,6 +170,7 @@ def class_labels(name, labels) -> list[Any]:
 
 
 def r_squared(predicted: np.ndarray, labels: np.ndarray) -> float:
+    """Return the explained fraction of the variance, averaged over outputs, NaN if all labels of one are equal."""
     missed = np.mean((labels - predicted) ** 2, axis=0)
     spread = np.where(np.ptp(labels, axis=0) > 0, np.var(labels, axis=0), np.nan)
     return float(np.mean(1 - missed / spread))

@@ -212,6 +212,8 @@ class Energy(eqx.Module):
 
 
 class BoundedEnergy(eqx.Module):
+    """The bound tr(G_+ U_1) + tr(W U_1^-1) of the energy; see `Majoriser`."""
+
     bound: BoundAction
     logdet_gradient: PathMatrix  # G_+
     weight: PathMatrix  # W = U_0 G_- U_0
@@ -220,6 +222,7 @@ class BoundedEnergy(eqx.Module):
         return self._evaluated({self.bound.symbols.first: u1}, self.bound.action.majoriser.bound)
 
     def minimise(self, start: OrderParameters) -> OrderParameters:
+        """Minimise entropy plus bound in each order parameter in turn."""
         minima = self.bound.action.majoriser.minima
         order = self.bound.symbols.order_parameters
 

@@ -502,6 +502,7 @@ def sample_network(
 
 
 def network_of_whitened(architecture: Architecture, white, heads: Heads, *, readout=None) -> Network:
+    """Make a network from weights that are standard normal under the prior."""
     first, *_, last = map(jnp.sqrt, architecture.prior_variances)
     embedding, *layers, readout_weights = white
     weights = (first * embedding, *colour_layers(architecture, layers), last * readout_weights)

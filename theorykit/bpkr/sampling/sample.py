@@ -37,11 +37,7 @@ _FEWEST_DRAWS = 4
 # Increase it if draws change for the same arguments.
 _VERSION = 9
 _STATISTICS = ("lp", "energy", "diverging", "n_steps")
-_NAMES = {
-    "exact": "NUTS on the order parameters",
-    "gibbs": "block Gibbs on the weights",
-    "nuts": "NUTS on the weights",
-}
+_NAMES = {"exact": "NUTS on the order parameters", "gibbs": "block Gibbs on the weights", "nuts": "NUTS on the weights"}
 Sampler = Literal["exact", "gibbs", "nuts"]
 Approach = Literal["saddle", "one_over_n", "exact", "gibbs", "nuts", "infinite_width"]
 

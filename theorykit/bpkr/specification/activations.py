@@ -135,6 +135,7 @@ NAMED: Mapping[str, Activation] = {
 
 
 def as_activation(value: Any, where: str = "activation") -> Activation:
+    """Return the `Activation` of a name, an expression in one symbol, or a function of a symbol."""
     if isinstance(value, Activation):
         return value
     if isinstance(value, str) and value in NAMED:
