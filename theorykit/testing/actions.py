@@ -1,6 +1,6 @@
 """Check an action in its domains, and compare it with your NumPy function."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from itertools import permutations
 from typing import Any
 
@@ -50,7 +50,7 @@ def check_action(
     return Report("The action", tuple(checks))
 
 
-def _check_domains(action: Action, points) -> Finding:
+def _check_domains(action: Action, points: Sequence[Point]) -> Finding:
     claim = "the action is defined in its domains"
     count = np.sum([[not np.isfinite(_value(term, at)) for term in action.terms] for at in points], axis=0)
     most = int(np.argmax(count))
@@ -75,7 +75,7 @@ def random_values(action: Action, rng: np.random.Generator, count: int, values: 
         if symbol.name not in known:
             known[symbol.name] = random_value(symbol, known, rng)
 
-    def draw(symbol, domain):
+    def draw(symbol: Expr, domain: Any) -> Any:
         # Any coordinates give a point inside a domain.
         shape = tuple(int(interpret(side, known)) for side in shapes[symbol])
         coordinates = jnp.asarray(rng.standard_normal(domain.size(shape)))
@@ -94,7 +94,7 @@ def _value(expression: Expr, point: Point) -> float:
     return float(value) if np.isrealobj(value) else np.nan
 
 
-def _check_reference(action: Action, groups, reference) -> Finding:
+def _check_reference(action: Action, groups: Sequence[Sequence[Point]], reference: Callable) -> Finding:
     claim, trials = "the action equals the reference, up to a constant", []
     names = [symbol.name for symbol in action.symbols]
     for points in groups:
@@ -106,7 +106,7 @@ def _check_reference(action: Action, groups, reference) -> Finding:
         numbers = {each.name: abs(points[0][each.name]) for each in action.parameters if isinstance(each, Symbol)}
         trials.append(Trial(points, values, _TOLERANCE, numbers))
 
-    def named(terms):
+    def named(terms: Sequence[Expr]) -> dict[str, Callable[[Point], float]]:
         return {shown(term): lambda at, of=term: _value(of, at) for term in terms}
 
     own = [symbol.name for symbol in action.symbols if symbol not in action.sizes]

@@ -122,6 +122,7 @@ def random_value(symbol: Expr, sizes: Mapping[str, int], rng: np.random.Generato
 
 
 def of_shape(shape: tuple[int, ...], found: Any) -> np.ndarray:
+    """Return a result of the user's NumPy, which must be finite float64 of this shape."""
     found = np.asarray(found)
     if found.dtype != float or found.shape != shape or not np.all(np.isfinite(found)):
         raise ValueError(f"it returns {found.dtype} of shape {found.shape}, not finite float64 of shape {shape}")
@@ -134,6 +135,7 @@ def put(name: str, change: Callable[..., Any], *names: str) -> Change:
 
 
 def changes_of(point: Point, names: Sequence[str]) -> dict[str, Change]:
+    """Return changes of one value, and exchanges of two."""
     found = {}
     for name in names:
         forms = _OF_MATRICES if np.ndim(point[name]) else _OF_NUMBERS
@@ -169,7 +171,7 @@ def compare(claim: str, terms: Terms, trials: Sequence[Trial], changes: Mapping[
     return Finding(claim, said, meaning or "no factor, transpose, order or term explains it")
 
 
-def _guesses(terms: Terms, changes, extras: Terms) -> Iterator[_Guess]:
+def _guesses(terms: Terms, changes: Mapping[str, Change], extras: Terms) -> Iterator[_Guess]:
     yield "", "", terms
     for said, change in changes.items():
         new = {name: lambda at, of=term, to=change: of(to(at)) for name, term in terms.items()}
@@ -180,11 +182,12 @@ def _guesses(terms: Terms, changes, extras: Terms) -> Iterator[_Guess]:
         yield "", (name := f"{extra} in addition"), {**terms, name: term}
 
 
-def _explain(guesses: Sequence[_Guess], trials) -> str:
+def _explain(guesses: Sequence[_Guess], trials: Sequence[Trial]) -> str:
     """Describe the simplest guess that equals the reference, or return ""."""
     values = cache(lambda number, term: trials[number].values(term))
 
-    def fit(terms: Terms, number, free) -> dict[str, float] | None:
+    def fit(terms: Terms, number: int, free: Sequence[str]) -> dict[str, float] | None:
+        """Fit the factors of `free` terms, if they are unique."""
         target = trials[number].centred(trials[number].reference)
         least = trials[number].tolerance * np.max(np.abs(target))
         try:
@@ -218,7 +221,7 @@ def _explain(guesses: Sequence[_Guess], trials) -> str:
     return best[1]
 
 
-def _described(change: str, extra: str, terms: Terms, fits) -> tuple[float, str]:
+def _described(change: str, extra: str, terms: Terms, fits: Sequence[tuple[Mapping, Trial]]) -> tuple[float, str]:
     """Return the cost of a guess, 1 per difference, and its description."""
     factors = {}
     for name in terms:
@@ -241,7 +244,7 @@ def _described(change: str, extra: str, terms: Terms, fits) -> tuple[float, str]
     return cost, f"the reference has {'; '.join(said)}"
 
 
-def _factor(values, trials) -> str:
+def _factor(values: Sequence[float], trials: Sequence[Trial]) -> str:
     """Write a factor as a product of powers of quantities and of 2 and 3.
 
     Up to three products that the trials do not distinguish are all named. If there are

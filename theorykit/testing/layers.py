@@ -55,7 +55,7 @@ def check_layer(
     return Report(subject, tuple(checks))
 
 
-def _check_form(kind, form: LayerForm) -> tuple[Finding, Finding]:
+def _check_form(kind: AbstractLayer, form: LayerForm) -> tuple[Finding, Finding]:
     of, mixing = form.symbols, form.block_tokens
     found = (mixing.free_symbols | form.gain.free_symbols) & {of.width, of.next_width}
     wrong = f"1/sqrt({of.width}) is missing, occurs twice, or has another width"
@@ -94,7 +94,7 @@ def _with_heads(kind: AbstractLayer, heads: int) -> AbstractLayer:
     return other
 
 
-def _trials(kind, form, function, seed, heads, is_square) -> list[Trial]:
+def _trials(kind, form, function, seed: int, heads: int, is_square: bool) -> list[Trial]:
     """Evaluate `function` at random points. Columns of attention sum to one."""
     rng, of = np.random.default_rng([seed, heads]), form.symbols
     other = kind if heads == kind.heads else _with_heads(kind, heads)
@@ -119,7 +119,7 @@ def _trials(kind, form, function, seed, heads, is_square) -> list[Trial]:
     return found
 
 
-def _check_prior(kind, form: LayerForm, prior, seed: int) -> Finding:
+def _check_prior(kind: AbstractLayer, form: LayerForm, prior: Callable, seed: int) -> Finding:
     claim = "the prior equals yours"
 
     def function(at: Point) -> np.ndarray:
@@ -135,7 +135,7 @@ def _check_prior(kind, form: LayerForm, prior, seed: int) -> Finding:
     return compare(claim, terms, trials, changes, {"all ones": lambda at: np.ones([len(at["weights"])] * 2)})
 
 
-def _check_reference(kind, form: LayerForm, reference, seed: int) -> Finding:
+def _check_reference(kind: AbstractLayer, form: LayerForm, reference: Callable, seed: int) -> Finding:
     def evaluate(point: Point, hidden: float = 1.0, weights: float = 1.0) -> np.ndarray:
         attention = None if point["attention"] is None else point["attention"].copy()
         with np.errstate(all="ignore"):
@@ -186,11 +186,11 @@ def _check_reference(kind, form: LayerForm, reference, seed: int) -> Finding:
     return compare("the forward map equals the reference", terms, trials, changes, extras)
 
 
-def _normalised(attention, axis=1):
+def _normalised(attention: np.ndarray, axis: int = 1) -> np.ndarray:
     return attention / attention.sum(axis=axis, keepdims=True)
 
 
-def _scaled(block, factor, weights):
+def _scaled(block: int, factor: float, weights: np.ndarray) -> np.ndarray:
     is_block = np.arange(len(weights)) == block % len(weights)
     return np.where(is_block[:, None, None], factor * weights, weights)
 
