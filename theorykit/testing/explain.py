@@ -130,6 +130,7 @@ def of_shape(shape: tuple[int, ...], found: Any) -> np.ndarray:
 
 
 def put(name: str, change: Callable[..., Any], *names: str) -> Change:
+    """Return a change of a value, as a function of itself or of other values."""
     names = names or (name,)
     return lambda point: {**point, name: change(*(point[each] for each in names))}
 

@@ -94,9 +94,7 @@ class Fluctuations(DisplayMixin, eqx.Module):
 
 @usual_settings()
 def fluctuations(
-    problem: Problem,
-    order_parameters: OrderParameters | Saddle,
-    test_features: Features | None = None,
+    problem: Problem, order_parameters: OrderParameters | Saddle, test_features: Features | None = None
 ) -> Fluctuations:
     """Expand about a saddle point to next order in 1/N.
 
