@@ -12,7 +12,7 @@ from sympy import Expr
 from ..checks import is_traced, refuse_traced, shown
 from ..symbolic.documents import Block, DisplayMixin, Heading, Table, Text, verbatim
 from .action import Action, indefinite
-from .certificate import MEANINGS, NOT_FINITE
+from .certificate import MEANINGS, NOT_FINITE, UNRESOLVED
 from .diagnosis import AbstractOutcome
 
 # Coordinates beyond this distance are within 1e-13 of an edge.
@@ -120,9 +120,11 @@ class Solution(DisplayMixin, AbstractOutcome):
         edges = ", ".join(f"{name} = {float(edge):g}" for name, edge in near if np.isfinite(edge))
         ended = f" (ended on the edge of a domain, {edges})" if edges else ""
         softest, lowest = (self.owners[int(np.argmax(np.abs(stats[name])))] for name in ("softest", "lowest"))
+        advice = "Start from elsewhere (initial=...), or use stationary(..., index=...)"
+        if verdict == UNRESOLVED and self.quadrature_error > self.error / 2:
+            advice = f"Averages have a fixed number of nodes, here {self.of.finest.nodes}: raise it by with_nodes(...)"
         return (
             f"{meaning} at {self.place}{ended}: {numbers}, error {float(self.error):.3g}. {self.index} of "
             f"{len(curvatures)} eigenvalues of the Hessian are negative, the smallest {curvatures[0]:.3g} mostly along "
-            f"{lowest}, the softest {np.min(np.abs(curvatures)):.3g} mostly along {softest}. Start from elsewhere "
-            "(initial=...), or use stationary(..., index=...)"
+            f"{lowest}, the softest {np.min(np.abs(curvatures)):.3g} mostly along {softest}. {advice}"
         )
