@@ -82,7 +82,7 @@ def test_events_are_differentiable_under_grad_and_vmap(hysteresis):
     np.testing.assert_allclose(jax.vmap(fold)(a), -2 * (a / 3) ** 1.5, rtol=1e-14)
     np.testing.assert_allclose(jax.vmap(jax.grad(fold))(a), -np.sqrt(a / 3), rtol=1e-14)
     np.testing.assert_allclose(jax.grad(jax.grad(fold))(1.0), -1 / np.sqrt(12), rtol=1e-13)
-    assert np.isnan(fold(-1.0))
+    assert np.isnan(fold(-1.0)) and np.isnan(jax.grad(fold)(-1.0))
     with pytest.raises(ValueError, match="one event"):
         curve.refine(Landau(1.0), hysteresis)
     with pytest.raises(ValueError, match=r"`curve\.refine` finds"):

@@ -81,11 +81,7 @@ def test_a_start_on_a_saddle_is_told_from_a_minimum():
 @pytest.mark.quick("expression2-falls without bound")
 @pytest.mark.parametrize(
     ("expression", "message"),
-    [
-        (m + beta, "falls without bound"),
-        (exp(-m) + beta, "degenerate"),
-        (m**3 / 3 + m + beta, "falls without bound"),
-    ],
+    [(m + beta, "falls without bound"), (exp(-m) + beta, "degenerate"), (m**3 / 3 + m + beta, "falls without bound")],
 )
 def test_where_there_is_no_minimum_the_reason_is_told(expression, message):
     with pytest.warns(ConvergenceWarning, match=message):

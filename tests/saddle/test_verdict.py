@@ -212,6 +212,9 @@ def test_small_overlaps_are_known_to_rounding(field):
 def test_a_derivative_that_does_not_exist_is_nan():
     on_edge = lambda b: stationary(GLASS, {beta: b, h: 0.0}, index=1, initial={q: 0.3})[q]  # noqa: E731
     assert np.isnan(jax.grad(on_edge)(0.5))
+    landau = Action(m**4 / 4 + (1 - beta) * m**2 / 2, {m: Real()}, [beta])
+    slopes = jax.vmap(jax.grad(lambda b: minimise(landau, {beta: b})[m]))(np.array([0.5, 1.0]))
+    assert np.isnan(slopes).tolist() == [False, True]
     no_minimum = Action(exp(-beta * m), {m: Real()}, [beta])
     assert np.isnan(jax.grad(lambda b: minimise(no_minimum, {beta: b}, initial={m: 0.0})[m])(1.0))
 

@@ -90,6 +90,7 @@ class Evidence(eqx.Module):
     - `action_error`: rounding error of the terms and of their sum, and error of averages.
     - `error`: bound on the shift of the point by rounding, by the remaining Newton step
       and by averages, in the metric of the domains. `quadrature` is the last of these.
+    - `is_regular`: whether no curvature may vanish.
     - `needs_nodes`: whether averages exceed the tolerance, or may keep it from a solution.
     """
 
@@ -99,6 +100,7 @@ class Evidence(eqx.Module):
     gradient_norm: Float[Array, ""]
     error: Float[Array, ""]
     quadrature: Float[Array, ""]
+    is_regular: Bool[Array, ""]
     needs_nodes: Bool[Array, ""]
     local: LocalModel
 
@@ -185,7 +187,8 @@ def evidence(bound: BoundAction, coordinates: Coordinates, index: int, tolerance
     for name, holds in reversed(wrong):
         verdict = jnp.where(holds, name, verdict)
     error = moved + left / (1 - _CONTRACTS) + 4 * eps * reach
-    return Evidence(verdict, terms, action_error, gradient_norm, error, jnp.array(0.0), jnp.array(False), local)
+    numbers = verdict, terms, action_error, gradient_norm, error, jnp.array(0.0), ~jnp.any(is_bracketed)
+    return Evidence(*numbers, jnp.array(False), local)
 
 
 def _at_edges(

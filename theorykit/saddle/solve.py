@@ -334,7 +334,7 @@ def _solution(run: _Run, ends: _End, at: Array = _BEST) -> Solution:
     model, scale = known.local.model, jax.lax.stop_gradient(bound.scale)
     stopped = codes.where(end.result == codes.successful, codes.nonlinear_divergence, end.result)
     failure = codes.where(known.verdict == NOT_FINITE, codes.nonfinite, stopped)
-    point = implicit_point(bound, end.coordinates, True, known.is_solved & jnp.all(end.free > 0))
+    point = implicit_point(bound, end.coordinates, True, known.is_solved & known.is_regular & jnp.all(end.free > 0))
     return Solution(
         order_parameters=bound.values_on_edges(point),
         action=stationary_value(jnp.sum(known.terms), BoundAction.action, bound, point),
