@@ -190,6 +190,10 @@ def test_derivatives_and_branches_have_as_many_nodes_as_they_need():
     off = np.tanh(branch["beta"].values[:, None] * (branch["m"].values[:, None] + at + 0.1)) @ weights - branch["m"]
     assert branch.sizes["point"] > 3 and "averages are inaccurate" in branch.attrs["ended"]
     assert np.all(np.abs(off) <= branch["quadrature_error"] + 1e-12)
+    # Without a field, the average over x leaves m = 0 within its error.
+    start = minimise(action, {beta: 0.5, h: 0.0}, initial={m: 0.01})
+    flat = follow(action, {beta: 0.5, h: 0.0}, start, beta, (0.2, 0.9))
+    assert "beta reached" in flat.attrs["ended"] and np.max(np.abs(flat["m"])) < 1e-12
 
 
 @pytest.mark.slow

@@ -168,11 +168,11 @@ def follow(
     start = np.append(start, system.bound.parameters[system.parameter])
     system = replace(system, bound=replace(system.bound, free=jnp.where(at_edge, 0.0, 1.0)))
     # The unit of an unconstrained number is its size, or its change over the range if that is
-    # larger. Steps of other coordinates are relative changes.
+    # larger, unless it is zero within its error. Steps of other coordinates are relative changes.
     slope = slope_at(system, start)
     moves = np.abs(jnp.linalg.solve(slope[:, :-1], slope[:, -1])) * (high - low)
     real = np.maximum(np.abs(start[:-1]), np.where(np.isfinite(moves), moves, 0.0))
-    units = np.append(np.where(system.bound.is_real & (real > 0), real, 1.0), largest / _LARGEST)
+    units = np.append(np.where(system.bound.is_real & (real > float(solution.error)), real, 1.0), largest / _LARGEST)
     system = replace(system, lengths=jnp.asarray(units))
     found = trace(system, start, (low, high), direction=direction, largest_step=_LARGEST)
     for name in solution.order_parameters:
