@@ -83,7 +83,9 @@ class Problem(DisplayMixin, AbstractSaddleProblem):
         cost, memory = min(kernel.curvature_costs())
         cost += _DIAGONALISATION * self.dimension**3
         evaluation = _OVERHEAD + kernel.operations() + float(self.rows) ** 3
-        fits = cost <= _CURVATURE_EVALUATIONS * evaluation and memory <= _CURVATURE_BYTES
+        # Without a Hessian and sweeps, solves end before their tolerance.
+        is_cheap = cost <= _CURVATURE_EVALUATIONS * evaluation or not self.has_sweeps
+        fits = is_cheap and memory <= _CURVATURE_BYTES
         # Solvers without a Hessian know the kernel as a function of U_1 alone.
         self.forms_curvature = bool(fits or architecture.between)
 
