@@ -599,11 +599,7 @@ def ill_conditioned(spec: dict, given: dict[str, np.ndarray]) -> Results:
         strict=True,
     ):
         architecture = bpkr.Architecture(
-            layers,
-            widths.tolist(),
-            variances.tolist(),
-            temperature=float(temperature),
-            outputs=spec["outputs"],
+            layers, widths.tolist(), variances.tolist(), temperature=float(temperature), outputs=spec["outputs"]
         )
         data = bpkr.Data(features * float(scale), labels * float(label_scale))
         outcomes.append(REFUSED)

@@ -82,11 +82,7 @@ PLANTED = {
     "function": (curie_weiss(m**2 / 2 - log(2 * sinh(beta * m + h))), {}, "domain is too wide: m in Real"),
     "domain too wide": (Action(beta * m - log(m), {m: Real()}, [beta]), {}, "domain is too wide: m in Real"),
     "variance of an average": (spin_glass(q), {"reference": of_spin_glass}, r"sqrt\(q\) in place of q"),
-    "factor in an average": (
-        spin_glass(sqrt(2 * q)),
-        {"reference": of_spin_glass},
-        "q/2 in place of q",
-    ),
+    "factor in an average": (spin_glass(sqrt(2 * q)), {"reference": of_spin_glass}, "q/2 in place of q"),
     "a reference that fails": (
         curie_weiss(m**2 / 2 - SPIN),
         {"reference": lambda m, b: m},

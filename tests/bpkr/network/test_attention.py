@@ -134,6 +134,12 @@ def test_transposed_attention_is_refused_unless_it_is_meant():
     assert np.max(np.abs(meant - found)) > 1e-3
     with refused("attention[0] is transposed: it sums to one over queries; pass layout='keys-first'"):
         bpkr.path_features(inputs, attention, ARCHITECTURE, layout="torch")
+    # Attention of padding is often zero.
+    real = np.arange(TOKENS) < np.array([[TOKENS - 1], *[[TOKENS]] * (len(inputs) - 1)])
+    heads = bpkr.Heads(**random_projections(TWO_LAYERS.heads, rng))
+    padded = [np.where(real[:, None, None], each, 0.0).swapaxes(2, 3) for each in heads(inputs, real_tokens=real)]
+    with refused("attention[0] is transposed"):
+        bpkr.path_features(inputs, padded, ARCHITECTURE, real_tokens=real)
 
 
 def attended_to(mask, **options):

@@ -9,15 +9,7 @@ from hypothesis import strategies as st
 from sympy import Identity, Inverse, KroneckerProduct, MatMul, MatPow, MatrixSymbol, Symbol, Trace, log
 
 from tests.expressions import A, B, F, H, L, N, P, W, X, s, t, v
-from theorykit.symbolic import (
-    Diagonal,
-    Softmax,
-    SquareRoot,
-    gaussian_average,
-    log_cosh,
-    quadratic_form,
-    sum_of_entries,
-)
+from theorykit.symbolic import Diagonal, Softmax, SquareRoot, gaussian_average, log_cosh, quadratic_form, sum_of_entries
 from theorykit.symbolic.atoms import LogDet, PartialTrace
 from theorykit.symbolic.documents.rendering import latex
 

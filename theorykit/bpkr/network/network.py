@@ -392,7 +392,9 @@ def _checked_attention(attention, shape, architecture, layout, real) -> tuple[Ar
 @jit
 def _judge(layer, real) -> tuple[Array, Array]:
     """Return whether only queries sum to one, and the largest attention to padding."""
-    of_keys, of_queries = (jnp.max(jnp.abs(jnp.sum(layer, axis=i) - 1)) for i in (-2, -1))
+    # The rows and columns of padding may be anything.
+    kept = True if real is None else real[:, None] if layer.ndim == 4 else jnp.any(real, axis=0)
+    of_keys, of_queries = (jnp.max(jnp.abs(jnp.sum(layer, axis=i) - 1), where=kept, initial=0.0) for i in (-2, -1))
     is_transposed = (of_queries <= _ONE) & ~(of_keys <= _ONE) & (jnp.min(layer) >= 0)
     if real is None:
         return is_transposed, jnp.zeros(())
@@ -484,12 +486,7 @@ class Network(eqx.Module):
 
 
 def sample_network(
-    architecture: Architecture,
-    heads: Heads,
-    *,
-    input_features: int,
-    readout: Readout | None = None,
-    key: PRNGKeyArray,
+    architecture: Architecture, heads: Heads, *, input_features: int, readout: Readout | None = None, key: PRNGKeyArray
 ) -> Network:
     """Draw all weights, except queries and keys, from their Gaussian prior."""
     require_float64()
