@@ -2,7 +2,6 @@
 
 import abc
 from collections.abc import Mapping
-from dataclasses import replace
 from functools import partial
 from typing import ClassVar, NamedTuple
 
@@ -201,13 +200,24 @@ def refined(system: System, kind: str, start: Unknowns) -> Unknowns:
     fixed = eqx.combine(jax.lax.stop_gradient(arrays), others)
     left, _, right = jnp.linalg.svd(jax.lax.stop_gradient(jax.jacfwd(fixed.residual)(start)))
 
-    equations, linear = _EventEquations(kind, right[-1], jnp.array(0)), lx.LU()
+    def tests(system, u):
+        tangent = _tangent_of(jax.jacfwd(system.residual)(u), right[-1])
+        return tangent[-1:] if kind == FOLD else jnp.ravel(system.tests(u, tangent)[kind])
+
+    def at_test(u, system):
+        return jnp.append(system.residual(u), tests(system, u)[entry])
+
+    def at_branch_point(at, system):
+        u, left, slack = at[:count], at[count:-1], at[-1]
+        change = jax.jacfwd(system.residual)(u)
+        return jnp.hstack([system.residual(u) + slack * left, left @ change, left @ left - 1])
+
     if kind == BRANCH_POINT:
-        linear, start = _LEAST_NORM, jnp.hstack([start, left[:, -1], 0.0])
+        equations, linear, start = at_branch_point, _LEAST_NORM, jnp.hstack([start, left[:, -1], 0.0])
     else:
-        equations = replace(equations, entry=jnp.argmin(jnp.abs(equations.tests(fixed, start))))
-    solver = optx.Newton(1e-14, 1e-14, linear_solver=linear)
-    at = optx.root_find(equations, solver, start, fixed, max_steps=20, throw=False).value
+        equations, linear, entry = at_test, lx.LU(), jnp.argmin(jnp.abs(tests(fixed, start)))
+    solver, options = optx.Newton(1e-14, 1e-14, linear_solver=linear), {"max_steps": 20, "throw": False}
+    at = jax.lax.stop_gradient(optx.root_find(equations, solver, start, fixed, **options).value)
     off, slopes = equations(at, fixed), jax.jacfwd(equations)(at, fixed)
     step = jnp.linalg.pinv(slopes, rtol=1e-12)[:count] @ off
     is_solved = jnp.all(jnp.abs(step) <= _NEAR * (1 + jnp.abs(at[:count])))
@@ -215,38 +225,12 @@ def refined(system: System, kind: str, start: Unknowns) -> Unknowns:
     off = jnp.append(off, at[-1]) if kind == BRANCH_POINT else off
     largest = _NEAR * jnp.linalg.norm(slopes[:, :count])
     is_solved &= jnp.all(jnp.abs(off) <= largest)
-    inputs = equations, at, system, is_solved
-    step, _ = optx.ImplicitAdjoint(linear).apply(_no_step, _equations, inputs, frozenset())
-    # In reverse mode, the linear solver would refuse NaN from the step.
+
+    def kept(u, system):
+        # Slopes may be singular where there is no solution, which would raise an error.
+        return jnp.where(is_solved, equations(u, system), u - at)
+
+    u = optx.root_find(kept, solver, at, system, adjoint=optx.ImplicitAdjoint(linear), **options).value[:count]
+    # In reverse mode, the linear solver would refuse NaN from u.
     leaves = jax.tree.leaves(eqx.filter(system, eqx.is_inexact_array))
-    found = jnp.where(is_solved, (at + step)[:count], 0.0)
-    return found + sum(map(jnp.sum, leaves)) * jnp.where(is_solved, 0.0, jnp.nan)
-
-
-class _EventEquations(eqx.Module):
-    """Equations of an event of a kind. The test function is an `entry` of those of this kind."""
-
-    kind: str = eqx.field(static=True)
-    across: Unknowns
-    entry: Array
-
-    def tests(self, system, u):
-        tangent = _tangent_of(jax.jacfwd(system.residual)(u), self.across)
-        return tangent[-1:] if self.kind == FOLD else jnp.ravel(system.tests(u, tangent)[self.kind])
-
-    def __call__(self, at, system):
-        if self.kind != BRANCH_POINT:
-            return jnp.append(system.residual(at), self.tests(system, at)[self.entry])
-        u, left, slack = at[: len(at) // 2], at[len(at) // 2 : -1], at[-1]
-        change = jax.jacfwd(system.residual)(u)
-        return jnp.hstack([system.residual(u) + slack * left, left @ change, left @ left - 1])
-
-
-def _no_step(inputs):
-    return jnp.zeros_like(inputs[1]), None
-
-
-def _equations(step, _, inputs):
-    # Slopes may be singular where there is no solution, which would raise an error.
-    equations, at, system, is_solved, *_ = inputs
-    return jnp.where(is_solved, equations(at + step, system), step)
+    return jnp.where(is_solved, u, 0.0) + sum(map(jnp.sum, leaves)) * jnp.where(is_solved, 0.0, jnp.nan)
