@@ -180,7 +180,7 @@ def _per_width(entropy: Expr, width: Expr) -> Expr:
 
 
 def _sizes_of_trials(symbols: ActionSymbols) -> tuple[Mapping[Expr, int], ...]:
-    """Return sizes at which to test steps; any two layers differ in some trial."""
+    """Return sizes at which to test steps; any two of three layers, and outputs, differ in some."""
     widths = dict.fromkeys(symbols.widths)
     heads = [layer.symbols.heads for layer in symbols.form.layers]
     common = {TOKENS: 3, symbols.input_features: 2, size("P_test"): 2, size("D"): 3}
@@ -190,7 +190,7 @@ def _sizes_of_trials(symbols: ActionSymbols) -> tuple[Mapping[Expr, int], ...]:
     for place, examples in enumerate((3, 1)):
         trial = {**common, symbols.examples: examples, **dict.fromkeys(outputs, 1)}
         trial |= {width: 1 + i // 3**place % 3 for i, width in enumerate(widths, 1)}
-        trials.append(trial | {each: 1 + i // 2**place % 2 for i, each in enumerate(heads)})
+        trials.append(trial | {each: 1 + i // 2**place % 2 for i, each in enumerate(heads, 1)})
     return tuple(trials)
 
 
