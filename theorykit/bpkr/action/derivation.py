@@ -180,12 +180,12 @@ def _per_width(entropy: Expr, width: Expr) -> Expr:
 
 
 def _sizes_of_trials(symbols: ActionSymbols) -> tuple[Mapping[Expr, int], ...]:
-    """Return sizes at which to test steps; any two of three layers, and outputs, differ in some."""
+    """Return sizes at which to test steps; any two of four layers, and outputs, differ in some."""
     widths = dict.fromkeys(symbols.widths)
     heads = [layer.symbols.heads for layer in symbols.form.layers]
     common = {TOKENS: 3, symbols.input_features: 2, size("P_test"): 2, size("D"): 3}
     outputs = [symbols.outputs] if symbols.outputs.is_Symbol else []
-    several = {symbols.examples: 1 if outputs else 2, **dict.fromkeys(outputs, 2)}
+    several = {symbols.examples: 1 if outputs else 2, **dict.fromkeys(outputs, 3)}
     trials = [{**common, **dict.fromkeys(widths, 1), **dict.fromkeys(heads, 2), **several}]
     for place, examples in enumerate((3, 1)):
         trial = {**common, symbols.examples: examples, **dict.fromkeys(outputs, 1)}
