@@ -36,8 +36,8 @@ _SEARCH, _SEARCHED = 4097, 9.0
 _NOWHERE = 1e30
 # A mean absolute value below this underflows.
 _NOTHING = 1e-100
-# Number of nodes from which the trapezoidal rule replaces the Gauss-Hermite rule.
-_DENSE = 256
+# Number of nodes from which the trapezoidal rule replaces the Gauss-Hermite rule, and panels a Gauss-Legendre rule.
+_DENSE, _PER_PANEL = 256, 64
 _EPSILON = float(np.finfo(float).eps)
 _LOG_LARGEST = float(np.log(np.finfo(float).max)) - 1
 
@@ -58,7 +58,15 @@ def _gauss_hermite(nodes: int) -> tuple[np.ndarray, np.ndarray]:
     return points[kept], weights[kept] / np.sqrt(2 * np.pi)
 
 
-_gauss_legendre = cache(np.polynomial.legendre.leggauss)
+@cache
+def _gauss_legendre(nodes: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return nodes and weights for integrals from -1 to 1. Many nodes, which are eigenvalues, are on panels."""
+    if nodes <= _DENSE:
+        return np.polynomial.legendre.leggauss(nodes)
+    panels = nodes // _PER_PANEL
+    points, weights = np.polynomial.legendre.leggauss(_PER_PANEL)
+    points = (2 * np.arange(panels)[:, None] + points + 1) / panels - 1
+    return points.ravel(), np.tile(weights, panels) / panels
 
 
 @cache
