@@ -97,8 +97,8 @@ class StationaryPoints(SystemOfAction):
         return replace(self, lengths=jnp.where(many, np.abs(u), self.lengths)) if many.any() else self
 
     def ends(self, kind, u):
-        has_levels = self.bound.of.nodes and not self.bound.of.is_nested
-        if not kind and has_levels and seen_at(self, u)["quadrature_error"] > NEAR * reach_of(u[:-1]):
+        is_judged = self.bound.of.nodes and not self.bound.of.is_nested
+        if not kind and is_judged and seen_at(self, u)["quadrature_error"] > NEAR * reach_of(u[:-1]):
             return "averages are inaccurate"
         return "an order parameter reaches an edge" if kind == _EDGE_REACHED else ""
 
