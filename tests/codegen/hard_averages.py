@@ -86,9 +86,7 @@ FAMILIES = (
     Family("logarithm", sp.log(sp.Abs(z - m)), grid(m=[0.0, 0.5, -1.2, 3.0, 0.01, 5.2])),
     Family("rational", 1 / (1 + (b * z - h) ** 2), grid(b=[3.0, 30.0, 1e3, 1e5], h=[0.0, 1.0, -2.0])),
     Family(
-        "narrow bump",
-        sp.exp(-(((z - m) / b) ** 2)) * (1 + sp.tanh(z)),
-        grid(m=CENTRES[:6], b=[0.3, 0.03, 1e-3, 1e-4]),
+        "narrow bump", sp.exp(-(((z - m) / b) ** 2)) * (1 + sp.tanh(z)), grid(m=CENTRES[:6], b=[0.3, 0.03, 1e-3, 1e-4])
     ),
     Family("Laplace bump", sp.exp(-b * sp.Abs(z - m)), grid(m=CENTRES[:5], b=[5.0, 100.0, 1e4, 1e6])),
     Family("steep slope", b / sp.cosh(b * (z - m)) ** 2, grid(m=CENTRES[:5], b=[5.0, 15.0, 100.0])),

@@ -239,8 +239,7 @@ _PARTS = {
         scale / N * M * W * DiagMatrix(_slope(T * drive.T * y)) * W.T,
         scale * M * columns.T * DiagMatrix(_slope(T * distinct * y)) * sums,
         claims.Equal(
-            ((drive, distinct.T * assignment), (W, columns.T * assignment), (sums, assignment * W.T / N)),
-            assignment,
+            ((drive, distinct.T * assignment), (W, columns.T * assignment), (sums, assignment * W.T / N)), assignment
         ),
     ),
     "slope": (

@@ -136,8 +136,7 @@ def test_a_delta_is_refused():
 
 
 @pytest.mark.parametrize(
-    "integrand",
-    [1 / z**2, 1 / sp.Abs(z), 1 / (z - h), h / (2 * z + 1) ** 3, sp.exp(z**2), z * sp.exp(z**2 / 2 + z)],
+    "integrand", [1 / z**2, 1 / sp.Abs(z), 1 / (z - h), h / (2 * z + 1) ** 3, sp.exp(z**2), z * sp.exp(z**2 / 2 + z)]
 )
 def test_an_average_that_is_seen_to_be_infinite_is_refused(integrand):
     with pytest.raises(ValueError, match="infinite"):

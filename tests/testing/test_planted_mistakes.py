@@ -210,10 +210,7 @@ OF_DENSE = {
         lambda w, hidden, *others: layers.dense(w, hidden / (1e-300 + np.linalg.norm(hidden)), *others),
         *(LINEAR, "a norm"),
     ),
-    "weights twice": (
-        weighted(lambda weights: weights * np.abs(weights), layers.dense),
-        *(LINEAR, "more than once"),
-    ),
+    "weights twice": (weighted(lambda weights: weights * np.abs(weights), layers.dense), *(LINEAR, "more than once")),
     "another parameter": (lambda w, hidden, m, given: given["gain"] * hidden, COMPARED, "KeyError('gain')"),
     "other heads": (layers.attention, COMPARED, "TypeError"),
 }

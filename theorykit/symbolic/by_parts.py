@@ -60,17 +60,20 @@ def _jumps(integrand: Expr, z: Symbol) -> bool:
 
 
 def _powers(integrand: Expr, variable: Symbol) -> dict[int, Expr] | None:
-    """Return the coefficients of an integrand as a polynomial in its variable. They may contain functions of it."""
+    """Return the coefficients of an integrand as a polynomial in its variable. They may contain functions of it.
 
-    def functions(node: Expr) -> Iterator[Expr]:
+    Factors without the variable are not expanded: in 1 - 2 q + q^2, a small 1 - q loses its digits.
+    """
+
+    def others(node: Expr) -> Iterator[Expr]:
         is_power = node.is_Pow and node.exp.is_Integer and node.exp > 0
-        if node.is_Add or node.is_Mul or is_power:
+        if node.has(variable) and (node.is_Add or node.is_Mul or is_power):
             for argument in node.args:
-                yield from functions(argument)
-        elif node != variable and node.has(variable):
+                yield from others(argument)
+        elif node != variable and not node.is_number:
             yield node
 
-    held, back = hold(functions(integrand))
+    held, back = hold(others(integrand))
     try:
         polynomial = Poly(integrand.xreplace(held), variable)
     except PolynomialError:

@@ -42,10 +42,7 @@ def smaller(problem, layers, paths):
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("layers", "head", "fewer", "paths", "outputs"),
-    [
-        ((Skip(2, 0.7), 2), (1, 1), (Skip(1, 0.7), 2), [0, 1, 4, 5], 1),
-        ((3,), (1, 2), (2,), [0, 2], 2),
-    ],
+    [((Skip(2, 0.7), 2), (1, 1), (Skip(1, 0.7), 2), [0, 1, 4, 5], 1), ((3,), (1, 2), (2,), [0, 2], 2)],
 )
 def test_a_head_left_out_is_the_smaller_network_solved_from_scratch(layers, head, fewer, paths, outputs):
     problem = problem_of(layers, outputs=outputs)
