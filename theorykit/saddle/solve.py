@@ -44,6 +44,10 @@ _NEXT_TO_EDGE = 10.0
 _FROM_KNOWN, _FROM_START, _FROM_MAP, _FROM_EDGE, _NOT = range(5)
 # Rows of starts are filled up to a multiple of this number.
 _ROWS = 32
+# From this number of nodes on, optimised code is worth its compilation.
+_SMALL = 256
+# Of the starts that end at the same point, so many are solved again with more nodes.
+_AGAIN = 4
 _BEST = np.array(-1)
 
 
@@ -223,13 +227,21 @@ def _solve(
         # Derivatives of the solution need as many nodes as the solution.
         run = run._replace(bound=replace(bound, of=action.finest))
         near = known.is_solved | ((known.verdict == UNRESOLVED) & (known.quadrature <= COARSE))
-        first = xp.where(pending, xp.where(near, _FROM_KNOWN, _FROM_START), _NOT)
+        apart = xp.max(xp.abs(ends.coordinates[:, None] - ends.coordinates), axis=2)
+        same, rows = (apart <= _SAME) & pending[:, None] & pending, xp.arange(len(pending))
+        again = pending & (xp.sum(xp.tril(same, -1), axis=1) < _AGAIN)
+        first = xp.where(again, xp.where(near, _FROM_KNOWN, _FROM_START), _NOT)
         finer = _searched(run, begin, ends.coordinates, ends.free, first)
-        ends = jax.tree.map(lambda new, old: xp.where(pending, new.T, old.T).T, finer, ends)
+        taken = xp.where(again, rows, xp.argmax(same, axis=1))
+        ends = jax.tree.map(lambda new, old: xp.where(pending, new[taken].T, old.T).T, finer, ends)
     return run, ends
 
 
-@partial(jit, of_numbers=lambda run, *_: run.bound.of.is_of_numbers)
+def _is_small(run: _Run, *_: Any) -> bool:
+    return run.bound.of.is_of_numbers and run.bound.of.nodes <= _SMALL
+
+
+@partial(jit, of_numbers=_is_small)
 def _searched(run: _Run, starts: Array, known: Array, free: Array, first: Array) -> _End:
     """Return the end points of rows of `starts` (rows, tries, coordinates), without derivatives.
 
@@ -318,7 +330,7 @@ def _attempt(run: _Run, begin: Coordinates, free: Coordinates) -> _End:
     return _End(found.value, free, found.result, known, found.stats["evaluations"] + taken)
 
 
-@partial(jit, of_numbers=lambda run, *_: run.bound.of.is_of_numbers)
+@partial(jit, of_numbers=_is_small)
 def _solution(run: _Run, ends: _End, at: Array = _BEST) -> Solution:
     """Return the differentiable solution at an end point, by default at the best.
 
