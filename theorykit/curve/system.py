@@ -180,8 +180,14 @@ def refine(system: System, event: xr.Dataset) -> dict[str, Array]:
         raise ValueError("event must be one event of a trace, such as trace.isel(point=trace['event'] != '')[...]")
     kind, start = event["event"].item(), np.asarray(event["unknowns"])
     # A residual may close over traced numbers, of which a compiled function knows nothing.
-    solve = refined.__wrapped__ if is_traced(jax.make_jaxpr(system.residual)(start).consts) else refined
-    return dict(system.seen(solve(system, kind, start)))
+    arrays, others = eqx.partition(system, eqx.is_array)
+    closed = jax.make_jaxpr(lambda arrays, u: eqx.combine(arrays, others).residual(u))(arrays, start).consts
+    return (_seen_at_event.__wrapped__ if is_traced(closed) else _seen_at_event)(system, kind, start)
+
+
+@compiled
+def _seen_at_event(system: System, kind: str, start: Unknowns) -> dict[str, Array]:
+    return dict(system.seen(refined.__wrapped__(system, kind, start)))
 
 
 @compiled

@@ -40,6 +40,8 @@ from ..symbolic.matrix_functions import AssumedPositiveDefinite
 from ..symbolic.numeric import NumericFunction
 from .domains import AbstractDomain, check_fits, check_value
 
+# Largest number of nodes whose code is not optimised.
+_FEW = 256
 # Number of nodes with which a computation is repeated if averages are inaccurate.
 _FINEST = 4096
 # Costs of assigning an equation to an order parameter x: the equation is solved for x;
@@ -199,6 +201,11 @@ class Action(DisplayMixin):
     def is_of_numbers(self) -> bool:
         """Whether all symbols are numbers, and no function is the user's own."""
         return not self._matrices and not self.expression.has(NumericFunction)
+
+    @cached_property
+    def is_of_few_numbers(self) -> bool:
+        """Whether its code is not worth optimisation. That with many nodes is."""
+        return self.is_of_numbers and self.nodes <= _FEW
 
     @property
     def terms(self) -> tuple[Expr, ...]:

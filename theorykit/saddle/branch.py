@@ -44,7 +44,7 @@ class SystemOfAction(System):
 
     @property
     def of_numbers(self):
-        return self.bound.of.is_of_numbers
+        return self.bound.of.is_of_few_numbers
 
     def units(self, u):
         return self.lengths

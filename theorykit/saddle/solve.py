@@ -44,8 +44,6 @@ _NEXT_TO_EDGE = 10.0
 _FROM_KNOWN, _FROM_START, _FROM_MAP, _FROM_EDGE, _NOT = range(5)
 # Rows of starts are filled up to a multiple of this number.
 _ROWS = 32
-# From this number of nodes on, optimised code is worth its compilation.
-_SMALL = 256
 # Of the starts that end at the same point, so many are solved again with more nodes.
 _AGAIN = 4
 _BEST = np.array(-1)
@@ -237,11 +235,7 @@ def _solve(
     return run, ends
 
 
-def _is_small(run: _Run, *_: Any) -> bool:
-    return run.bound.of.is_of_numbers and run.bound.of.nodes <= _SMALL
-
-
-@partial(jit, of_numbers=_is_small)
+@partial(jit, of_numbers=lambda run, *_: run.bound.of.is_of_few_numbers)
 def _searched(run: _Run, starts: Array, known: Array, free: Array, first: Array) -> _End:
     """Return the end points of rows of `starts` (rows, tries, coordinates), without derivatives.
 
@@ -330,7 +324,7 @@ def _attempt(run: _Run, begin: Coordinates, free: Coordinates) -> _End:
     return _End(found.value, free, found.result, known, found.stats["evaluations"] + taken)
 
 
-@partial(jit, of_numbers=_is_small)
+@partial(jit, of_numbers=lambda run, *_: run.bound.of.is_of_few_numbers)
 def _solution(run: _Run, ends: _End, at: Array = _BEST) -> Solution:
     """Return the differentiable solution at an end point, by default at the best.
 
