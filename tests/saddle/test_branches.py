@@ -51,6 +51,8 @@ def test_folds_are_differentiable_under_grad_and_vmap(hysteresis):
     solution = minimise(CURIE_WEISS, {beta: 1.5, h: 0.4}, initial={m: 1.0})
     with pytest.raises(ValueError, match=r"`curve\.refine` finds one event"):
         jax.grad(lambda b: follow(CURIE_WEISS, {beta: b, h: 0.4}, solution, h, (-0.4, 0.4))["m"][0])(1.5)
+    with pytest.raises(ValueError, match="event is of a trace in h"):
+        curve.refine(StationaryPoints.of(CURIE_WEISS, {beta: 1.5, h: 0.4}, beta), first)
 
 
 def test_every_point_of_a_branch_solves_the_equation_and_the_index_changes_at_the_folds(hysteresis):
@@ -129,6 +131,8 @@ def test_what_cannot_be_followed_is_refused():
         follow(CURIE_WEISS, values, None, h, (0, 1))
     with pytest.raises(ValueError, match=r"bounds must be two numbers, the lower first; got 1\.0"):
         follow(CURIE_WEISS, values, solution, h, 1.0)
+    with pytest.raises(ValueError, match=r"another value of beta, 0\.8"):
+        follow(CURIE_WEISS, {**values, beta: 1.2}, solution, h, (0, 1))
     with pytest.warns(Warning), pytest.raises(ValueError, match="not one stationary point"):
         follow(CURIE_WEISS, values, stationary(CURIE_WEISS, values, index=1, initial={m: 3.0}), h, (-1, 1))
     index = symbols("index", real=True)

@@ -178,6 +178,8 @@ def refine(system: System, event: xr.Dataset) -> dict[str, Array]:
     """
     if checked_instance("event", event, xr.Dataset)["event"].ndim or not event["event"].item():
         raise ValueError("event must be one event of a trace, such as trace.isel(point=trace['event'] != '')[...]")
+    if (traced := event.attrs.get("parameter", system.parameter)) != system.parameter:
+        raise ValueError(f"event is of a trace in {traced}, but the system has the parameter {system.parameter}")
     kind, start = event["event"].item(), np.asarray(event["unknowns"])
     # A residual may close over traced numbers, of which a compiled function knows nothing.
     arrays, others = eqx.partition(system, eqx.is_array)

@@ -242,18 +242,18 @@ def _noisy(program):
 def kaplan_yorke_dimension(exponents: ArrayLike) -> Float[np.ndarray, "*batch"]:
     """Return the Kaplan-Yorke dimension j + (lambda_1 + ... + lambda_j) / |lambda_{j+1}|.
 
-    j is the largest number of leading exponents with a non-negative sum. If the sum of
+    j is the largest number of exponents with a non-negative sum. If the sum of
     all is non-negative, the result is their number, a lower bound.
 
     Args:
         exponents: (..., exponents), finite or minus infinity, in any order.
     """
-    given = numeric_array("exponents", exponents)
+    given = np.atleast_1d(numeric_array("exponents", exponents))
     if not np.all(given < np.inf):
         raise ValueError(f"exponents must be below infinity, not NaN, got {shown(exponents)}")
     ordered = -np.sort(-given, axis=-1)
     before = np.insert(np.cumsum(ordered, axis=-1), 0, 0.0, axis=-1)[..., :-1]
-    # Shares of exponents: one, then a part, then zero.
+    # Shares: one, then a part, then zero.
     share = np.ones_like(ordered)
     np.divide(np.maximum(before, 0.0), -ordered, out=share, where=ordered < 0)
     return np.sum(np.minimum(share, 1.0), axis=-1)

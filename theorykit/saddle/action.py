@@ -102,6 +102,8 @@ class Action(DisplayMixin):
         }
         for name, value in fields.items():
             object.__setattr__(self, name, value)
+        if self.scale == 0:
+            raise ValueError("scale must not be zero")
         if not domains:
             raise ValueError("order_parameters must name at least one order parameter, got none")
         for symbol in self.symbols:

@@ -141,7 +141,7 @@ def follow(
         branch ends at the event "edge", where it reaches the edge of a domain.
 
     Raises:
-        ValueError: If `solution` did not converge or belongs to another action.
+        ValueError: If `solution` did not converge, or belongs to another action or other values.
 
     Example:
         >>> from sympy import symbols
@@ -163,6 +163,9 @@ def follow(
     low, high = checked_bounds("bounds", bounds)
     largest = checked_number("largest_step", (high - low) / 20 if largest_step is None else largest_step, above=0.0)
     system = StationaryPoints.of(action, values, parameter, solution.order_parameters)
+    for name, value in solution.parameters.items():
+        if not np.array_equal(value, system.bound.values_of_parameters[name]):
+            raise ValueError(f"solution belongs to another value of {name}, {shown(value)}")
     at_edge = np.asarray(solution.stats["at_edge"])
     start = np.where(at_edge, solution.stats["coordinates"], place_of(system.bound, solution.order_parameters)[0])
     start = np.append(start, system.bound.parameters[system.parameter])

@@ -67,7 +67,7 @@ def check_data(architecture: Architecture, data: Data) -> Data:
             labels = checks.finite_array(names[1], labels)
             shape = (len(features), outputs)[: 1 if outputs == 1 else 2]
             if labels.shape != shape:
-                wanted = f"{shape} for outputs={outputs}"
+                wanted = f"{shape} for {len(features)} examples and outputs={outputs}"
                 raise ValueError(f"{names[1]} must have shape {wanted}, got {labels.shape}")
         parts |= {names[0]: features, names[1]: labels}
     if "test_features" in parts:

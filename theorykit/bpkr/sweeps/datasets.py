@@ -113,7 +113,7 @@ def sweep(
         given = sets[seed] = check_data(architecture, given)
         if given.classes is None:
             warn_of_class_numbers(given.labels)
-        at = folder and Path(folder, "" if seed is None else f"seed={seed}")
+        at = folder and Path(checked_instance("folder", folder, (str, Path)), "" if seed is None else f"seed={seed}")
         numbers = {"data": given, "tolerance": options.get("tolerance", _TOLERANCE)}
         kept = Folder.of(at, "sweep", _VERSION, architecture=same, **numbers)
         for each, value in product(axes["width"], values):
@@ -336,7 +336,7 @@ def order_parameters_of(architecture: bpkr.Architecture, solution: xr.Dataset) -
 def best(result: xr.Dataset, score: str = "log_evidence") -> dict[str, Any]:
     """Return the numbers with the best mean score over seeds, for `Model.set_params`.
 
-    Points without a solution, or where the theory does not hold, are left out.
+    Points without a solution, or where the theory does not hold, are left out, with a warning.
 
     Args:
         result: from `sweep` or `Model.sweep`.
@@ -348,9 +348,11 @@ def best(result: xr.Dataset, score: str = "log_evidence") -> dict[str, Any]:
     if "width" not in getattr(result, "coords", ()):
         raise TypeError(f"result must be a sweep, with widths, got {checks.shown(result)}")
     checked_choice("score", score, [name for name in (*_GAINS, *_LOSSES) if name in result])
-    # The Gaussian process has none.
-    units = result.get("units_per_path", xr.DataArray(np.nan))
-    holds = ~(units < 1) & result["converged"].astype(bool)
+    # The Gaussian process has no units.
+    holds = result["converged"].astype(bool) & ~(result.get("units_per_path", xr.DataArray(np.nan)) < 1)
+    left = f"{int((~holds).sum())} of {holds.size} points have no solution or `units_per_path` < 1"
+    if not holds.all():
+        warnings.warn(f"{left}, and are left out", stacklevel=2)
     values = result[score].where(holds)
     if score == "log_evidence" and "log_evidence_corrected" in result:
         corrected = result["log_evidence_corrected"].where(holds)
@@ -358,11 +360,10 @@ def best(result: xr.Dataset, score: str = "log_evidence") -> dict[str, Any]:
     chosen = "width", "temperature", "richness"
     values = values.mean(set(values.dims) - set(chosen))
     if not values.notnull().any():
-        raise ValueError(f"{score} has no value, or only where `units_per_path` < 1")
+        raise ValueError(f"{score} has no value: {left}")
     point = values[values.argmin(...) if score in _LOSSES else values.argmax(...)]
     place = {name: point[name].item() for name in chosen if name in point.coords}
-    widths = place.pop("width")
-    if isinstance(widths, str):
+    if isinstance(widths := place.pop("width"), str):
         one, *more = map(float, widths.split("-"))
         widths = (one, *more) if more else one
     return {"widths": widths, **place}
