@@ -131,7 +131,7 @@ def test_what_cannot_be_followed_is_refused():
         follow(CURIE_WEISS, values, None, h, (0, 1))
     with pytest.raises(ValueError, match=r"bounds must be two numbers, the lower first; got 1\.0"):
         follow(CURIE_WEISS, values, solution, h, 1.0)
-    with pytest.raises(ValueError, match=r"another value of beta, 0\.8"):
+    with pytest.raises(ValueError, match=r"another value of beta: 0\.8"):
         follow(CURIE_WEISS, {**values, beta: 1.2}, solution, h, (0, 1))
     with pytest.warns(Warning), pytest.raises(ValueError, match="not one stationary point"):
         follow(CURIE_WEISS, values, stationary(CURIE_WEISS, values, index=1, initial={m: 3.0}), h, (-1, 1))

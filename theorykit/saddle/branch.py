@@ -165,7 +165,7 @@ def follow(
     system = StationaryPoints.of(action, values, parameter, solution.order_parameters)
     for name, value in solution.parameters.items():
         if not np.array_equal(value, system.bound.values_of_parameters[name]):
-            raise ValueError(f"solution belongs to another value of {name}, {shown(value)}")
+            raise ValueError(f"solution belongs to another value of {name}: {np.asarray(value)}")
     at_edge = np.asarray(solution.stats["at_edge"])
     start = np.where(at_edge, solution.stats["coordinates"], place_of(system.bound, solution.order_parameters)[0])
     start = np.append(start, system.bound.parameters[system.parameter])
