@@ -156,6 +156,7 @@ def evidence(bound: BoundAction, coordinates: Coordinates, index: int, tolerance
     floor = 4 * along[soft]
     falls, rises = (ahead < -floor) & (behind > floor), (ahead > floor) & (behind < -floor)
     is_bracketed = is_soft & ~contracts & is_alone & is_continuous & (falls | rises)
+    has_kink = (falls | rises) & jnp.all(jnp.abs(halfway) > _CONTINUOUS * jnp.abs(ends[:2, soft]))
     negative = jnp.sum(jnp.where(is_bracketed, falls, curvatures < 0))
     moved = jnp.linalg.norm(jnp.where(is_bracketed, box, shift))
     contracts = contracts | is_bracketed
@@ -172,10 +173,12 @@ def evidence(bound: BoundAction, coordinates: Coordinates, index: int, tolerance
     is_flat = jnp.any(jnp.where(held, jnp.inf, sizes) <= _FLAT * jnp.max(sizes))
 
     finite = jnp.all(jnp.isfinite(terms)) & jnp.isfinite(gradient_norm) & jnp.all(jnp.isfinite(curvatures))
+    # No gradient is smaller than its rounding, whose effect is judged separately.
+    is_sloping = ~(gradient_norm <= jnp.maximum(tolerance, jnp.linalg.norm(rounding) / bound.scale))
     wrong = [
         (NOT_FINITE, ~finite),
-        # No gradient is smaller than its rounding, whose effect is judged separately.
-        (SLOPING, ~(gradient_norm <= jnp.maximum(tolerance, jnp.linalg.norm(rounding) / bound.scale))),
+        (UNRESOLVED, is_sloping & has_kink),
+        (SLOPING, is_sloping),
         (DEGENERATE, is_unknown & is_flat),
         (UNRESOLVED, is_rough),
         (DEGENERATE, ~(left <= NEAR * reach) | ~jnp.all(contracts)),

@@ -12,7 +12,7 @@ from sympy import Expr
 from ..checks import is_traced, refuse_traced, shown
 from ..symbolic.documents import Block, DisplayMixin, Heading, Table, Text, verbatim
 from .action import Action, indefinite
-from .certificate import MEANINGS, NOT_FINITE, UNRESOLVED
+from .certificate import DEGENERATE, MEANINGS, NOT_FINITE, UNRESOLVED
 from .diagnosis import AbstractOutcome
 
 # Coordinates beyond this distance are within 1e-13 of an edge.
@@ -120,6 +120,8 @@ class Solution(DisplayMixin, AbstractOutcome):
         edges = ", ".join(f"{name} = {float(edge):g}" for name, edge in near if np.isfinite(edge))
         ended = f" (ended on the edge of a domain, {edges})" if edges else ""
         softest, lowest = (self.owners[int(np.argmax(np.abs(stats[name])))] for name in ("softest", "lowest"))
+        if verdict == DEGENERATE and softest in dict(near):
+            meaning = f"no stationary point on the way to {softest} = {float(dict(near)[softest]):g}: the solve stopped"
         advice = "Start from elsewhere (initial=...), or use stationary(..., index=...)"
         if verdict == UNRESOLVED and self.quadrature_error > self.error / 2:
             advice = f"Averages have a fixed number of nodes, here {self.of.finest.nodes}: raise it by with_nodes(...)"
