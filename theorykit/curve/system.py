@@ -12,7 +12,7 @@ import lineax as lx
 import numpy as np
 import optimistix as optx
 import xarray as xr
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, PyTree
 
 from .._jit import jit
 from ..checks import checked_instance, is_traced
@@ -239,6 +239,10 @@ def refined(system: System, kind: str, start: Unknowns) -> Unknowns:
         return jnp.where(is_solved, equations(u, system), u - at)
 
     u = optx.root_find(kept, solver, at, system, adjoint=optx.ImplicitAdjoint(linear), **options).value[:count]
-    # In reverse mode, the linear solver would refuse NaN from u.
-    leaves = jax.tree.leaves(eqx.filter(system, eqx.is_inexact_array))
-    return jnp.where(is_solved, u, 0.0) + sum(map(jnp.sum, leaves)) * jnp.where(is_solved, 0.0, jnp.nan)
+    return or_nan(u, is_solved, system)
+
+
+def or_nan(value: Array, exists: Array, inputs: PyTree) -> Array:
+    """Return `value` if it exists, else NaN from `inputs`: in reverse mode, a linear solver refuses NaN of values."""
+    leaves = jax.tree.leaves(eqx.filter(inputs, eqx.is_inexact_array))
+    return jnp.where(exists, value, 0.0) + sum(map(jnp.sum, leaves)) * jnp.where(exists, 0.0, jnp.nan)

@@ -12,6 +12,8 @@ from jax.scipy.linalg import cho_factor, cho_solve, solve_triangular
 from jax.tree_util import Partial
 from jaxtyping import Array, Bool, Float, PyTree
 
+from ..curve.system import or_nan
+
 Coordinates = Float[Array, " coordinates"]
 # Components of a change of the order parameters along directions of unit length.
 Tangent = Float[Array, " tangents"]
@@ -182,14 +184,8 @@ def implicit_point(
     inputs = problem, at, which, exists
     step, _ = optx.ImplicitAdjoint(_LINEAR_SOLVERS[which]).apply(_no_step, _slope, inputs, symmetric)
     if exists is not None:
-        # NaN comes from the inputs. In reverse mode, the linear solver would refuse NaN from the step.
-        leaves = jax.tree.leaves(eqx.filter(problem, eqx.is_inexact_array))
-        step = with_derivative_of(step, _or_nan, (step, sum(map(jnp.sum, leaves)), exists))
+        step = with_derivative_of(step, or_nan, (step, exists, problem))
     return problem.moved(at, step)
-
-
-def _or_nan(step: Coordinates, inputs: Float[Array, ""], exists: Bool[Array, ""]) -> Coordinates:
-    return jnp.where(exists, step, 0.0) + inputs * jnp.where(exists, 0.0, jnp.nan)
 
 
 def _no_step(inputs):
