@@ -99,7 +99,7 @@ def threads_for(rows: int) -> Iterator[None]:
                 OpenBLASController.clear_controlling_thread()
 
 
-def check_fits(what: str, size: float) -> None:
+def check_fits(what: str, size: float | int) -> None:
     """Raise `ValueError` unless `what` of `size` bytes fits in the memory of the machine."""
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     if size > memory:

@@ -42,7 +42,7 @@ from .specification.architecture import Architecture, check_fits, checked_archit
 from .specification.layers import covariance_root, evaluate_form, prior_means
 
 Number = Float[Array, ""]
-Matrix = Float[Array, "_ _"]
+Matrix = Float[Array | np.ndarray, "_ _"]
 # Relative rounding error of a block across a skip connection.
 _CONSISTENCY = 1e-8
 

@@ -17,7 +17,7 @@ from jaxtyping import Array, Float, PyTree
 from .._jit import jit
 from ..checks import checked_instance, is_traced
 
-Unknowns = Float[Array, " unknowns"]
+Unknowns = Float[Array | np.ndarray, " unknowns"]
 FOLD, BRANCH_POINT, SINGULAR = "fold", "branch point", "singular"
 
 # Corrections end when the last one is shorter than this, in units, or after this many.

@@ -234,7 +234,7 @@ class Point(At):
             raise NotRational(f"another value of the size {symbol}")
         return self.where({symbol: None})
 
-    def direction(self, symbol: Symbol | MatrixSymbol) -> Residues:
+    def direction(self, symbol: Expr) -> Residues:
         """Draw a direction in which the value of a symbol may move."""
         if not symbol.is_Matrix:
             return Residues(self.generator.randrange(MODULUS), 1)

@@ -190,7 +190,7 @@ class SelfAttention(eqx.Module):
         """Return the overlaps (families, patterns) of the next token."""
         return self.overlaps(parameters, state.attention[0], state.position)
 
-    def overlaps(self, parameters: Parameters, attention: Array, position: Array | None = None) -> Array:
+    def overlaps(self, parameters: Parameters, attention: ArrayLike, position: Array | None = None) -> Array:
         """Return m^o, m^v, m^q and m^k of the token after `attention`; Eq. (5).
 
         Without a position, return the semantic part, (1 - epsilon) <w tanh>.
@@ -235,7 +235,7 @@ class Trajectory(eqx.Module):
 
 @jit
 def run(
-    network: SelfAttention, start: State, parameters: Parameters, *, steps: int, key: PRNGKeyArray | None = None
+    network: eqx.Module, start: State, parameters: Parameters, *, steps: int, key: PRNGKeyArray | None = None
 ) -> Trajectory:
     """Run one orbit. Return every attention and overlap, and the last state.
 

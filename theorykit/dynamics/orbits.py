@@ -13,7 +13,7 @@ Simul. 35, 233 (1993).
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -35,6 +35,7 @@ from ..checks import checked_array, checked_whole_number, finite_entries, is_tra
 from ..runs import Folder, bar
 
 Step = Callable[[PyTree, PyTree], PyTree]
+Numbers = ArrayLike | Sequence[float]
 """One step of a map, `step(state, parameter) -> state`."""
 
 # Relative noise that tells resolved exponents, 8 times the rounding, and their
@@ -239,7 +240,7 @@ def _noisy(program):
     return run
 
 
-def kaplan_yorke_dimension(exponents: ArrayLike) -> Float[np.ndarray, "*batch"]:
+def kaplan_yorke_dimension(exponents: Numbers) -> np.ndarray | np.float64:
     """Return the Kaplan-Yorke dimension j + (lambda_1 + ... + lambda_j) / |lambda_{j+1}|.
 
     j is the largest number of exponents with a non-negative sum. If the sum of
@@ -259,7 +260,7 @@ def kaplan_yorke_dimension(exponents: ArrayLike) -> Float[np.ndarray, "*batch"]:
     return np.sum(np.minimum(share, 1.0), axis=-1)
 
 
-def classify(exponents: ArrayLike, errors: ArrayLike = 0.0, threshold: float = 1e-4) -> Shaped[np.ndarray, "*batch"]:
+def classify(exponents: Numbers, errors: Numbers = 0.0, threshold: float = 1e-4) -> Shaped[np.ndarray, "*batch"]:
     """Return the regime (...) of every orbit from its two largest Lyapunov exponents.
 
     - "periodic": lambda_1 < -threshold.

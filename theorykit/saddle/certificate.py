@@ -105,7 +105,7 @@ class Evidence(eqx.Module):
     local: LocalModel
 
     @property
-    def is_solved(self) -> Bool[Array, ""]:
+    def is_solved(self) -> Bool[Array, "*batch"]:
         return self.verdict == SOLVED
 
 

@@ -12,7 +12,7 @@ so that curvatures of an action do not depend on units of positive order paramet
 """
 
 import abc
-from typing import Any, ClassVar
+from typing import Any, ClassVar, SupportsFloat
 
 import equinox as eqx
 import jax
@@ -26,7 +26,7 @@ from ..symbolic.atoms import PositiveDefiniteSymbol, PositiveSemidefiniteSymbol,
 from .problem import Coordinates
 
 Shape = tuple[int, ...]
-Value = Float[Array, "..."]
+Value = Float[Array | np.ndarray, "..."]
 
 # Assumptions of SymPy that are checked. Others, such as nonnegative, follow from these.
 _ASSUMPTIONS = {
@@ -157,7 +157,7 @@ class Between(AbstractDomain):
     high: float = eqx.field(static=True)
     condition = "{low:g} < {symbol} < {high:g}"
 
-    def __init__(self, low: float | int, high: float | int):
+    def __init__(self, low: SupportsFloat, high: SupportsFloat):
         self.low, self.high = float(checked_number("low", low)), float(checked_number("high", high))
         if not self.low < self.high:
             raise ValueError(f"low must be below high, got {low} and {high}")

@@ -112,7 +112,7 @@ class Trial(NamedTuple):
             return self.centred([term(point) for point in self.points])
 
 
-def random_value(symbol: Expr, sizes: Mapping[str, int], rng: np.random.Generator) -> Any:
+def random_value(symbol: Expr, sizes: Mapping[str, float | int], rng: np.random.Generator) -> Any:
     if not isinstance(symbol, MatrixSymbol):
         return rng.uniform(0.5, 1.5) * (-1.0 if symbol.is_negative else 1.0)
     matrix = rng.normal(size=[int(interpret(side, sizes)) for side in symbol.shape])
@@ -245,7 +245,7 @@ def _described(change: str, extra: str, terms: Terms, fits: Sequence[tuple[Mappi
     return cost, f"the reference has {'; '.join(said)}"
 
 
-def _factor(values: Sequence[float], trials: Sequence[Trial]) -> str:
+def _factor(values: Sequence[float] | np.ndarray, trials: Sequence[Trial]) -> str:
     """Write a factor as a product of powers of quantities and of 2 and 3.
 
     Up to three products that the trials do not distinguish are all named. If there are

@@ -127,7 +127,7 @@ class LogBivariateNormalCDF(NumericFunction):
         return r"\log\Phi_{2}", rf"\left({h}, {k}; {r}\right)"
 
 
-def log_bivariate_normal_cdf(h: Expr | float, k: Expr | float, correlation: Expr | float) -> Expr:
+def log_bivariate_normal_cdf(h: Expr | float | int, k: Expr | float | int, correlation: Expr | float | int) -> Expr:
     """Return the logarithm of the probability that x < h and y < k, for standard normal x and y.
 
     The relative error of the probability is a few rounding errors of the arguments,

@@ -308,7 +308,7 @@ class SpectralLaw:
             return 2 / (z + sp.sign(z) * sp.sqrt(z**2 - 4 * self.variance))
         return StieltjesTransform(z / self.jump, *self._law) / self.jump
 
-    def log_potential(self, z: sp.Expr | float) -> sp.Expr:
+    def log_potential(self, z: sp.Expr | float | int) -> sp.Expr:
         """Return the mean of log|z - s| over eigenvalues s, for z outside the support."""
         z = checked_scalar("z", z)
         if self.rate == 0:

@@ -1,7 +1,7 @@
 """An architecture with data, which are checked here, once, and the action for solvers."""
 
 import math
-from typing import Any, Self
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -102,17 +102,17 @@ class Problem(DisplayMixin, AbstractSaddleProblem):
         return Energy(self.bound, self.examples)
 
     @property
-    def canonical(self) -> Self:
+    def canonical(self) -> "Problem":
         """The problem without `data`, for compiled functions, in shared sizes."""
         return self._with_examples(self.examples)
 
-    def at_features(self, features: PathFeatures) -> Self:
+    def at_features(self, features: PathFeatures) -> "Problem":
         """Return the problem with other training features, for compiled functions."""
         kernel = kernel_of(features, self.architecture.outputs)
         labels = self.data.labels.reshape(-1, 1)
         return self._with_examples(Examples(kernel, labels, *jnp.zeros(3)))
 
-    def _with_examples(self, examples: Examples) -> Self:
+    def _with_examples(self, examples: Examples) -> "Problem":
         # `eqx.tree_at` would take a tenth of a small solve.
         problem = object.__new__(Problem)
         vars(problem).update(vars(self), data=None, examples=examples)

@@ -13,7 +13,6 @@ network, with attention and dense layers in any order (Hron et al., arXiv 2006.1
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Self
 
 import equinox as eqx
 import jax
@@ -46,7 +45,7 @@ class Stage(eqx.Module):
     activation: Activation | None = eqx.field(static=True, default=None)
     rule: Rule | None = eqx.field(static=True, default=None)
 
-    def beside(self, other: Self) -> Self:
+    def beside(self, other: "Stage") -> "Stage":
         """Return the stage with units of a rule that serves `other`, too."""
         rule = joint(self.rule, other.rule)
         if rule == self.rule:
@@ -78,7 +77,7 @@ class BranchFeatures(ImplicitFeatures):
     def of_examples(self) -> tuple:
         return self.tokens, self.paths, self.stages, self.readout
 
-    def with_examples(self, arrays: tuple) -> Self:
+    def with_examples(self, arrays: tuple) -> "BranchFeatures":
         return BranchFeatures(*arrays[:3], self.covariances, arrays[3])
 
     @property

@@ -133,9 +133,9 @@ class TokenFeatures(ImplicitFeatures):
         return found.reshape(-1, *found.shape[2:])[:examples]
 
 
-PathFeatures = Float[Array, "examples paths features"] | ImplicitFeatures
+PathFeatures = Float[Array | np.ndarray, "examples paths features"] | ImplicitFeatures
 # For several arguments, whose axes would share names.
-Features = Array | ImplicitFeatures
+Features = Array | np.ndarray | ImplicitFeatures
 
 
 class Units(NamedTuple):

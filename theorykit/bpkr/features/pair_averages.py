@@ -164,7 +164,7 @@ def _edges(function: Expr, variances) -> tuple[float, ...]:
     return tuple(map(float, edges))
 
 
-def _at_nodes(rule: Rule, deviation, xp=jnp) -> tuple[Array, ...]:
+def _at_nodes(rule: Rule, deviation, xp=jnp) -> tuple[Array | np.ndarray, ...]:
     """Return nodes z, weights, the root of the density, and its product with phi.
 
     The product of the root with h_n neither overflows nor underflows.

@@ -84,7 +84,7 @@ class Architecture(DisplayMixin, eqx.Module):
         widths: ArrayLike | Sequence[ArrayLike],
         prior_variances: ArrayLike | Sequence[ArrayLike] = 1.0,
         *,
-        temperature: ArrayLike,
+        temperature: ArrayLike | Expr,
         outputs: int = 1,
         read_tokens: int = 1,
         embedding: str | Expr | Callable[[Expr], Expr] | Activation = IDENTITY,
