@@ -45,7 +45,7 @@ class Progress(eqx.Module):
     """Current point of a solver, and its counts.
 
     - `evaluations`, `curvatures`: numbers of evaluations of the action and of Hessians.
-    - `best`: smallest gradient norm so far.
+    - `best`, `lowest`: smallest gradient norm and lowest S so far.
     - `idle`: number of steps without progress.
     """
 
@@ -53,6 +53,7 @@ class Progress(eqx.Module):
     evaluations: Int[Array, ""]
     curvatures: Int[Array, ""]
     best: Float[Array, ""]
+    lowest: Float[Array, ""]
     idle: Int[Array, ""]
 
     @property
@@ -70,13 +71,15 @@ class Progress(eqx.Module):
 
         `promising`: whether a shorter step should succeed after a rejected one.
         """
-        lower = point.action < self.point.action - _ROUNDING * jnp.abs(self.point.action)
+        # Between two points, rounding lowers S as often as it raises it.
+        lower = point.action < self.lowest - _ROUNDING * jnp.abs(self.point.action)
         improved = jnp.where(accepted, (point.gradient_norm < self.best) | lower, promising)
         return Progress(
             point=jax.tree.map(partial(jnp.where, accepted), point, self.point),
             evaluations=self.evaluations + 1,
             curvatures=self.curvatures,
             best=jnp.where(accepted, jnp.fmin(self.best, point.gradient_norm), self.best),
+            lowest=jnp.where(accepted, jnp.fmin(self.lowest, point.action), self.lowest),
             idle=jnp.where(improved, 0, self.idle + 1),
         )
 
@@ -96,7 +99,8 @@ class AbstractSaddleSolver(optx.AbstractMinimiser):
         # Start from an infinite action, so that the first evaluated point is accepted.
         shapes = eqx.filter_eval_shape(args.at, y)
         point = jax.tree.map(lambda leaf: jnp.full(leaf.shape, jnp.inf, leaf.dtype), shapes)
-        return self.start(args, y, Progress(point, jnp.array(0), jnp.array(0), jnp.array(jnp.inf), jnp.array(0)))
+        none, most = jnp.array(0), jnp.array(jnp.inf)
+        return self.start(args, y, Progress(point, none, none, most, most, none))
 
     @abc.abstractmethod
     def start(self, problem: AbstractSaddleProblem, coordinates: Coordinates, progress: Progress) -> Any:
