@@ -64,12 +64,14 @@ def test_min_max_points_of_a_stated_signature_are_found_from_a_hundred_starts(in
         assert_close(matrix @ solution[x], eigenvalue * solution[x], 1e-9)
 
 
-def test_a_minimiser_on_a_min_max_problem_says_why_it_fails():
+def test_a_solve_of_the_wrong_index_says_why_it_fails():
     start = {x: np.ones((3, 1)), lam: 0.1}
     with pytest.warns(ConvergenceWarning, match="falls without bound.* mostly along lam"):
         assert not minimise(RAYLEIGH, {K: random_matrix(0)}, initial=start).converged
     with pytest.raises(RuntimeError, match="falls without bound"):
         minimise(RAYLEIGH, {K: random_matrix(0)}, initial=start, throw=True)
+    with pytest.warns(ConvergenceWarning, match="no stationary point of index 1 is near: .* at m = "):
+        stationary(Action(m + exp(m), {m: Real()}), index=1, initial={m: 0.0}, max_steps=200)
 
 
 def test_a_start_on_a_saddle_is_told_from_a_minimum():
@@ -87,11 +89,6 @@ def test_where_there_is_no_minimum_the_reason_is_told(expression, message):
     with pytest.warns(ConvergenceWarning, match=message):
         solution = minimise(Action(expression, {m: Real()}, [beta]), {beta: 1.0}, initial={m: 1.0})
     assert not solution.converged
-
-
-def test_where_there_is_no_stationary_point_of_the_index_the_reason_is_told():
-    with pytest.warns(ConvergenceWarning, match="no stationary point at m = "):
-        stationary(Action(m + exp(m), {m: Real()}), index=1, initial={m: 0.0}, max_steps=200)
 
 
 def test_a_symmetric_order_parameter_may_have_any_sign():

@@ -307,7 +307,7 @@ class Action(DisplayMixin):
         return as_markdown(self._view())
 
     def with_nodes(self, nodes: int) -> Action:
-        """Return the same action with `nodes` quadrature nodes in its Gaussian averages."""
+        """Return the same action with `nodes` quadrature nodes, up to 10,000, in its Gaussian averages."""
         return replace(self, expression=with_nodes(self.expression, checked_whole_number("nodes", nodes, least=2)))
 
     @cached_property
@@ -323,8 +323,9 @@ class Action(DisplayMixin):
 
     @cached_property
     def finer(self) -> Action:
-        """The same action with more nodes. The changes are the errors of averages."""
-        return self.with_nodes(min((2 if self.is_nested else 4) * self.nodes, MOST_NODES))
+        """The same action with more nodes, or fewer next to the limit. The changes are the errors of averages."""
+        more = min((2 if self.is_nested else 4) * self.nodes, MOST_NODES)
+        return self.with_nodes(more if more >= 2 * self.nodes else self.nodes // 4)
 
     @cached_property
     def finest(self) -> Action:

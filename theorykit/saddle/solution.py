@@ -12,7 +12,7 @@ from sympy import Expr
 from ..checks import is_traced, refuse_traced, shown
 from ..symbolic.documents import Block, DisplayMixin, Heading, Table, Text, verbatim
 from .action import Action, indefinite
-from .certificate import DEGENERATE, MEANINGS, NOT_FINITE, UNRESOLVED
+from .certificate import DEGENERATE, MEANINGS, NOT_FINITE, SLOPING, UNRESOLVED
 from .diagnosis import AbstractOutcome
 
 # Coordinates beyond this distance are within 1e-13 of an edge.
@@ -35,7 +35,7 @@ class Solution(DisplayMixin, AbstractOutcome):
 
     - `order_parameters`: values by name. `solution[symbol]` returns one of them.
     - `action`, `action_error`: S, and its error by rounding and by quadrature.
-    - `error`: bound on the distance to the stationary point.
+    - `error`: bound on the distance to the stationary point if certified, else an estimate.
     - `gradient_norm`: norm of the gradient of S per scale.
     - `hessian_eigenvalues` (coordinates,): increasing, per scale. An order parameter on
       an edge of its domain contributes the one-sided second derivative of S.
@@ -112,6 +112,8 @@ class Solution(DisplayMixin, AbstractOutcome):
             on = f" on the edge of the domain, {', '.join(self.edges)}" if self.edges else ""
             return f"converged to a {self._kind}{on}: {numbers}"
         meaning, verdict = MEANINGS[int(stats["verdict"])].format(kind=self._kind), int(stats["verdict"])
+        if verdict == SLOPING and stats["asked"]:
+            meaning = f"no {self._kind} is near: the solve stopped"
         if verdict == NOT_FINITE and (reason := indefinite(self.of, {**self.order_parameters, **self.parameters})):
             meaning = f"{reason}: {meaning}"
         domains = {symbol.name: domain for symbol, domain in self.of.order_parameters.items()}
