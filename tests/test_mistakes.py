@@ -62,6 +62,7 @@ MODEL = {
 FEATURES, LABELS = RNG.normal(size=(5, 4, 6)), np.ones(5)
 NETWORK = bpkr.Architecture((2, 2), 8.0, temperature=0.1)
 FOUR, LIMIT = bpkr.Architecture((4,), 8.0, temperature=0.1), bpkr.gp_limit(NETWORK)
+SKIP = bpkr.Skip(3)
 HEADS, OPTIONS = bpkr.Heads(key_query=np.ones((1, 2, 6, 6))), {"input_features": 5, "key": jax.random.key(0)}
 
 
@@ -77,8 +78,8 @@ def at(first=LIMIT.matrices[0], readout=1.0):
     return bpkr.evaluate(bind(), bpkr.OrderParameters((first, LIMIT.matrices[1]), readout))
 
 
-def skipped():
-    return bpkr.solve(bind(network=architecture((bpkr.Skip(3),))))
+def solved(*layers):
+    return bpkr.solve(bind(network=architecture(layers or (2, 2))))
 
 
 def sweep(**grid):
@@ -112,8 +113,10 @@ NETWORKS = {
     "classes that are new in the test": (lambda: classes(test_labels=list("abcxb")), "test_labels[3]", "'x'"),
     "one output for three classes": (lambda: bpkr.solve(NETWORK, classes()), "(5, 3)", "outputs=1"),
     "the solution of other heads": (lambda: bpkr.head_scores(NETWORK, bpkr.solve(bind(network=FOUR))), "(4, 1)"),
-    "the solution of other layers": (lambda: bpkr.head_scores(FOUR, skipped()), "order_parameters", "Skip", "heads=4"),
-    "a solution to draw": (lambda: plots.draw_order_parameters(skipped()), "solution", "bpkr.sweeps.label", "Saddle"),
+    "costs of heads elsewhere": (lambda: bpkr.head_costs(bind(labels=3 * LABELS), solved()), "saddle", "problem"),
+    "fluctuations elsewhere": (lambda: bpkr.fluctuations(bind(labels=3 * LABELS), solved()), "order_parameters"),
+    "a solution of other layers": (lambda: bpkr.head_scores(FOUR, solved(SKIP)), "order_parameters", "Skip", "heads=4"),
+    "a solution to draw": (lambda: plots.draw_order_parameters(solved()), "solution", "bpkr.sweeps.label", "Saddle"),
     "a figure instead of axes": (lambda: plots.draw_kernel_spectrum([1.0], [1.0], "axes"), "axes", "Axes", "'axes'"),
     "cosines of another kernel": (lambda: plots.draw_kernel_spectrum([2.0, 1.0], [1.0]), "cosines", "(2,)", "(1,)"),
     "an indefinite order parameter": (lambda: at(np.diag([1.0, 1.0, 1.0, -0.5])), "U_1", "-0.5"),

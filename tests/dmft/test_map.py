@@ -12,16 +12,12 @@ from theorykit.dynamics import advance, find_cycle, follow
 
 from ..marks import slow
 from .reference import cases
+from .test_network import random_weights
 
 WEIGHTS = dmft.Weights.published()
 MODEL = dmft.SelfAttention.from_weights(WEIGHTS, 4)
 GAMMA = 2.2 * 100 / np.sqrt(3)
 EVERY = [case for kind in ("trajectories", "lyapunov", "general_M") for case in cases(kind)]
-
-
-def random_weights(patterns, neurons, seed):
-    signs = np.random.default_rng(seed).choice([-1, 1], size=(4, patterns, neurons + 3))
-    return dmft.Weights(signs, 3)
 
 
 def test_published_seeds_give_the_published_weights():
@@ -87,7 +83,7 @@ def literal_step(weights, window, positions, beta, gamma, epsilon):
 @settings(max_examples=4)
 @given(patterns=st.sampled_from((1, 4)), context=st.sampled_from((1, 3, 8)), seed=st.integers(0, 99))
 def test_a_step_from_a_window_is_the_formula_as_it_stands(patterns, context, seed):
-    weights, rng = random_weights(patterns, 20, seed), np.random.default_rng(seed)
+    weights, rng = random_weights(patterns, 20, seed, bits=3), np.random.default_rng(seed)
     model = dmft.SelfAttention.from_weights(weights, context)
     assert len(model.directions) <= 2 ** (patterns - 1)
     window, position = rng.uniform(-1, 1, size=(context, patterns)), int(rng.integers(context))

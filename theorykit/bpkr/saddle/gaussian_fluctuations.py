@@ -112,8 +112,7 @@ def fluctuations(
             than paths times outputs.
     """
     problem = as_problem(problem)
-    data = problem.data
-    architecture = problem.architecture
+    data, architecture = problem.data, problem.architecture
     if test_features is not None or data.test_features is not None:
         test_features = problem.test_features(test_features)
     point = problem.point(order_parameters)
@@ -123,9 +122,8 @@ def fluctuations(
     point = require(point, [Requirement(FEW_UNITS, enough, known)])
     found, farthest = _fluctuations(problem.canonical, point, test_features)
     is_known = not is_traced(found) and jnp.all(jnp.isfinite(point.first))
-    # The result of `solve` has a certificate. A Hessian that is not positive has NaN.
-    most = _FAR if isinstance(order_parameters, OrderParameters) else jnp.inf
-    if is_known and not farthest <= most:
+    # A saddle may be of other data. A Hessian that is not positive has NaN.
+    if is_known and not farthest <= _FAR:
         raise ValueError(f"order_parameters are not a minimum: Newton's step to one is {farthest:.2g}; use bpkr.solve")
     named = {"ansatz": problem.ansatz, "classes": data.classes}
     prediction = found.prediction and replace(found.prediction, **named)

@@ -12,6 +12,7 @@ from ...checks import checked_instance, refuse_traced
 from ...runs import bar
 from ...saddle.diagnosis import ConvergenceWarning
 from ..evaluation.problem import Problem, as_problem
+from ..evaluation.values import evaluate
 from ..features.implicit import ImplicitFeatures
 from ..network.network import Head
 from .solve import Saddle, solve
@@ -37,13 +38,15 @@ def head_costs(
         infinite width with a richness. A cost is NaN if the solve failed.
 
     Raises:
-        ValueError: the network has no heads, or heads share a weight block.
+        ValueError: no heads, heads that share a weight block, or another problem.
     """
     refuse_traced("head_costs", problem, saddle)
     problem = as_problem(problem)
     checked_instance("saddle", saddle, Saddle, "the Gaussian process has none")
-    architecture = problem.architecture
-    point = problem.point(saddle, "saddle")
+    architecture, point = problem.architecture, problem.point(saddle, "saddle")
+    found = evaluate(problem, point).total
+    if not np.isclose(found, saddle.action, rtol=1e-6, atol=1e-6):
+        raise ValueError(f"saddle is of another problem: its action is {saddle.action:.6g}, here {found:.6g}")
     if not any(architecture.heads):
         raise ValueError("the architecture has no heads")
     if architecture.between:

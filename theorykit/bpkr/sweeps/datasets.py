@@ -32,7 +32,7 @@ _TOLERANCE = 1e-9
 _COLDEST = 1e-12
 # Scores that choose a point of a sweep.
 _GAINS = ("test_accuracy", "test_r_squared", "log_evidence", "log_evidence_corrected")
-_LOSSES = ("test_error", "test_log_loss", "action")
+_LOSSES = ("test_error", "test_log_loss")
 
 
 def _width(value: Any) -> Any:
