@@ -44,8 +44,9 @@ _NEXT_TO_EDGE = 10.0
 _FROM_KNOWN, _FROM_START, _FROM_MAP, _FROM_EDGE, _NOT = range(5)
 # Rows of starts are filled up to a multiple of this number.
 _ROWS = 32
-# Of the starts that end at the same point, so many are solved again with more nodes.
-_AGAIN = 4
+# With more nodes, so many starts are solved again, and so many that ended near the same
+# point, each with so many steps.
+_AGAIN, _STEPS_AGAIN = 8, 200
 _BEST = np.array(-1)
 
 
@@ -223,15 +224,17 @@ def _solve(
     known, pending, xp = ends.evidence, ends.evidence.needs_nodes, array_module(ends)
     if action.finest is not action and (is_traced(pending) or np.any(pending)):
         # Derivatives of the solution need as many nodes as the solution.
-        run = run._replace(bound=replace(bound, of=action.finest))
-        near = known.is_solved | ((known.verdict == UNRESOLVED) & (known.quadrature <= COARSE))
+        most = jnp.minimum(run.newton_steps, _STEPS_AGAIN)
+        run = run._replace(bound=replace(bound, of=action.finest), newton_steps=most)
+        near = pending & (known.is_solved | ((known.verdict == UNRESOLVED) & (known.quadrature <= COARSE)))
         apart = xp.max(xp.abs(ends.coordinates[:, None] - ends.coordinates), axis=2)
-        same, rows = (apart <= _SAME) & pending[:, None] & pending, xp.arange(len(pending))
-        again = pending & (xp.sum(xp.tril(same, -1), axis=1) < _AGAIN)
-        first = xp.where(again, xp.where(near, _FROM_KNOWN, _FROM_START), _NOT)
+        same, far = (apart <= _SAME) & near[:, None] & near, pending & ~near
+        again = xp.where(near, xp.sum(xp.tril(same, -1), axis=1), xp.cumsum(far) - 1) < _AGAIN
+        first = xp.where(again & pending, xp.where(near, _FROM_KNOWN, _FROM_START), _NOT)
         finer = _searched(run, begin, ends.coordinates, ends.free, first)
-        taken = xp.where(again, rows, xp.argmax(same, axis=1))
-        ends = jax.tree.map(lambda new, old: xp.where(pending, new[taken].T, old.T).T, finer, ends)
+        taken = xp.where(again, xp.arange(len(again)), xp.argmax(same, axis=1))
+        renewed = near | (far & again)
+        ends = jax.tree.map(lambda new, old: xp.where(renewed, new[taken].T, old.T).T, finer, ends)
     return run, ends
 
 
