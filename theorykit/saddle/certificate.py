@@ -13,6 +13,7 @@ from dataclasses import replace
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Bool, Float, Int
 
 from .bound_action import BoundAction
@@ -105,7 +106,7 @@ class Evidence(eqx.Module):
     local: LocalModel
 
     @property
-    def is_solved(self) -> Bool[Array, "*batch"]:
+    def is_solved(self) -> Array | np.ndarray:
         return self.verdict == SOLVED
 
 

@@ -44,8 +44,8 @@ _NEXT_TO_EDGE = 10.0
 _FROM_KNOWN, _FROM_START, _FROM_MAP, _FROM_EDGE, _NOT = range(5)
 # Rows of starts are filled up to a multiple of this number.
 _ROWS = 32
-# With more nodes, so many starts are solved again, and so many that ended near the same
-# point, each with so many steps.
+# With more nodes, so many starts of unknown end are solved again, and so many of each
+# known end, with so many steps.
 _AGAIN, _STEPS_AGAIN = 8, 200
 _BEST = np.array(-1)
 
@@ -133,7 +133,8 @@ def search(
     Args:
         action, values, tolerance, max_steps: As in `minimise`.
         index: Number of negative eigenvalues of the Hessian: 0 for minima.
-        starts: Number of random starts.
+        starts: Number of random starts, of which eight are solved again with more nodes in
+            averages, if needed.
         seed: Seed of the random starts.
 
     Returns:
@@ -226,14 +227,16 @@ def _solve(
         # Derivatives of the solution need as many nodes as the solution.
         most = jnp.minimum(run.newton_steps, _STEPS_AGAIN)
         run = run._replace(bound=replace(bound, of=action.finest), newton_steps=most)
-        near = pending & (known.is_solved | ((known.verdict == UNRESOLVED) & (known.quadrature <= COARSE)))
+        near = known.is_solved | ((known.verdict == UNRESOLVED) & (known.quadrature <= COARSE))
         apart = xp.max(xp.abs(ends.coordinates[:, None] - ends.coordinates), axis=2)
-        same, far = (apart <= _SAME) & near[:, None] & near, pending & ~near
-        again = xp.where(near, xp.sum(xp.tril(same, -1), axis=1), xp.cumsum(far) - 1) < _AGAIN
-        first = xp.where(again & pending, xp.where(near, _FROM_KNOWN, _FROM_START), _NOT)
+        same = (apart <= _SAME) & pending[:, None] & pending
+        number = xp.where(near, xp.sum(xp.tril(same, -1), axis=1), xp.cumsum(pending & ~near) - 1)
+        again = pending & (number < _AGAIN)
+        first = xp.where(again, xp.where(near, _FROM_KNOWN, _FROM_START), _NOT)
         finer = _searched(run, begin, ends.coordinates, ends.free, first)
-        taken = xp.where(again, xp.arange(len(again)), xp.argmax(same, axis=1))
-        renewed = near | (far & again)
+        # Other starts that ended at the same point share the result.
+        shared = same & again
+        taken, renewed = xp.where(again, xp.arange(len(again)), xp.argmax(shared, axis=1)), again | shared.any(axis=1)
         ends = jax.tree.map(lambda new, old: xp.where(renewed, new[taken].T, old.T).T, finer, ends)
     return run, ends
 

@@ -112,7 +112,7 @@ class Trial(NamedTuple):
             return self.centred([term(point) for point in self.points])
 
 
-def random_value(symbol: Expr, sizes: Mapping[str, float | int], rng: np.random.Generator) -> Any:
+def random_value(symbol: Expr, sizes: Mapping[str, Any], rng: np.random.Generator) -> Any:
     if not isinstance(symbol, MatrixSymbol):
         return rng.uniform(0.5, 1.5) * (-1.0 if symbol.is_negative else 1.0)
     matrix = rng.normal(size=[int(interpret(side, sizes)) for side in symbol.shape])

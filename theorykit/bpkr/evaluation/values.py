@@ -103,7 +103,7 @@ class Prediction(DisplayMixin, eqx.Module):
         found = checks.on_host(self.with_noise(0.0))
         return jnp.asarray(found if self.mean.ndim == 1 else found.diagonal(axis1=1, axis2=2))
 
-    def with_noise(self, variance: Number) -> Float[Array, "examples *pairs"]:
+    def with_noise(self, variance: ArrayLike) -> Float[Array | np.ndarray, "examples *pairs"]:
         """Return the covariance with independent noise in each output."""
         unit = np.eye(self.mean.shape[1]) if self.mean.ndim > 1 else 1.0
         # On the host, arrays of a new size need no compilation.
