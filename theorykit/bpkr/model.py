@@ -3,10 +3,9 @@
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields, replace
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
-from jax.typing import ArrayLike
 from jaxtyping import Float
 from numpy.typing import NDArray
 
@@ -24,7 +23,7 @@ from .saddle.head_costs import head_costs
 from .saddle.solve import solve
 from .specification.architecture import Architecture, require_finite_widths
 
-Maps = Sequence[ArrayLike] | None
+Maps = Sequence[Any] | None
 
 
 @dataclass(eq=False, repr=False)
@@ -83,7 +82,7 @@ class Model(DisplayMixin):
         """Return the constructor's arguments by name."""
         return {field.name: getattr(self, field.name) for field in fields(self)}
 
-    def set_params(self, **params: Any) -> Self:
+    def set_params(self, **params: Any) -> "Model":
         """Set arguments of the constructor, and return the model."""
         if unknown := sorted(set(params) - set(self.get_params())):
             known = ", ".join(self.get_params())
@@ -106,7 +105,7 @@ class Model(DisplayMixin):
         )
 
     @usual_settings()
-    def fit(self, inputs: Any, labels: Any, attention: Maps = None) -> Self:
+    def fit(self, inputs: Any, labels: Any, attention: Maps = None) -> "Model":
         """Solve the saddle point, and return the model.
 
         Args:

@@ -59,7 +59,7 @@ def _new_axes(axes: Axes | None, name: str = "", result: Any = None, variable: s
     return plt.figure(layout="constrained").subplots()
 
 
-def _shades(count: int) -> Sequence:
+def _shades(count: int) -> Sequence | np.ndarray:
     """Return the colours of lines in a natural order."""
     return plt.get_cmap("viridis")(np.linspace(0, 0.9, count)) if count > 1 else [THEORY]
 

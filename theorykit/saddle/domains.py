@@ -18,6 +18,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.typing import ArrayLike
 from jaxtyping import Array, Float
 from sympy import Expr, MatrixSymbol, Symbol
 
@@ -113,7 +114,7 @@ class AbstractDomain(eqx.Module):
         """Return the difference between two numbers, relative to the larger one."""
         return (here - ahead) / jnp.maximum(jnp.maximum(jnp.abs(here), jnp.abs(ahead)), _TINY)
 
-    def edge(self, coordinate: Array) -> Value:
+    def edge(self, coordinate: ArrayLike) -> Value:
         """Return the edge on the side of `coordinate`."""
         return jnp.where(coordinate < 0, self.low, self.high)
 

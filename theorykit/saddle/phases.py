@@ -35,7 +35,7 @@ from sympy import Expr
 
 from ..checks import by_name, checked_instance, checked_whole_number, refuse_traced
 from ..curve import trace
-from ..curve.system import BRANCH_POINT, FOLD, Place, compiled, corrected, seen_at, slope_at
+from ..curve.system import BRANCH_POINT, FOLD, Place, Unknowns, compiled, corrected, seen_at, slope_at
 from ..curve.tracing import checked_bounds, labelled
 from ..runs import bar
 from .action import Action
@@ -98,10 +98,10 @@ class Boundary(SystemOfAction):
     def axes(self):
         return {"normal_form": ("order",), **dict.fromkeys((*self.bound.domains, "action"), ("solution",))}
 
-    def values(self, u: Array) -> Float[Array, " parameters"]:
+    def values(self, u: Unknowns) -> Float[Array | np.ndarray, " parameters"]:
         return u[-len(self.parameters) :]
 
-    def points(self, u: Array) -> Float[Array, "points coordinates"]:
+    def points(self, u: Unknowns) -> Float[Array | np.ndarray, "points coordinates"]:
         return u[: self.free.size].reshape(self.free.shape)
 
     def at(self, values: Array, free: Coordinates) -> BoundAction:
@@ -191,7 +191,7 @@ class SingularPoints(Boundary):
         size = len(self.bound.units)
         return u[size : 2 * size], u[2 * size]
 
-    def sides(self, u: Array) -> Float[Array, " parameters"]:
+    def sides(self, u: Unknowns) -> Float[Array, " parameters"]:
         """Return the change of F along w with the parameters."""
         (x,), (left, _) = self.points(u), self.others(u)
         return jax.jacfwd(lambda p: left @ self.slope(x, p))(self.values(u)) * self.values(self.lengths)
@@ -240,7 +240,7 @@ class Coexistence(Boundary):
         tests = {"unstable": self.curvatures(u).ravel(), _MERGED: self.merged(u)}
         return tests if self.kind == _PAIR else {"outside": self.inside(u), **tests}
 
-    def sides(self, u: Array) -> Coordinates:
+    def sides(self, u: Unknowns) -> Coordinates:
         return self.points(u)[0] - self.points(u)[1]
 
 
@@ -364,7 +364,7 @@ def _both(make: Any, values: Values, points: Sequence[Mapping]) -> tuple[xr.Data
     return line, [(float(at[point]), _points(line, point)) for point in nearest]
 
 
-def _points(line: xr.Dataset, point: int) -> list[dict[str, np.ndarray]]:
+def _points(line: xr.Dataset, point: int) -> list[dict[str, Any]]:
     """Return the order parameters of both solutions."""
     names = [name for name, each in line.items() if each.dims[:2] == ("point", "solution") and name != "action"]
     return [{name: line[name].values[point, which] for name in names} for which in range(line.sizes["solution"])]

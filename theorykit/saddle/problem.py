@@ -2,11 +2,13 @@
 
 import abc
 from collections.abc import Callable
+from typing import no_type_check
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import lineax as lx
+import numpy as np
 import optimistix as optx
 from jax.scipy.linalg import cho_factor, cho_solve, solve_triangular
 from jax.tree_util import Partial
@@ -14,7 +16,7 @@ from jaxtyping import Array, Bool, Float, PyTree
 
 from ..curve.system import or_nan
 
-Coordinates = Float[Array, " coordinates"]
+Coordinates = Float[Array | np.ndarray, " coordinates"]
 # Components of a change of the order parameters along directions of unit length.
 Tangent = Float[Array, " tangents"]
 
@@ -188,10 +190,12 @@ def implicit_point(
     return problem.moved(at, step)
 
 
+@no_type_check
 def _no_step(inputs):
     return jnp.zeros_like(inputs[1]), None
 
 
+@no_type_check
 def _slope(step, _, inputs):
     """Return the gradient of S after a step, which is zero at a step of zero."""
     # Optimistix appends other inputs.

@@ -100,7 +100,7 @@ class Trial(NamedTuple):
     points: Sequence[Point]
     reference: Any
     tolerance: float
-    quantities: Mapping[str, float]
+    quantities: Mapping[str, float | int]
     place: str = ""
 
     def centred(self, values: Any) -> np.ndarray:

@@ -136,7 +136,7 @@ def _check_prior(kind: AbstractLayer, form: LayerForm, prior: Callable, seed: in
 
 
 def _check_reference(kind: AbstractLayer, form: LayerForm, reference: Callable, seed: int) -> Finding:
-    def evaluate(point: Point, hidden: float = 1.0, weights: float = 1.0) -> np.ndarray:
+    def evaluate(point: Point, hidden: float | int = 1.0, weights: float | int = 1.0) -> np.ndarray:
         attention = None if point["attention"] is None else point["attention"].copy()
         with np.errstate(all="ignore"):
             given = weights * point["weights"], hidden * point["hidden"], attention

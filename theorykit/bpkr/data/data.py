@@ -1,13 +1,13 @@
 """Training and test data."""
 
 from dataclasses import replace
-from typing import Any, Self
+from typing import Any
 
 import equinox as eqx
 
 from ... import checks
 from ..._compat import require_float64
-from ..features.implicit import Features, ImplicitFeatures, PathFeatures
+from ..features.implicit import Features, ImplicitFeatures
 from ..specification.activations import IDENTITY
 from ..specification.architecture import Architecture, checked_architecture
 from .classes import Classes, Labels, class_labels, vector_of_table
@@ -32,11 +32,11 @@ class Data(eqx.Module):
     @classmethod
     def of_classes(
         cls,
-        features: Features,
+        features: Features | None,
         labels: Labels,
         test_features: Features | None = None,
         test_labels: Labels | None = None,
-    ) -> Self:
+    ) -> "Data":
         """Make data from classes (examples,) as labels."""
         classes = Classes(tuple(sorted(set(class_labels("labels", labels)))))
         tested = None if test_labels is None else classes.encode(test_labels, "test_labels")
@@ -80,7 +80,7 @@ def check_same_width(width: int, others: Features, name: str) -> None:
         raise ValueError(f"features have {width} input features, but {name} have {others.shape[2]}")
 
 
-def checked_features(architecture: Architecture, features, name="features") -> PathFeatures:
+def checked_features(architecture: Architecture, features, name="features") -> Features:
     activations, wanted = (IDENTITY,), architecture.activations
     if architecture.between:
         wanted = tuple(architecture.layers[layer - 1].activation for layer in architecture.between)

@@ -66,7 +66,7 @@ class BranchFeatures(ImplicitFeatures):
     tokens: Float[Array, "examples tokens features"]
     paths: Float[Array, "examples paths features"]
     stages: tuple[Stage, ...]
-    covariances: tuple[Float[Array, "branches branches"], ...]
+    covariances: tuple[Array, ...]
     readout: Float[Array, "examples tokens read"]
 
     @property

@@ -203,7 +203,7 @@ def slopes_of(activation: Activation, rule: Rule | None, units: Units) -> Array:
     return units.coefficients[:, 1] / jnp.sqrt(units.variance)
 
 
-def token_kernel(activations, rules: Rules, variances, one: Tokens, other: Tokens) -> Array:
+def token_kernel(activations, rules: Rules, variances, one: tuple, other: tuple) -> Array:
     """Return the kernel between tokens, divided by the `variances` of dense layers."""
     between = one[0] @ other[0].T
     layers = zip(activations, rules, [1.0, *variances], one[1], other[1], strict=True)

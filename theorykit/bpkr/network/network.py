@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from itertools import pairwise
-from typing import Any, Literal, NamedTuple, Self, get_args
+from typing import Any, Literal, NamedTuple, get_args
 
 import equinox as eqx
 import jax
@@ -352,7 +352,7 @@ def added_scores(mask, real, shape, counts, layout) -> Array | None:
     return require(jnp.where(itself, 0.0, added), [has_key])
 
 
-def numeric_maps(name: str, maps: ArrayLike | Sequence[ArrayLike]) -> Array:
+def numeric_maps(name: str, maps: ArrayLike | Sequence[ArrayLike]) -> Array | np.ndarray:
     shapes = list(map(np.shape, maps)) if isinstance(maps, (list, tuple)) else []
     for i, shape in enumerate(shapes):
         if shape != shapes[0]:
@@ -425,7 +425,7 @@ class Network(eqx.Module):
     @classmethod
     def of_weights(
         cls, architecture: Architecture, weights: Any, heads: Heads, *, readout: Readout | None = None
-    ) -> Self:
+    ) -> "Network":
         """Make a network from the `weights` of embedding, layers and readout."""
         checked_architecture(architecture)
         checked_instance("heads", heads, Heads)
@@ -473,7 +473,7 @@ class Network(eqx.Module):
         outputs = over_examples(of_example, architecture, inputs, attention, read)
         return outputs[:, 0] if architecture.outputs == 1 else outputs
 
-    def path_outputs(self, features: ArrayLike) -> Float[Array, "examples paths *outputs"]:
+    def path_outputs(self, features: Any) -> Float[Array, "examples paths *outputs"]:
         """Return the term of each path in the output, Eq. (5)."""
         architecture = self.architecture
         if not architecture.is_linear:

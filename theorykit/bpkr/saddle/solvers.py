@@ -7,7 +7,7 @@ Stat. Comput. 7 (1986) 817.
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import NamedTuple, Self
+from typing import NamedTuple
 
 import equinox as eqx
 import jax
@@ -59,7 +59,7 @@ class _Sweeps(eqx.Module):
     plain: Bool[Array, ""]
 
     @classmethod
-    def start(cls, share: float, memory: int, size: int) -> Self:
+    def start(cls, share: float, memory: int, size: int) -> "_Sweeps":
         rows = jnp.zeros((memory, size))
         last = jnp.zeros(size)
         no = jnp.array(False)

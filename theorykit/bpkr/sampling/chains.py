@@ -56,7 +56,7 @@ def run_chains(
     folder: Folder = Folder(),  # noqa: B008
     n_jobs: int = 1,
     progress: bool = True,
-) -> dict[str, np.ndarray]:
+) -> dict[str, np.ndarray | float]:
     """Run chains of the sampler that `make` creates, and resume exactly from `folder`.
 
     Returns draws (chains, draws, ...) by name, and `warmup_seconds` and `seconds`,

@@ -149,7 +149,7 @@ def sampler_of(sampler, problem: bpkr.Problem, warmup, target_accept=0.8) -> NoU
 
 def label_draws(
     architecture: bpkr.Architecture,
-    drawn: Mapping[str, np.ndarray],
+    drawn: Mapping[str, np.ndarray | float],
     others: Mapping[str, tuple[str, ...]] = MappingProxyType({}),
 ) -> xr.DataTree:
     """Label draws and judge them; `others` has the axes of further variables."""

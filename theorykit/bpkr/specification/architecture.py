@@ -5,7 +5,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache, partial
-from typing import Any, Self
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -134,7 +134,7 @@ class Architecture(DisplayMixin, eqx.Module):
         above = (self.branches[layer:] for layer in range(depth + 1))
         self.overlap_sizes = tuple(read * math.prod(branches) for branches in above)
 
-    def with_arrays(self) -> Self:
+    def with_arrays(self) -> "Architecture":
         """Convert every number to a float64 array."""
         _compat.require_float64()
         return jax.tree.map(lambda leaf: array_module(leaf).asarray(leaf, dtype=np.float64), self)
@@ -213,7 +213,7 @@ class Architecture(DisplayMixin, eqx.Module):
         """Variance of the labels' noise: T / root_power^2, and zero at infinite width."""
         return 0.0 if self.is_infinite else self.temperature / self.root_power**2
 
-    def at_infinite_width(self) -> Self:
+    def at_infinite_width(self) -> "Architecture":
         """Return the limit with the same richness and ratios of widths."""
         return replace(self, widths=math.inf, width_ratios=self.relative_widths)
 
