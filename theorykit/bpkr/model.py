@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from .. import checks
 from .._jit import usual_settings
-from ..symbolic.documents import DisplayMixin, Table, Text
+from ..symbolic.documents import DisplayMixin, Table, Text, verbatim
 from .data.classes import are_classes, r_squared, vector_of_table
 from .data.data import Data, data_line
 from .evaluation.problem import Problem
@@ -230,10 +230,11 @@ class Model(DisplayMixin):
 
     def _view(self):
         if not hasattr(self, "problem_"):
-            yield Text("not fitted")
+            given = {n: v for n, v in self.get_params().items() if v is not getattr(Model, n)}
+            shown = ", ".join(f"{n}={checks.shown(v)}" for n, v in given.items())
+            yield Text(verbatim(f"Model({shown}), not fitted"))
             return
-        rows = [("data", data_line(self.problem_.data))]
-        rows.append(("log evidence", f"{self.log_evidence_:.6g}"))
+        rows = [("data", data_line(self.problem_.data)), ("log evidence", f"{self.log_evidence_:.6g}")]
         for scores in filter(len, head_scores(self.problem_.architecture, self.order_parameters_)):
             rows.append(("head scores", "  ".join(f"{each:.3f}" for each in scores)))
         said = self.saddle_.diagnosis if self.saddle_ else "Gaussian process"
