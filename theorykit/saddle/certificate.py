@@ -23,7 +23,7 @@ SOLVED, NOT_FINITE, SLOPING, UNRESOLVED, DEGENERATE, OTHER_INDEX, AT_EDGE = rang
 MEANINGS = {
     NOT_FINITE: "the action or a derivative is not finite",
     SLOPING: "the action falls without bound, or max_steps is too small: no stationary point",
-    UNRESOLVED: "the action has a kink or a jump, or diverges, or rounding or quadrature may move the point,",
+    UNRESOLVED: "the action has a kink or a jump, or diverges, or rounding may move the point,",
     DEGENERATE: "degenerate, as at a fold or with a continuous symmetry: a curvature vanishes",
     OTHER_INDEX: "not a {kind}",
     AT_EDGE: "not a {kind}: the action may fall from an edge of a domain",

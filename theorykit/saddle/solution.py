@@ -126,6 +126,7 @@ class Solution(DisplayMixin, AbstractOutcome):
             meaning = f"no stationary point on the way to {softest} = {float(dict(near)[softest]):g}: the solve stopped"
         advice = "Start from elsewhere (initial=...), or use stationary(..., index=...)"
         if verdict == UNRESOLVED and self.quadrature_error > self.error / 2:
+            meaning = "errors of quadrature may move the point,"
             advice = f"Averages have a fixed number of nodes, here {self.of.finest.nodes}: raise it by with_nodes(...)"
         return (
             f"{meaning} at {self.place}{ended}: {numbers}, error {float(self.error):.3g}. {self.index} of "
