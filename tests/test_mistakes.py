@@ -32,7 +32,6 @@ def raises(call, *words):
     assert not [word for word in words if word not in str(error.value)], str(error.value)
 
 
-# The model of the quickstart.
 INPUTS = RNG.normal(size=(24, 10, 3))
 TEXT = np.where(INPUTS[:, 0, 0] > 0, "rise", "fall")
 MISSING = [*TEXT[:2].tolist(), None, *TEXT[3:].tolist()]
@@ -151,7 +150,6 @@ ATTENTION = {
     "an array for nonlinear units": (lambda: bind(network=architecture(embedding="erf")), "features", "erf"),
 }
 
-# A custom action.
 m, h, beta, q, x = *symbols("m h", real=True), *symbols("beta q", positive=True), Symbol("x", real=True)
 ENERGY = m**2 / 2 - log(2 * cosh(beta * (m + h))) / beta
 CURIE_WEISS = saddle.Action(ENERGY, {m: saddle.Real()}, [beta, h])
@@ -186,7 +184,6 @@ ACTIONS = {
 }
 
 
-# A custom layer.
 class Layer(AbstractLayer):
     """A dense layer that a user changes in one place."""
 

@@ -324,7 +324,8 @@ class Action(DisplayMixin):
     @cached_property
     def finer(self) -> Action:
         """The same action with more nodes, or fewer next to the limit. The changes are the errors of averages."""
-        more = min((2 if self.is_nested else 4) * self.nodes, MOST_NODES)
+        # Few nodes more may miss the same narrow bump.
+        more = min(2 * self.nodes, MOST_NODES) if self.is_nested else MOST_NODES
         return self.with_nodes(more if more >= 2 * self.nodes else self.nodes // 4)
 
     @cached_property
