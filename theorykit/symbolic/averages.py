@@ -33,7 +33,7 @@ class GaussianAverage(sp.Expr):
     kinks and jumps. The error falls exponentially with the number of nodes, but steep or oscillating integrands need
     many. With `nodes="adaptive"`, or infinity, the rule has about 2,000 nodes on panels that are short near
     singularities and near the roots of steep functions. It states its error (`theorykit.codegen.average_errors`), but
-    does not refine itself.
+    does not refine itself. All rules may miss a bump that is narrower than 1e-3.
 
     Args:
         integrand: Scalar expression.

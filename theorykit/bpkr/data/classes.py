@@ -92,7 +92,7 @@ class Classes:
         return np.array(self.names)[self.nearest(self._checked("outputs", outputs))]
 
     def probabilities(self, mean: ArrayLike, variance: ArrayLike) -> np.ndarray:
-        """Return the probability that each class is nearest to Gaussian outputs.
+        """Return the probability that each class is nearest to Gaussian outputs, to 2e-4.
 
         Args:
             mean: (examples,) or (examples, outputs).
@@ -105,7 +105,7 @@ class Classes:
         return np.exp(log_largest(mean, deviation, covariance=covariance))
 
     def log_probability(self, labels: Labels, mean: ArrayLike, variance: ArrayLike) -> np.ndarray:
-        """Return the log probability of the class of each example, however small."""
+        """Return the log probability of each example's class, to 0.005 if outputs are correlated."""
         indices = self.indices_of(labels)
         mean, deviation, covariance = self._moments(mean, variance)
         if self.outputs == 1:
