@@ -190,6 +190,7 @@ def implicit_point(
     return problem.moved(at, step)
 
 
+# Optimistix accepts no wrapped functions here, such as those of a type checker.
 @no_type_check
 def _no_step(inputs):
     return jnp.zeros_like(inputs[1]), None

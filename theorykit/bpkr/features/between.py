@@ -66,7 +66,7 @@ class BranchFeatures(ImplicitFeatures):
     tokens: Float[Array, "examples tokens features"]
     paths: Float[Array, "examples paths features"]
     stages: tuple[Stage, ...]
-    covariances: tuple[Array, ...]
+    covariances: tuple[Float[Array, "_ _"], ...]
     readout: Float[Array, "examples tokens read"]
 
     @property

@@ -144,7 +144,7 @@ class Units(NamedTuple):
     mean_square: Float[Array, " tokens"]
 
 
-Tokens = tuple[Float[Array, "tokens features"], tuple[Units, ...]]
+Tokens = tuple[Float[Array, "_ features"], tuple[Units, ...]]
 
 
 def rules_for(activations: Sequence[Activation], variances: Array, tokens: Array) -> Rules:
@@ -203,7 +203,7 @@ def slopes_of(activation: Activation, rule: Rule | None, units: Units) -> Array:
     return units.coefficients[:, 1] / jnp.sqrt(units.variance)
 
 
-def token_kernel(activations, rules: Rules, variances, one: tuple, other: tuple) -> Array:
+def token_kernel(activations, rules: Rules, variances, one: Tokens, other: Tokens) -> Array:
     """Return the kernel between tokens, divided by the `variances` of dense layers."""
     between = one[0] @ other[0].T
     layers = zip(activations, rules, [1.0, *variances], one[1], other[1], strict=True)
