@@ -190,7 +190,7 @@ def implicit_point(
     return problem.moved(at, step)
 
 
-# Optimistix accepts no wrapped functions here, such as those of a type checker.
+# A type checker would wrap these two functions, and Optimistix refuses wrapped ones.
 @no_type_check
 def _no_step(inputs):
     return jnp.zeros_like(inputs[1]), None

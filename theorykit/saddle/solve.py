@@ -44,8 +44,8 @@ _NEXT_TO_EDGE = 10.0
 _FROM_KNOWN, _FROM_START, _FROM_MAP, _FROM_EDGE, _NOT = range(5)
 # Rows of starts are filled up to a multiple of this number.
 _ROWS = 32
-# With more nodes, so many starts of unknown end are solved again, and so many of each
-# known end, with so many steps.
+# Solve at most so many starts again with more nodes, of all unknown ends and of each known
+# end, in at most so many steps.
 _AGAIN, _STEPS_AGAIN = 8, 200
 _BEST = np.array(-1)
 
