@@ -88,7 +88,7 @@ def test_solutions_on_an_edge_of_their_domain_coexist_and_cut_the_line():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("coldest", (0.05, 0.1))
+@pytest.mark.parametrize("coldest", (0.05, 0.1, 0.28))  # between scans
 def test_a_continuous_transition_turns_into_one_of_first_order_at_the_tricritical_point(coldest):
     diagram = phase_diagram(BLUME_CAPEL, {delta: (0, 0.6), T: (coldest, 0.8)})
     (end,) = parts(diagram, "tricritical point", "critical point")
@@ -100,6 +100,7 @@ def test_a_continuous_transition_turns_into_one_of_first_order_at_the_tricritica
     assert line["T"].min() > 1 / 3 - 1e-10
     spinodals = parts(diagram, "spinodal")
     assert len(spinodals) == 2 and all(ends_at(each, end) and each["T"].max() < 1 / 3 + 1e-10 for each in spinodals)
+    assert len(parts(diagram, "coexistence")) == 1
 
 
 @pytest.mark.slow

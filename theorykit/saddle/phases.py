@@ -70,6 +70,8 @@ _KNOWN = 0.01
 _ROUNDED = 1e-11
 # Differences of order parameters about to merge, of one branch, and of one minimum.
 _MERGING, _DUPLICATE, _SAME_PHASE = 0.1, 0.01, 0.05
+# Distance of a scan from a point without a coexistence line, as a fraction of a range.
+_BESIDE = 0.04
 # Positions of searches along a scan or a line, as fractions of its length.
 _ALONG = (0.03, 0.5, 0.97)
 
@@ -438,6 +440,7 @@ def phase_diagram(
             for system, unknowns in seeds:
                 if system.kind == kind:
                     diagram.add(system, unknowns)
+        diagram.add_beside_points()
     return diagram.dataset()
 
 
@@ -599,16 +602,30 @@ class _Diagram:
         if not any(self.is_at(each, point, _SAME) for each in self.points):
             self.points.append(point)
 
+    def lonely(self) -> list[xr.Dataset]:
+        """Return points from which a coexistence line starts that was not found."""
+        coexisting = [line for line in self.lines if line.attrs["kind"] == COEXISTENCE]
+        points = self.points if self.index == 0 else ()
+        return [point for point in points if not any(self.is_at(line, point) for line in coexisting)]
+
+    def add_beside_points(self) -> None:
+        """Scan beside points without a coexistence line, which the other scans missed."""
+        for point, name, side in itertools.product(self.lonely(), self.ranges, (-_BESIDE, _BESIDE)):
+            (other,) = self.ranges.keys() - {name}
+            low, high = self.ranges[other]
+            value = float(point[other][0]) + side * (high - low)
+            if low < value < high and any(point is each for each in self.lonely()):
+                for system, unknowns in self.seeds_on(name, {other: value}):
+                    self.add(system, unknowns)
+
     def is_at(self, line: xr.Dataset, point: xr.Dataset, near: float = _END) -> bool:
         return bool(np.min(np.linalg.norm(self.places(line) - self.places(point)[0], axis=1)) < near)
 
     def dataset(self) -> xr.Dataset:
         notes = ["boundaries that no scan or search reached are missing"]
-        coexisting = [line for line in self.lines if line.attrs["kind"] == COEXISTENCE]
-        for point in self.points if self.index == 0 else ():
-            if not any(self.is_at(line, point) for line in coexisting):
-                where = ", ".join(f"{name} = {float(point[name][0]):.5g}" for name in self.ranges)
-                notes.append(f"no coexistence line was found at the {point.attrs['kind']}, {where}")
+        for point in self.lonely():
+            where = ", ".join(f"{name} = {float(point[name][0]):.5g}" for name in self.ranges)
+            notes.append(f"no coexistence line was found at the {point.attrs['kind']}, {where}")
         names = [symbol.name for symbol in self.action.order_parameters]
         kept, parts = [*self.ranges, *names, "error", "kind", "line", "stability"], []
         for number, each in enumerate([*self.lines, *self.points]):
