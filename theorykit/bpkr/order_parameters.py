@@ -84,7 +84,7 @@ class OrderParameters(DisplayMixin, eqx.Module):
 
 
 def of_kernel(architecture: Architecture, point: OrderParameters) -> Matrix:
-    """Return the order parameters in which the kernel is linear, in blocks."""
+    """Return U_1, or a block per level that the kernel reads."""
     if not architecture.between:
         return point.first
     overlaps = to_overlaps(point)

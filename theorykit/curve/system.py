@@ -54,7 +54,7 @@ class System(eqx.Module):
         Without "singular", no folds and branch points are found.
         """
         slope = jax.jacfwd(self.residual)(u)[:, :-1]
-        # A root of the determinant of many unknowns would be too flat, or one of its power too steep.
+        # With many unknowns, the determinant is too flat near its roots, and a root of it too steep.
         return {SINGULAR: jnp.linalg.slogdet(slope)[0] * jnp.linalg.svd(slope, compute_uv=False)[-1]}
 
     def seen(self, u: Unknowns) -> Mapping[str, Array]:

@@ -98,7 +98,7 @@ def fluctuations(network: FiniteNetwork, start: State, parameters: Parameters, *
     """Return the covariances of samples of `run` to order 1/N.
 
     A warning tells if deviations of attentions are not small. In chaos of exponent
-    lambda, they are for about log N / (2 lambda) tokens.
+    lambda, they stay small for about log N / (2 lambda) tokens.
     """
     checked_whole_number("steps", steps, least=1)
     found = _fluctuations(network, start, parameters, steps=steps)

@@ -129,8 +129,8 @@ def lyapunov_spectrum(
         exponents: Number of leading exponents, by default all.
         blocks: Number of parts of the orbit, whose scatter gives the errors.
         perturbations: Initial perturbations, trees like the floats of `start`
-            with a first axis that counts them, in the order of the exponents. By
-            default, they are random.
+            with a first axis that counts them, one per exponent. By default, they
+            are random.
 
     Raises:
         ValueError: If a number does not fit, or the orbit is not finite. Under
@@ -212,7 +212,7 @@ def _growth(step, start, parameter, tangents, length, blocks):
 
     at = floats, others, orthonormalise(tangents)[0]
     growth = jax.lax.scan(lambda at, _: run(at, length, False), at, None, length=blocks)[1]
-    # 100 steps show rounding.
+    # Noise of rounding changes exponents of minus infinity.
     some = min(blocks, -(-100 // length))
     changed = jnp.abs(growth[:some].mean(0) - run(at, some * length, True)[1]) > _UNCHANGED
     return jnp.where(changed | jnp.isneginf(growth[-1]), -jnp.inf, growth)
@@ -366,8 +366,8 @@ def orbits(
 
     kept = Folder()
     if folder is not None:
-        first = jax.tree.map(lambda leaf: leaf[blocks[0]], parameters)
-        text = _block.lower(*program, first).as_text()
+        sample = jax.tree.map(lambda leaf: leaf[blocks[0]], parameters)
+        text = _block.lower(*program, sample).as_text()
         arrays = jax.tree.leaves(eqx.filter((program, parameters), eqx.is_array))
         kept = Folder.of(folder, "orbits", _VERSION, lengths=lengths, arrays=arrays, program=text.encode())
 

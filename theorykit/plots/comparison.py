@@ -62,7 +62,7 @@ def draw_differences(result: xr.Dataset, axes: Axes | None = None) -> Axes:
             # Multiples of the golden ratio spread points evenly.
             at = place + side + 0.3 * (np.arange(len(sizes)) * (np.sqrt(5) - 1) / 2 % 1 - 0.5)
             axes.plot(at, sizes, marker, markersize=3, color=_LOOKS[approach][1])
-        axes.plot([], [], marker, markersize=3, color="black", label=kind)
+        axes.plot([], [], marker, markersize=3, color="0.5", label=kind)
     axes.axhline(_CHANCE, color="0.4", linestyle="--", linewidth=1, label="above: larger than chance")
     # Linear up to the dashed line, and logarithmic above.
     axes.set_yscale("symlog", linthresh=_CHANCE)

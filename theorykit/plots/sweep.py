@@ -45,8 +45,8 @@ def draw_scores_over_width(result: xr.Dataset, axes: Axes | None = None, *, scor
         result: the sweep. Means over seeds are drawn.
         axes: where to draw, by default new axes. They are returned.
         score: a score of `result`, such as "test_accuracy" or "log_evidence", by default
-            the first one. Or "U_1": its diagonal, one line per path, at the best
-            temperature if `result` has it, or at the lowest one.
+            the first one. Or "U_1": its diagonal, one line per path, at the temperatures
+            that `result` has selected, or at the lowest one.
 
     Raises:
         ValueError: `result` has an axis `richness`, or no such score.

@@ -145,9 +145,9 @@ class Action(DisplayMixin):
         """Evaluate S at values of all symbols, as keywords or as a dictionary by symbol.
 
         Numbers may be arrays, which are broadcast. Order parameters may lie on an edge of
-        their domain. Averages have 10,000 nodes. They keep their number (`with_nodes`), 64 by
-        default, if it is at least 4,096, if they are nested, and in code that JAX traces. If S
-        is NaN because a matrix is not positive definite as assumed, a `RuntimeWarning` names it.
+        their domain. Averages have 10,000 nodes. Nested ones, those with 4,096 or more
+        (`with_nodes`), and those in code that JAX traces keep theirs. If S is NaN because a
+        matrix is not positive definite as assumed, a `RuntimeWarning` names it.
 
         Raises:
             ValueError: If a value is missing, unknown, invalid or outside its domain.

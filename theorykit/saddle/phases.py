@@ -401,7 +401,7 @@ def phase_diagram(
         values: All other parameters.
         index: Find boundaries of solutions with this index, 0 for minima.
         scans: Number of lines in each parameter.
-        starts: Number of random starts of each search. There are three searches on every line.
+        starts: Number of random starts of each search.
         progress: Show the progress.
 
     Returns:

@@ -43,7 +43,7 @@ class Solution(DisplayMixin, AbstractOutcome):
     - `result`: `optimistix.RESULTS.successful` if and only if the point is certified: the
       gradient vanishes to the tolerance, Newton's method contracts around the point, and
       the index is the requested one.
-    - `stats`: number of `evaluations`; `tolerance` and `asked`, the requested index;
+    - `stats`: `evaluations` of the last attempt; `tolerance` and `asked`, the requested index;
       `verdict`; `coordinates`; directions of the `softest` and the `lowest` curvature;
       mask `at_edge` of the coordinates on an edge; and, from `search`, how many starts
       `reached` the point.

@@ -71,7 +71,8 @@ def minimise(
         solver: Any Optimistix minimiser, whose result Newton steps polish. The default
             is Newton's method with exact curvature in a trust region.
         tolerance: Largest gradient norm per scale of a solution.
-        max_steps: Largest number of steps, at most 200 once averages get more nodes.
+        max_steps: Largest number of steps of each attempt, at most 200 once averages
+            get more nodes.
         throw: Raise an error if the solve fails, instead of a `ConvergenceWarning`.
 
     Returns:

@@ -29,11 +29,11 @@ class GaussianAverage(sp.Expr):
     The variable is bound: it differs from all symbols elsewhere. An average over two variables is an average of an
     average.
 
-    With a number of `nodes`, the rule is Gauss-Hermite quadrature, or Gauss-Legendre quadrature on the pieces between
-    kinks and jumps. The error falls exponentially with the number of nodes, but steep or oscillating integrands need
-    many. With `nodes="adaptive"`, or infinity, the rule has about 2,000 nodes on panels that are short near
+    With a number of `nodes`, the rule is Gauss-Hermite, from 256 nodes trapezoidal, or Gauss-Legendre on the pieces
+    between kinks and jumps. The error falls exponentially with the number of nodes, but steep or oscillating integrands
+    need many. With `nodes="adaptive"`, or infinity, the rule has about 2,000 nodes on panels that are short near
     singularities and near the roots of steep functions. It states its error (`theorykit.codegen.average_errors`), but
-    does not refine itself. All rules may miss a bump that is narrower than 1e-3.
+    does not refine itself. All rules may miss a bump that is narrower than the distance of their nodes.
 
     Args:
         integrand: Scalar expression.

@@ -138,7 +138,7 @@ class Classes:
         covariance = given if given.ndim == 3 else None
         diagonal = given if covariance is None else np.diagonal(given, axis1=1, axis2=2)
         if mean.shape != diagonal.shape or np.any(diagonal < 0):
-            raise ValueError(f"variance must be at least 0 and of the shape {mean.shape} of mean")
+            raise ValueError(f"variance must be at least 0 and of the shape {mean.shape} of mean, or covariances")
         return mean, np.maximum(np.sqrt(diagonal), _CERTAIN * np.maximum(np.abs(mean), 1.0)), covariance
 
     def nearest(self, outputs: np.ndarray) -> Int[np.ndarray, " examples"]:

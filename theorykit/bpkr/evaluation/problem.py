@@ -51,7 +51,7 @@ class Problem(DisplayMixin, AbstractSaddleProblem):
     A JAX pytree of the numbers of the architecture and the arrays of the data. To
     differentiate or vmap, make the problem inside the function.
 
-    - `bound`: the action with the numbers of the architecture, and `bound.action`.
+    - `bound`: the action, `bound.action`, with the numbers of the architecture.
     - `data`: the checked data.
     - `examples`: the training examples in canonical form; None without labels.
     - `ansatz`: the assumption beyond large widths, or the parameterisation; or empty.

@@ -87,14 +87,14 @@ class BranchFeatures(ImplicitFeatures):
 
     def by_example(self, other, reduce):
         most = max(stage.mixing.shape[2] for stage in self.stages)
-        between = len(other) * self.tokens.shape[1] ** 2 * most
+        numbers = len(other) * self.tokens.shape[1] ** 2 * most
         here = replace(self, stages=tuple(map(Stage.beside, self.stages, other.stages)))
         there = replace(other, stages=tuple(map(Stage.beside, other.stages, self.stages)))
 
         def of_example(example):
             return reduce(_kernels(here[example[None]], there)[0])
 
-        return jax.lax.map(of_example, jnp.arange(len(self)), batch_size=max(1, HELD // between))
+        return jax.lax.map(of_example, jnp.arange(len(self)), batch_size=max(1, HELD // numbers))
 
 
 def _kernels(one: BranchFeatures, other: BranchFeatures) -> Float[Array, "some rows columns others"]:

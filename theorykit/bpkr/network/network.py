@@ -488,7 +488,7 @@ class Network(eqx.Module):
 def sample_network(
     architecture: Architecture, heads: Heads, *, input_features: int, readout: Readout | None = None, key: PRNGKeyArray
 ) -> Network:
-    """Draw all weights, except queries and keys, from their Gaussian prior."""
+    """Draw all weights but queries and keys from their prior; `heads` and `readout` as in `Network`."""
     require_float64()
     checked_instance("key", key, jax.Array, "jax.random.key(3)")
     checks.checked_whole_number("input_features", input_features, least=1)

@@ -41,8 +41,8 @@ FEW_UNITS = "a layer has fewer units than partial paths times outputs"
 def first_order(problem: Problem) -> OrderParameters:
     """Return the saddle point to first order in 1/N.
 
-    Without a richness it needs widths above the number of examples. At small widths
-    the matrices may not be positive definite.
+    Without a richness it is accurate for widths above the number of examples. At small
+    widths the matrices may not be positive definite.
     """
     problem = as_problem(problem)
     architecture, wide = problem.architecture, None

@@ -38,7 +38,8 @@ def head_costs(
         infinite width with a richness. A cost is NaN if the solve failed.
 
     Raises:
-        ValueError: no heads, heads that share a weight block, or another problem.
+        ValueError: no heads, heads that share a weight block or are below nonlinear
+            units, or another problem.
     """
     refuse_traced("head_costs", problem, saddle)
     problem = as_problem(problem)
@@ -65,9 +66,8 @@ def head_costs(
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", ConvergenceWarning)
                 found = solve(_without(problem, staying), initial=point, **options)
-            costs.append(float(saddle.log_evidence - found.log_evidence))
+            costs.append(float(saddle.log_evidence - found.log_evidence) if found.converged else np.nan)
             if not found.converged:
-                costs[-1] = np.nan
                 failed.append(f"{head}: {found.diagnosis}")
             report.update(1)
     if failed:

@@ -92,7 +92,7 @@ class _Sweeps(eqx.Module):
 class Newton(minimisers.Newton):
     """Newton's method in a trust region, with sweeps at the start and after failed steps.
 
-    With a skip connection, sweeps have no closed form, and only the region shrinks.
+    With a skip connection there are no sweeps: after a failed step, the region shrinks.
 
     - `atol`: tolerance on the `gradient_norm` of `Saddle`.
     """

@@ -319,9 +319,9 @@ def sample_queries_keys(
     checks.checked_choice("evidence", evidence, get_args(Posterior))
     sampler = "nuts" if evidence == "weights" else "exact"
     schedule, run = checked_run(key, target_accept, schedule, sampler)
-    masks = {"readout": readout, "mask": mask, "real_tokens": real_tokens}
+    reading = {"readout": readout, "mask": mask, "real_tokens": real_tokens}
     arrays = architecture, inputs, labels
-    posterior = make_posterior(*arrays, prior, evidence, **masks, tests=test_inputs, cues=cues)
+    posterior = make_posterior(*arrays, prior, evidence, **reading, tests=test_inputs, cues=cues)
     make = partial(NoUTurn, posterior, run["target_accept"], schedule.warmup)
     kept = Folder.of(folder, "queries and keys", _VERSION, key=key, posterior=posterior, **run)
     drawn = run_chains(make, schedule, key=key, folder=kept, n_jobs=n_jobs, progress=progress)
@@ -424,8 +424,8 @@ def maximise_evidence(
     checks.checked_instance("key", key, jax.Array, "jax.random.key(3)")
     checks.checked_choice("evidence", evidence, get_args(Evidence))
     checks.checked_whole_number("starts", starts, least=1)
-    masks = {"readout": readout, "mask": mask, "real_tokens": real_tokens}
-    posterior = make_posterior(architecture, inputs, labels, prior, evidence, **masks)
+    reading = {"readout": readout, "mask": mask, "real_tokens": real_tokens}
+    posterior = make_posterior(architecture, inputs, labels, prior, evidence, **reading)
     if (entries := posterior.dimension) > (count := np.size(labels)):
         warnings.warn(f"maxima overfit: {entries} entries of queries and keys for {count} labels", stacklevel=2)
     modes, points = [], []
