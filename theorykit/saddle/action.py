@@ -36,6 +36,7 @@ from ..symbolic.averages import MOST_NODES, with_nodes
 from ..symbolic.by_parts import in_standard_form
 from ..symbolic.documents import Block, DisplayMixin, Equation, Heading, Items, Text, as_latex, as_markdown, verbatim
 from ..symbolic.documents.rendering import latex
+from ..symbolic.functions import with_log_normal_cdf
 from ..symbolic.matrix_functions import AssumedPositiveDefinite
 from ..symbolic.numeric import NumericFunction
 from .domains import AbstractDomain, check_fits, check_value
@@ -145,7 +146,7 @@ class Action(DisplayMixin):
         """Evaluate S at values of all symbols, as keywords or as a dictionary by symbol.
 
         Numbers may be arrays, which are broadcast. Order parameters may lie on an edge of
-        their domain. Averages have 10,000 nodes. Nested ones, those with 4,096 or more
+        their domain. Averages have 9,999 nodes. Nested ones, those with 4,096 or more
         (`with_nodes`), and those in code that JAX traces keep theirs. If S is NaN because a
         matrix is not positive definite as assumed, a `RuntimeWarning` names it.
 
@@ -322,8 +323,8 @@ class Action(DisplayMixin):
     @cached_property
     def finer(self) -> Action:
         """The same action with more nodes, or fewer next to the limit. The changes are the errors of averages."""
-        # Few nodes more may miss the same narrow bump.
-        more = min(2 * self.nodes, MOST_NODES) if self.is_nested else MOST_NODES
+        # Few nodes more may miss the same narrow bump, and an even number that at zero.
+        more = min(2 * self.nodes, MOST_NODES) if self.is_nested else MOST_NODES - 1
         return self.with_nodes(more if more >= 2 * self.nodes else self.nodes // 4)
 
     @cached_property
@@ -370,7 +371,7 @@ def _scalar(name: str, value: Any) -> Expr:
     expression = value if isinstance(value, Expr) else sympify(checked_number(name, value))
     if expression.is_Matrix and expression.shape != (1, 1):
         raise ValueError(f"{name} must be a scalar expression, got one of shape {expression.shape}")
-    return Trace(expression) if expression.is_Matrix else expression
+    return with_log_normal_cdf(Trace(expression) if expression.is_Matrix else expression)
 
 
 def _sides(symbols: Iterable[Expr]) -> dict[Symbol, None]:
@@ -448,7 +449,8 @@ def checked_values(
 def check_shapes(arrays: Mapping[str, Array], shapes: Mapping[str, tuple], label: str) -> None:
     for name, array in arrays.items():
         if array.shape != shapes[name]:
-            raise ValueError(f"{label.format(name)} must have shape {shapes[name]}, got {array.shape}")
+            hint = "" if shapes[name] else "; for several values use jax.vmap"
+            raise ValueError(f"{label.format(name)} must have shape {shapes[name]}, got {array.shape}{hint}")
 
 
 def indefinite(action: Action, values: Mapping[str, Any]) -> str:

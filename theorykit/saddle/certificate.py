@@ -44,10 +44,10 @@ _FARTHEST = 0.1
 # Probe the faces of this many of the softest directions, the face of the stiffest, and
 # this many random corners.
 _FACES, _CORNERS = 8, 2
-# The slope halfway to a face is at most this fraction of the slope at the face, unless S
-# has a kink, and slopes beside the softest direction are small if they lower S by at most
-# the second fraction of its change.
-_CONTINUOUS, _ALONE = 0.8, 0.1
+# The slope halfway to a face is at most the first fraction of the slope at the face where a
+# curvature vanishes, and at least the second one at a kink. Slopes beside the softest
+# direction are small if they lower S by at most the third fraction of its change.
+_CURVED, _KINK, _ALONE = 0.45, 0.8, 0.1
 # A curvature below this fraction of the largest is rounding.
 _FLAT = 1e-12
 # Coordinates next to an edge at which one-sided derivatives are taken. Their signs must
@@ -153,11 +153,11 @@ def evidence(bound: BoundAction, coordinates: Coordinates, index: int, tolerance
     (ahead, behind), halfway = ends[:2, soft], ends[2:, soft]
     beside = jnp.sum(jnp.where(is_soft, 0.0, ends**2 / sizes), axis=1)
     is_alone = jnp.all(beside <= _ALONE * jnp.abs(ends[:, soft]) * box[soft])
-    is_continuous = jnp.all(jnp.abs(halfway) <= _CONTINUOUS * jnp.abs(ends[:2, soft]))
+    is_curved = jnp.all(jnp.abs(halfway) <= _CURVED * jnp.abs(ends[:2, soft]))
     floor = 4 * along[soft]
     falls, rises = (ahead < -floor) & (behind > floor), (ahead > floor) & (behind < -floor)
-    is_bracketed = is_soft & ~contracts & is_alone & is_continuous & (falls | rises)
-    has_kink = (falls | rises) & jnp.all(jnp.abs(halfway) > _CONTINUOUS * jnp.abs(ends[:2, soft]))
+    is_bracketed = is_soft & ~contracts & is_alone & is_curved & (falls | rises)
+    has_kink = (falls | rises) & jnp.all(jnp.abs(halfway) > _KINK * jnp.abs(ends[:2, soft]))
     negative = jnp.sum(jnp.where(is_bracketed, falls, curvatures < 0))
     moved = jnp.linalg.norm(jnp.where(is_bracketed, box, shift))
     contracts = contracts | is_bracketed
@@ -195,6 +195,12 @@ def evidence(bound: BoundAction, coordinates: Coordinates, index: int, tolerance
     return Evidence(*numbers, jnp.array(False), local)
 
 
+def _flat(bound: BoundAction, found: dict[str, Array]) -> Array:
+    # Order parameters with edges are numbers.
+    sizes = zip(bound.domains, bound.lengths, strict=True)
+    return jnp.concatenate([jnp.resize(found[name], size) for name, size in sizes])
+
+
 def _at_edges(
     bound: BoundAction, coordinates: Coordinates, hessian: Float[Array, "n n"], held: Array
 ) -> tuple[Array, Array]:
@@ -206,15 +212,10 @@ def _at_edges(
     """
     count, one, side = len(coordinates), jnp.eye(len(coordinates), dtype=bool), -jnp.sign(coordinates)
 
-    def flat(found: dict[str, Array]) -> Array:
-        # Order parameters with edges are numbers.
-        sizes = zip(bound.domains, bound.lengths, strict=True)
-        return jnp.concatenate([jnp.resize(found[name], size) for name, size in sizes])
-
     def near(at: Coordinates) -> tuple[Array, Array, Array, Array]:
         slopes, sizes = bound.slopes(at)
         _, pull = jax.vjp(lambda step: bound.values(bound.moved(at, step)), jnp.zeros(count))
-        return flat(bound.values(at)), side * flat(slopes), flat(sizes), pull(slopes)[0]
+        return _flat(bound, bound.values(at)), side * _flat(bound, slopes), _flat(bound, sizes), pull(slopes)[0]
 
     beside = [jnp.where(one & held, -side * distance, coordinates) for distance in _BESIDE]
     values, inward, sizes, free = bound.over(near)(jnp.concatenate([coordinates[None], *beside]))
@@ -259,6 +260,11 @@ def quadrature_errors(bound: BoundAction, local: LocalModel, coordinates: Coordi
         return (jnp.array(0.0),) * 3
     finer, model = replace(bound, of=bound.of.finer), local.model
     change = finer.slopes(coordinates, jnp.zeros_like(coordinates))[0] - local.slope
+    if bound.has_edges.any():
+        # On an edge, the derivative by the order parameter matters.
+        of_values = [_flat(bound, each.slopes(coordinates)[0]) for each in (finer, bound)]
+        at_edge = jnp.where(of_values[0] == of_values[1], 0.0, of_values[0] - of_values[1])
+        change = jnp.where(bound.free == 0, at_edge, change)
     moved = jnp.where(change == 0, 0.0, model.directions.T @ change / model.curvatures)
     off = finer.action(coordinates) - bound.action(coordinates)
     return tuple(2 * jnp.where(jnp.isnan(each), jnp.inf, each) for each in map(jnp.linalg.norm, (moved, off, change)))

@@ -68,8 +68,8 @@ _REGULAR = 1e6
 _KNOWN = 0.01
 # Actions with a smaller relative difference are equal.
 _ROUNDED = 1e-11
-# Differences of order parameters about to merge, of one branch, and of one minimum.
-_MERGING, _DUPLICATE, _SAME_PHASE = 0.1, 0.01, 0.05
+# Differences of order parameters about to merge, of one branch, of one minimum, and of one solution.
+_MERGING, _DUPLICATE, _SAME_PHASE, _DISTINCT = 0.1, 0.01, 0.05, 1e-5
 # Distance of a scan from a point without a coexistence line, as a fraction of a range.
 _BESIDE = 0.04
 # Positions of searches along a scan or a line, as fractions of its length.
@@ -330,7 +330,7 @@ def transition(solution: Solution, other: Solution, parameter: Expr | str, bound
     for key, value in solution.parameters.items():
         if not np.array_equal(value, other.parameters[key]):
             raise ValueError(f"solution and other differ in {key}")
-    if _apart(solution.order_parameters, other.order_parameters) < _DUPLICATE:
+    if _apart(solution.order_parameters, other.order_parameters) < _DISTINCT:
         raise ValueError(f"solution and other are the same, at {solution.place}")
     values, own = solution.parameters, float(solution.parameters[name])
     make = partial(boundary_at, action, {name: checked_bounds("bounds", bounds)})
@@ -362,8 +362,14 @@ def _both(make: Any, values: Values, points: Sequence[Mapping]) -> tuple[xr.Data
     # Solutions that are related by a symmetry have the same action.
     known = np.flatnonzero(np.abs(off) > _ROUNDED * (1 + np.abs(actions).max(axis=1)))
     pairs = [(one, two) for one, two in itertools.pairwise(known) if off[one] * off[two] < 0]
-    nearest = [one + np.argmin(np.abs(off[one : two + 1])) for one, two in pairs]
-    return line, [(float(at[point]), _points(line, point)) for point in nearest]
+    crossings = []
+    for one, two in pairs:
+        # At a point of the line, the difference may be stationary.
+        share = off[one] / (off[one] - off[two])
+        both = zip(_points(line, one), _points(line, two), strict=True)
+        points = [{name: (1 - share) * x + share * after[name] for name, x in before.items()} for before, after in both]
+        crossings.append((float((1 - share) * at[one] + share * at[two]), points))
+    return line, crossings
 
 
 def _points(line: xr.Dataset, point: int) -> list[dict[str, Any]]:
@@ -392,8 +398,9 @@ def phase_diagram(
 
     Stationary points are followed along lines in each parameter, and the boundary from every
     fold, crossing of branches and crossing of actions there. Coexisting minima are compared
-    with the minima of three searches along their line. Averages have 4,096 nodes. Boundaries at
-    which solutions reach an edge of their domain are not found.
+    with the minima of three searches along their line. Averages have 4,096 nodes. Solutions that
+    differ by less than 0.01, and boundaries at which solutions reach an edge of their domain, are
+    not found.
 
     Args:
         action: The action.

@@ -99,6 +99,19 @@ def log_normal_cdf(number: Expr) -> Expr:
     return LogNormalCDF(checked_scalar("number", number))
 
 
+def with_log_normal_cdf(expression: Expr) -> Expr:
+    """Write logarithms of a (1 + erf(u)) or of a erfc(u), which underflow, as log Phi."""
+
+    def rule(of: Expr) -> Expr:
+        constant, rest = expand(of.rewrite(erf)).as_coeff_Add()
+        factor, function = rest.as_coeff_Mul()
+        if isinstance(function, erf) and abs(factor) == constant:
+            return log(2 * constant) + LogNormalCDF(sign(factor) * sqrt(2) * function.args[0])
+        return log(of)
+
+    return expression.replace(log, rule) if expression.has(erf, erfc) else expression
+
+
 class InCases(WholeFunctionBase):
     """Function of two numbers whose closed form divides by zero at some of them, where `in_cases` has the limit."""
 
