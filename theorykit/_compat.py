@@ -5,7 +5,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
-from importlib import import_module
+from importlib import import_module, metadata
 from threading import Lock
 from types import ModuleType
 from typing import Any
@@ -14,6 +14,10 @@ from threadpoolctl import OpenBLASController, ThreadpoolController
 
 MANY_ROWS = 1000
 """Number of rows from which two threads factorise a matrix faster than one."""
+
+# Before jaxlib 0.11.2, batched calls of LAPACK wait for ever if no other thread of XLA is idle.
+if metadata.version("jaxlib") < "0.11.2":
+    os.environ.setdefault("NPROC", str(max(16, os.cpu_count() or 1)))
 
 # The extra that installs an optional library.
 _EXTRAS = {"matplotlib": "plots", "hypothesis": "testing", "arviz_stats": "sampling", "numpyro": "sampling"}

@@ -24,12 +24,8 @@ Kind = TypeVar("Kind")
 
 # The largest integer of JAX.
 _LARGEST_WHOLE = 2**63 - 1
-_BOUNDS = {
-    "above": (">", operator.gt),
-    "least": (">=", operator.ge),
-    "most": ("<=", operator.le),
-    "below": ("<", operator.lt),
-}
+_SIGNS = {"above": ">", "least": ">=", "most": "<=", "below": "<"}
+_HOLDS = {"above": operator.gt, "least": operator.ge, "most": operator.le, "below": operator.lt}
 # Largest asymmetry from rounding, relative to the largest entry.
 _SYMMETRY = 1e-8
 
@@ -109,9 +105,8 @@ def checked_number(name: str, value: Any, **bounds: float) -> Any:
         raise TypeError(f"{name} must be a number, got {shown(value)}")
     message, valid = f"{name} must be finite", array_module(number).isfinite(number)
     for kind, bound in bounds.items():
-        sign, holds = _BOUNDS[kind]
-        message += f" and {sign} {bound:g}"
-        valid = valid & holds(number, np.float64(bound))
+        message += f" and {_SIGNS[kind]} {bound:g}"
+        valid = valid & _HOLDS[kind](number, np.float64(bound))
     # Calculations with short integers of NumPy would overflow.
     given = number.item() if isinstance(value, np.generic) or not hasattr(value, "dtype") else value
     return require(given, [Requirement(message, valid, lambda: f"{message}, got {shown(value)}")])
