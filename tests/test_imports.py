@@ -11,38 +11,14 @@ import pytest
 from theorykit._compat import needed
 
 ROOT = Path(__file__).parent.parent
-# Parts of the package, lowest first; "" is its own `__init__`.
-ORDER = (
-    ("_compat",),
-    ("checks",),
-    ("_jit",),
-    ("runs",),
-    ("",),
-    ("symbolic",),
-    ("codegen", "curve"),
-    ("derivation", "dynamics"),
-    ("saddle",),
-    ("bpkr", "dmft"),
-    ("theories",),
-    ("plots",),
-    ("testing",),
-    ("cli",),
-    ("__main__",),
-)
-BPKR = (
-    ("specification",),
-    ("features",),
-    ("data", "action"),
-    ("order_parameters",),
-    ("network", "evaluation"),
-    ("saddle",),
-    ("model",),
-    ("",),
-    ("sweeps",),
-    ("sampling",),
-)
-DMFT = (("derivation",), ("weights",), ("map",), ("network",), ("",))
-ORDERS = {"theorykit": ORDER, "theorykit.bpkr": BPKR, "theorykit.dmft": DMFT}
+# Parts of each package, lowest first, on one height if separated by a space; "" is its own `__init__`.
+ORDERS = {
+    "theorykit": "_compat/checks/_jit/runs//symbolic/codegen curve/derivation dynamics/saddle/bpkr dmft/"
+    "theories/plots/testing/cli/__main__",
+    "theorykit.bpkr": "specification/features/data action/order_parameters/network evaluation/saddle/model//"
+    "sweeps/sampling",
+    "theorykit.dmft": "derivation/weights/map/network/",
+}
 # Methods that import packages above their class when they are called.
 UPWARD = {"plot", "sweep"}
 FILES = {
@@ -84,7 +60,8 @@ def imports() -> dict[str, set[str]]:
 
 @pytest.mark.parametrize("package", ORDERS)
 def test_a_part_imports_only_parts_below_it(package):
-    heights = {part: height for height, parts in enumerate(ORDERS[package]) for part in parts}
+    order = [parts.split(" ") for parts in ORDERS[package].split("/")]
+    heights = {part: height for height, parts in enumerate(order) for part in parts}
     parts = {name: name[len(package) + 1 :].split(".")[0] for name in FILES if f"{name}.".startswith(f"{package}.")}
     assert set(parts.values()) == set(heights)
     for name, part in parts.items():

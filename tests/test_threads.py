@@ -7,11 +7,13 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import scipy.linalg  # noqa: F401 - its threads are those of JAX
+from jax.scipy.linalg import solve_triangular
 from threadpoolctl import ThreadpoolController, threadpool_limits
 
 import theorykit
 from theorykit._compat import MANY_ROWS, threads_for
-from theorykit._jit import rows_of
+
+from .processes import call
 
 
 def threads() -> set[int]:
@@ -26,13 +28,6 @@ def three_threads():
         assert threads() == {3}
         yield
         assert threads() == {3}
-
-
-def test_rows_are_those_of_the_largest_matrix():
-    assert rows_of([]) == rows_of([3, "text", np.arange(7), jax.random.key(0), np.zeros(())]) == 0
-    assert rows_of([np.zeros(5)]) == 5
-    assert rows_of([np.zeros((5000, 3, 3)), jnp.zeros((4, 2))]) == 4
-    assert rows_of([np.zeros((7, 12, 4)), jnp.zeros((2, 2, 16, 16))]) == 16
 
 
 def test_the_limit_holds_within_the_contexts_and_ends_with_the_last():
@@ -60,8 +55,8 @@ def test_the_limit_holds_within_the_contexts_and_ends_with_the_last():
     assert threads() == {3}
 
 
-@pytest.mark.parametrize(("rows", "expected"), [(20, 1), (MANY_ROWS, 3)])
-def test_compiled_functions_have_the_threads_that_their_arguments_ask_for(rows, expected):
+@pytest.mark.parametrize(("shape", "expected"), [((20,), 1), ((5000, 3, 3), 1), ((MANY_ROWS,), 3)])
+def test_compiled_functions_have_the_threads_that_their_arguments_ask_for(shape, expected):
     seen = []
 
     def record(value):
@@ -72,5 +67,15 @@ def test_compiled_functions_have_the_threads_that_their_arguments_ask_for(rows, 
     def function(x):
         return jax.pure_callback(record, jax.ShapeDtypeStruct((), x.dtype), jnp.sum(x))
 
-    assert function(jnp.ones(rows)) == rows
+    assert function(jnp.ones(shape)) == np.prod(shape)
     assert seen == [{expected}]
+
+
+def solved_beside_each_other() -> bool:
+    theorykit.enable_float64()
+    solve = jax.jit(lambda factors: [solve_triangular(each, jnp.sin(each), lower=True) for each in factors])
+    return all(bool(jnp.isfinite(each).all()) for each in solve([jnp.eye(300) * jnp.ones((3, 1, 1))] * 3))
+
+
+def test_batches_of_solves_do_not_wait_for_each_other_for_ever():
+    assert call(solved_beside_each_other)
