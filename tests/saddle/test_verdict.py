@@ -44,6 +44,7 @@ def failed(action, values=None, **options):
         m**2 + x**2 - Max(m, x) / 3 - Max(-m, -x) / 3,
         m**2 + sign(m) * m,
         Abs(m - 0.5) + m**2 / 4,
+        m**2 / 2 + Max(m, 0) ** 2,
     ],
     ids=str,
 )
