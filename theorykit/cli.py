@@ -324,7 +324,7 @@ def obtain(path: Path, output: Path, overwrite: bool, is_sweep: bool, folder: Pa
     given = msgspec.structs.asdict(network) | {"widths": math.inf if network.width_ratios else 1, "temperature": 1}
     architecture = bpkr.Architecture(**given | {"layers": [parse_layer(word) for word in network.layers]})
     data = read_data(settings.data, path.parent, architecture)
-    architecture = replace(architecture, outputs=1 if data.labels.ndim == 1 else data.labels.shape[1])
+    architecture = replace(architecture, outputs=data.labels.shape[1] if getattr(data.labels, "ndim", 1) > 1 else 1)
     options = {"richness": grid.richness, "folder": folder, "n_jobs": n_jobs, **msgspec.structs.asdict(settings.solver)}
     result = sweeps.sweep(architecture, data, width=widths, temperature=temperatures, **options)
     if "U_1" not in result:

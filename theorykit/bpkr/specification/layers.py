@@ -140,13 +140,13 @@ class Dense(AbstractLayer):
 def as_layer(name: str, layer: AbstractLayer | int) -> AbstractLayer:
     if isinstance(layer, AbstractLayer):
         return layer
-    if isinstance(layer, (type, str)):
-        raise TypeError(f"{name} must be a layer such as bpkr.Dense(), or a number of heads, got {shown(layer)}")
+    if isinstance(layer, (type, str, tuple, list)):
+        raise TypeError(f"{name} must be one layer such as bpkr.Dense(), or a number of heads, got {shown(layer)}")
     return Attention(checked_whole_number(name, layer, least=1))
 
 
 class Skip(AbstractLayer):
-    """A skip connection around a layer: x^l = gain x^{l-1} + layer(x^{l-1}), for equal widths.
+    """A skip connection around one layer: x^l = gain x^{l-1} + layer(x^{l-1}), for equal widths.
 
     - `layer`: the layer inside, or its number of heads.
     - `gain`: positive.
