@@ -93,7 +93,8 @@ with use_style():
     for offset, (name, point) in zip((-0.2, 0.2), points.items(), strict=True):
         kernel = bpkr.kernel(bpkr.Problem(narrow, bpkr.Data(training_features)), point)
         alignment = bpkr.kernel_task_alignment(kernel, training.labels)
-        right.bar(jnp.arange(1, 31) + offset, alignment.cosines[:30], 0.4, label=name)
+        label = f"${name}$".replace("infinity", r"\infty")
+        right.bar(jnp.arange(1, 31) + offset, alignment.cosines[:30], 0.4, label=label)
     right.set(xlabel="kernel component, by eigenvalue", ylabel="|cosine| with labels")
     right.set_title("kernel-task alignment")
     right.legend()

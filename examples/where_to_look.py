@@ -105,7 +105,7 @@ weak = saddle.minimise(softmax, {**values, eta: 1.5}, initial={w: 0.05})
 branch = saddle.follow(softmax, {**values, eta: 1.5}, weak, eta, (1.5, 10))
 print(f"softmax: {jump['kind'].item()} at eta = {jump['eta'].item():.6f}, from w = {jump['w'].values.round(4)}")
 critical = 0.1**2 / (2 - 0.1)
-ratios = np.linspace(0.5, 3, 26)
+ratios = np.append([0.5, 1.0], 1 + 2 * np.linspace(0.04, 1, 25) ** 2)
 scores = [abs(saddle.minimise(linear, {**values, eta: ratio * critical}, initial={w: 0.1})[w]) for ratio in ratios]
 print(f"linear: continuous at eta = {critical:.6f}")
 
