@@ -163,7 +163,7 @@ with use_style():
     of_subsets = default["subset_accuracy"]
     handles += [draw_limit(a, of_subsets.sel(paths=name), name) for name in subsets]
     labels = ["width $N$", *(rf"$N=\infty$, {paths}" for paths in COLORS)]
-    title = f"Means over {len(seeds)} draws of data and random heads. Bars and bands are standard errors."
+    title = f"a, d: means over {len(seeds)} draws of data and random heads. Bars and bands are standard errors."
     where = {"loc": "outside upper center", "ncols": 4, "columnspacing": 1}
     top.legend(handles, labels, title=title, **where)
 
@@ -188,10 +188,10 @@ with use_style():
     circles, (dashed, _) = draw_accuracy(d, noisy["test_accuracy"])
     squares, (dotted, _) = draw_accuracy(d, uniform["test_accuracy"], "s", ":")
     draw_limit(d, noisy["subset_accuracy"].sel(paths="good"), "good")
-    names = "random head", "uniform head", r"$N=\infty$", r"$N=\infty$"
+    names = "random head", "uniform head", r"random, $\infty$", r"uniform, $\infty$"
     where = {"loc": "lower right", "bbox_to_anchor": (1, 0.12)}
     marks = circles, squares, dashed, dotted
-    d.legend(marks, names, ncols=2, columnspacing=1, **where)
+    d.legend(marks, names, ncols=2, columnspacing=1, handlelength=1.8, **where)
     draw_overlaps(e[0], noisy, narrow, f"random, $N={narrow}$")
     draw_overlaps(e[1], uniform, narrow, f"uniform, $N={narrow}$")
     for axes, letter in zip((a, b, c[0], d, e[0]), "abcde", strict=True):
