@@ -67,7 +67,7 @@ _REGULAR = 1e6
 # Largest error of a boundary, in units of half the range of a parameter.
 _KNOWN = 0.01
 # Actions with a smaller relative difference are equal.
-_ROUNDED = 1e-11
+_ROUNDED = 1e-13
 # Differences of order parameters about to merge, of one branch, of one minimum, and of one solution.
 _MERGING, _DUPLICATE, _SAME_PHASE, _DISTINCT = 0.1, 0.01, 0.05, 1e-5
 # Distance of a scan from a point without a coexistence line, as a fraction of a range.
@@ -159,11 +159,12 @@ class Boundary(SystemOfAction):
         sizes = jnp.ravel(self.each(lambda bound, x: bound.slopes(x, jnp.zeros_like(x))[1], u) * self.free)
         others = self.each(BoundAction.terms, u) if self.kind == COEXISTENCE else self.hessians(u)
         sizes = jnp.append(sizes, jnp.full(len(residual) - len(sizes), jnp.sum(jnp.abs(others))))
-        wrong = 4 * jnp.finfo(u.dtype).eps * sizes + jnp.abs(residual)
+        wrong = 4 * jnp.finfo(u.dtype).eps * sizes + 8 * jnp.abs(residual)
         if self.bound.of.nodes:
             finer = replace(self, bound=replace(self.bound, of=self.bound.of.finer))
             wrong += 2 * jnp.abs(finer.residual(u) - residual)
-        off = jnp.abs(jnp.linalg.pinv(jax.jacfwd(self.residual)(u) * self.lengths)) @ wrong
+        # At a double root, the smallest singular value is small and counts.
+        off = jnp.abs(jnp.linalg.pinv(jax.jacfwd(self.residual)(u) * self.lengths, rtol=0.0)) @ wrong
         off += jnp.finfo(u.dtype).eps * jnp.maximum(1.0, jnp.abs(u / self.lengths))
         return jnp.max(self.values(off))
 
@@ -293,7 +294,8 @@ def _solved(system: Boundary, start: Array) -> Array:
 def transition(solution: Solution, other: Solution, parameter: Expr | str, bounds: Sequence[float | int]) -> xr.Dataset:
     """Find the value of a parameter at which two solutions have equal action, or merge.
 
-    Both are followed together until one of them ends. The value a of a first-order transition
+    Both are followed together until one of them ends. Two crossings within a twentieth of the
+    bounds may be missed. The value a of a first-order transition
     depends on another parameter b as da/db = -(dD/db) / (dD/da), where D(a, b) is the difference
     of `minimise(...).action` of both solutions, by `jax.grad`.
 
@@ -330,7 +332,7 @@ def transition(solution: Solution, other: Solution, parameter: Expr | str, bound
     for key, value in solution.parameters.items():
         if not np.array_equal(value, other.parameters[key]):
             raise ValueError(f"solution and other differ in {key}")
-    if _apart(solution.order_parameters, other.order_parameters) < _DISTINCT:
+    if (apart := _apart(solution.order_parameters, other.order_parameters)) < _DISTINCT:
         raise ValueError(f"solution and other are the same, at {solution.place}")
     values, own = solution.parameters, float(solution.parameters[name])
     make = partial(boundary_at, action, {name: checked_bounds("bounds", bounds)})
@@ -338,7 +340,7 @@ def transition(solution: Solution, other: Solution, parameter: Expr | str, bound
     met = [(COEXISTENCE, *each) for each in sorted(crossings, key=lambda each: abs(each[0] - own))]
     for at in (0, -1):
         one, two = _points(line, at)
-        if _apart(one, two) < _MERGING:
+        if _apart(one, two) < _MERGING * min(1.0, apart):
             met.append((CONTINUOUS, line[name].values[at], [one]))
     for kind, value, points in met:
         system, start = make(kind, {**values, name: value}, points)
@@ -398,7 +400,7 @@ def phase_diagram(
 
     Stationary points are followed along lines in each parameter, and the boundary from every
     fold, crossing of branches and crossing of actions there. Coexisting minima are compared
-    with the minima of three searches along their line. Averages have 4,096 nodes. Solutions that
+    with those of three searches along their line, and of the scans. Averages have 4,096 nodes. Solutions that
     differ by less than 0.01, and boundaries at which solutions reach an edge of their domain, are
     not found.
 
@@ -457,10 +459,15 @@ class _Diagram:
     def __init__(self, action: Action, values: Mapping, ranges: Mapping[str, tuple], index: int, starts: int):
         self.action, self.values, self.ranges, self.index = action, values, ranges, index
         self.boundary = partial(boundary_at, action, ranges)
-        self.search = partial(search, action, index=index, starts=starts)
+        self.starts, self.seeds = starts, itertools.count()
         self.limits = np.array(list(ranges.values()))
+        self.minima: list[Mapping[str, Any]] = []
         self.lines: list[xr.Dataset] = []
         self.points: list[xr.Dataset] = []
+
+    def search(self, values: Mapping[str, Any]) -> list[Solution]:
+        # Other starts than of the last search.
+        return search(self.action, values, index=self.index, starts=self.starts, seed=next(self.seeds))
 
     def places(self, line: xr.Dataset) -> np.ndarray:
         """Return the parameters (point, 2) in units of half their ranges."""
@@ -476,6 +483,8 @@ class _Diagram:
         for share in _ALONG:
             values = {**given, name: float(np.interp(share, (0, 1), self.ranges[name]))}
             for solution in self.search(values):
+                if all(_apart(each, solution.order_parameters) >= _SAME_PHASE for each in self.minima):
+                    self.minima.append(solution.order_parameters)
                 known = (at for branch in found for at in near(branch, values[name]))
                 if all(_apart(at, solution.order_parameters) >= _DUPLICATE for at in known):
                     # Two curvatures may vanish at the start.
@@ -574,10 +583,11 @@ class _Diagram:
         """Find out where the minima of a line are the lowest, and add triple points where this changes."""
         count, lower = line.sizes["point"], {}
         values = [self.parameters(line, point) for point in range(count)]
-        starts = [each for share in _ALONG for each in self.search(values[round(share * (count - 1))])]
+        near = [each for share in _ALONG for each in self.search(values[round(share * (count - 1))])]
+        starts = [*(each.order_parameters for each in near), *self.minima]
         for point in range(count):
             lowest, pair = float(line["action"][point, 0]), _points(line, point)
-            for start in (each.order_parameters for each in starts):
+            for start in starts:
                 if min(_apart(start, each) for each in pair) < _SAME_PHASE:
                     continue
                 # A start on an edge or at a saddle point would stay there.

@@ -127,7 +127,8 @@ class Solution(DisplayMixin, AbstractOutcome):
         advice = "Start from elsewhere (initial=...), or use stationary(..., index=...)"
         if verdict == UNRESOLVED and self.quadrature_error > self.error / 2:
             meaning = "errors of quadrature may move the point,"
-            advice = f"Averages have a fixed number of nodes, here {self.of.finest.nodes}: raise it by with_nodes(...)"
+            fixed = f"Averages have a fixed number of nodes, here {self.of.finest.nodes}"
+            advice = f'{fixed}: raise it by with_nodes(...), or use nodes="adaptive"'
         return (
             f"{meaning} at {self.place}{ended}: {numbers}, error {float(self.error):.3g}. {self.index} of "
             f"{len(curvatures)} eigenvalues of the Hessian are negative, the smallest {curvatures[0]:.3g} mostly along "
