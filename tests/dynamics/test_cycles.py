@@ -163,6 +163,10 @@ def test_doubled_cycles_are_followed_to_the_next_doubling_and_back_to_their_birt
     back = follow(logistic, onwards.isel(point=5), (2.5, 3.55), direction=-1)
     assert kinds(back) == ["branch point"] and back.ended == "the branch meets the cycles that it doubles"
     assert abs(at_events(back)[0] - 3) < 1e-10
+    # A pair of multipliers, -1.05 + sqrt(p) and -1.05 - sqrt(p), becomes real next to the doubling.
+    pair = lambda x, p: jnp.stack([-1.05 * x[0] + p * x[1], x[0] - 1.05 * x[1]])  # noqa: E731
+    (doubling,) = at_events(follow(pair, find_cycle(pair, jnp.zeros(2), -0.9, 1), (-1, 1)))
+    assert abs(doubling - 0.05**2) < 1e-12
     assert abs(first_multiplier(back)[-1] - 1) < 1e-7
     assert np.min(back.parameter) > 3 - 1e-12
 

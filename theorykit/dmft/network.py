@@ -97,7 +97,7 @@ class Fluctuations(eqx.Module):
 def fluctuations(network: FiniteNetwork, start: State, parameters: Parameters, *, steps: int) -> Fluctuations:
     """Return the covariances of samples of `run` to order 1/N.
 
-    A warning tells if deviations of attentions are not small. In chaos of exponent
+    A warning tells if deviations of attentions are large. In chaos of exponent
     lambda, they stay small for about log N / (2 lambda) tokens.
     """
     checked_whole_number("steps", steps, least=1)

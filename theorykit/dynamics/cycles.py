@@ -60,16 +60,16 @@ class Cycles(System):
         points = self.points(u)
         jacobians = jax.vmap(jax.jacfwd(self.step), (0, None))(points, u[-1])
         product, _ = jax.lax.scan(lambda m, jacobian: (jacobian @ m, None), jnp.eye(points.shape[1]), jacobians)
-        # Second derivatives of events need derivatives of eigenvectors.
+        # Second derivatives of events need those of eigenvectors.
         found = jax.lax.linalg.eig(product, compute_left_eigenvectors=False, enable_eigvec_derivs=True)[0]
         return found[jnp.lexsort((-found.imag, -jnp.abs(found)))]
 
     def tests(self, u, tangent):
-        # Excess of multipliers over the circle. Those of other kinds count as inside.
+        # Excess over the circle. Other kinds are inside, or a pair below -1.
         found = self.multipliers(u)
         tests = {
             SINGULAR: jnp.where(found.imag == 0, found.real - 1, -1.0),
-            PERIOD_DOUBLING: jnp.where(found.imag == 0, -1 - found.real, -1.0),
+            PERIOD_DOUBLING: jnp.where(found.imag == 0, -1 - found.real, jnp.where(found.real < -1, 1.0, -1.0)),
             NEIMARK_SACKER: jnp.where(found.imag > 0, jnp.abs(found) - 1, -1.0),
         }
         return jax.tree.map(jnp.sort, tests)
@@ -161,7 +161,7 @@ def cycle_near(step: Step, start: Any, parameter: float, max_period: int, *, tra
     where = f"the orbit at parameter {float(parameter):.12g}"
     if not np.all(np.isfinite(orbit)):
         raise RuntimeError(f"{where} escapes to infinity")
-    # The orbit must return for `max_period` steps in succession.
+    # The orbit must return for `max_period` steps.
     returns = [np.max(np.abs(orbit[lag:][:most] - orbit[:most])) for lag in range(1, most + 1)]
     if np.min(returns) > (near := _RETURNS * _scale(orbit)):
         raise RuntimeError(f"{where} does not return to within {near:.3g} in {most} steps")
