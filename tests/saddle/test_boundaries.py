@@ -199,9 +199,9 @@ def test_without_coexistence_the_range_ends_at_the_spinodal():
 
 
 def test_close_solutions_and_close_crossings_have_a_first_order_transition():
-    cubic = Action(a * m**2 / 2 - m**3 / 300 + m**4 / 4, {m: Real()}, [a])
-    pair = (minimise(cubic, {a: 2e-5}, initial={m: start}) for start in (0.0, 0.01))
-    assert_close(transition(*pair, a, (-1, 1))["a"], 2 * 0.01**2 / 9, 1e-15)
+    cubic = Action(a * m**2 / 2 - m**3 / 1000 + m**4 / 4, {m: Real()}, [a])
+    pair = (minimise(cubic, {a: 2e-6}, initial={m: start}) for start in (0.0, 0.003))
+    assert_close(transition(*pair, a, (-1, 1))["a"], 2 * 0.003**2 / 9, 1e-15)
     tilted = Action((m**2 - 1) ** 2 + m * (h**2 - 1e-5) / 2, {m: Real()}, [h])
     pair = (minimise(tilted, {h: 0.0}, initial={m: start}) for start in (-1.0, 1.0))
     assert_close(abs(transition(*pair, h, (-1, 1))["h"]), np.sqrt(1e-5), 1e-12)
