@@ -217,7 +217,8 @@ class _Tracer:
             found += [_Event(span, place.kinds[entry], ahead.u) for entry in np.flatnonzero(reached)]
         events = []
         for event in _merged(found, span):
-            unclear = event.jumps and (event.kind in (FOLD, BRANCH_POINT) or self.system.ends(event.kind, event.u))
+            # A jump may hide another event in the step.
+            unclear = event.jumps
             if event.kind == BRANCH_POINT:
                 # The corrections are nearly singular there.
                 near = np.asarray(refined(self.system, BRANCH_POINT, event.u))
