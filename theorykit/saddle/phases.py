@@ -163,7 +163,7 @@ class Boundary(SystemOfAction):
         if self.bound.of.nodes:
             finer = replace(self, bound=replace(self.bound, of=self.bound.of.finer))
             wrong += 2 * jnp.abs(finer.residual(u) - residual)
-        # At a double root, the smallest singular value is small and counts.
+        # At a multiple root, the residual is a power of the shift, and no singular value may be cut.
         off = jnp.abs(jnp.linalg.pinv(jax.jacfwd(self.residual)(u) * self.lengths, rtol=0.0)) @ wrong
         off += jnp.finfo(u.dtype).eps * jnp.maximum(1.0, jnp.abs(u / self.lengths))
         return jnp.max(self.values(off))
@@ -583,8 +583,8 @@ class _Diagram:
         """Find out where the minima of a line are the lowest, and add triple points where this changes."""
         count, lower = line.sizes["point"], {}
         values = [self.parameters(line, point) for point in range(count)]
-        near = [each for share in _ALONG for each in self.search(values[round(share * (count - 1))])]
-        starts = [*(each.order_parameters for each in near), *self.minima]
+        there = [each for share in _ALONG for each in self.search(values[round(share * (count - 1))])]
+        starts = [*(each.order_parameters for each in there), *self.minima]
         for point in range(count):
             lowest, pair = float(line["action"][point, 0]), _points(line, point)
             for start in starts:
