@@ -274,7 +274,7 @@ def classify(exponents: Numbers, errors: Numbers = 0.0, threshold: float = 1e-4)
             append minus infinity.
         errors: Half-widths of error bars (..., exponents).
         threshold: Largest absolute value of an exponent that counts as zero. In T
-            steps, a zero exponent is computed as a number of order 1/T.
+            steps, a zero exponent is computed as up to log(T) / T.
 
     Raises:
         ValueError: If an orbit has fewer than two exponents, or a value is invalid.

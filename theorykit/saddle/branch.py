@@ -161,6 +161,9 @@ def follow(
     if np.ndim(solution.converged) or not solution.converged:
         raise ValueError(f"solution is not one stationary point: {solution.diagnosis}")
     low, high = checked_bounds("bounds", bounds)
+    declared = {symbol.name: symbol.is_nonnegative for symbol in action.parameters}
+    if low < 0 and declared[checked_parameter(action, parameter)]:
+        raise ValueError(f"bounds must be at least 0, as {parameter} is declared, got {low:g}")
     largest = checked_number("largest_step", (high - low) / 20 if largest_step is None else largest_step, above=0.0)
     system = StationaryPoints.of(action, values, parameter, solution.order_parameters)
     for name, value in solution.parameters.items():
