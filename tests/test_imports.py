@@ -60,8 +60,7 @@ def imports() -> dict[str, set[str]]:
 
 @pytest.mark.parametrize("package", ORDERS)
 def test_a_part_imports_only_parts_below_it(package):
-    order = [parts.split(" ") for parts in ORDERS[package].split("/")]
-    heights = {part: height for height, parts in enumerate(order) for part in parts}
+    heights = {part: height for height, parts in enumerate(ORDERS[package].split("/")) for part in parts.split(" ")}
     parts = {name: name[len(package) + 1 :].split(".")[0] for name in FILES if f"{name}.".startswith(f"{package}.")}
     assert set(parts.values()) == set(heights)
     for name, part in parts.items():

@@ -12,6 +12,7 @@ from threadpoolctl import ThreadpoolController, threadpool_limits
 
 import theorykit
 from theorykit._compat import MANY_ROWS, threads_for
+from theorykit._jit import rows_of
 
 from .processes import call
 
@@ -28,6 +29,13 @@ def three_threads():
         assert threads() == {3}
         yield
         assert threads() == {3}
+
+
+def test_rows_are_those_of_the_largest_matrix():
+    assert rows_of([]) == rows_of([3, "text", np.arange(7), jax.random.key(0), np.zeros(())]) == 0
+    assert rows_of([np.zeros(5)]) == 5
+    assert rows_of([np.zeros((5000, 3, 3)), jnp.zeros((4, 2))]) == 4
+    assert rows_of([np.zeros((7, 12, 4)), jnp.zeros((2, 2, 16, 16))]) == 16
 
 
 def test_the_limit_holds_within_the_contexts_and_ends_with_the_last():
@@ -55,8 +63,8 @@ def test_the_limit_holds_within_the_contexts_and_ends_with_the_last():
     assert threads() == {3}
 
 
-@pytest.mark.parametrize(("shape", "expected"), [((20,), 1), ((5000, 3, 3), 1), ((MANY_ROWS,), 3)])
-def test_compiled_functions_have_the_threads_that_their_arguments_ask_for(shape, expected):
+@pytest.mark.parametrize(("rows", "expected"), [(20, 1), (MANY_ROWS, 3)])
+def test_compiled_functions_have_the_threads_that_their_arguments_ask_for(rows, expected):
     seen = []
 
     def record(value):
@@ -67,12 +75,11 @@ def test_compiled_functions_have_the_threads_that_their_arguments_ask_for(shape,
     def function(x):
         return jax.pure_callback(record, jax.ShapeDtypeStruct((), x.dtype), jnp.sum(x))
 
-    assert function(jnp.ones(shape)) == np.prod(shape)
+    assert function(jnp.ones(rows)) == rows
     assert seen == [{expected}]
 
 
 def solved_beside_each_other() -> bool:
-    theorykit.enable_float64()
     solve = jax.jit(lambda factors: [solve_triangular(each, jnp.sin(each), lower=True) for each in factors])
     return all(bool(jnp.isfinite(each).all()) for each in solve([jnp.eye(300) * jnp.ones((3, 1, 1))] * 3))
 

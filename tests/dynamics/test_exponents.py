@@ -51,9 +51,6 @@ def test_an_orbit_that_escapes_is_refused():
         dynamics.lyapunov_spectrum(lambda x, a: a * x, 2.0, 1.0, steps=30)
 
 
-# ---- dimensions
-
-
 def explicit_dimension(exponents):
     """Volumes of ever more dimensions, until one shrinks."""
     total, ordered = 0.0, sorted(exponents, reverse=True)
@@ -80,8 +77,6 @@ def test_dimension_and_bound_are_those_of_the_definition(seed):
     known = np.array([[explicit_dimension(orbit) for orbit in orbits] for orbits in exponents])
     np.testing.assert_allclose(dynamics.kaplan_yorke_dimension(exponents), known, rtol=1e-12)
 
-
-# ---- regimes by exponents
 
 SPECTRA = {
     "periodic": (-2e-4, -0.1),
