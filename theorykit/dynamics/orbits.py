@@ -212,7 +212,7 @@ def _growth(step, start, parameter, tangents, length, blocks):
 
     at = floats, others, orthonormalise(tangents)[0]
     growth = jax.lax.scan(lambda at, _: run(at, length, False), at, None, length=blocks)[1]
-    # Noise of rounding changes exponents of minus infinity.
+    # Rounding changes exponents of minus infinity, in 100 steps.
     some = min(blocks, -(-100 // length))
     changed = jnp.abs(growth[:some].mean(0) - run(at, some * length, True)[1]) > _UNCHANGED
     return jnp.where(changed | jnp.isneginf(growth[-1]), -jnp.inf, growth)

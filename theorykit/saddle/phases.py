@@ -70,8 +70,8 @@ _KNOWN = 0.01
 _ROUNDED = 1e-13
 # Differences of order parameters about to merge, of one branch, of one minimum, and of one solution.
 _MERGING, _DUPLICATE, _SAME_PHASE, _DISTINCT = 0.1, 0.01, 0.05, 1e-5
-# Distance of a scan from a point without a coexistence line, as a fraction of a range.
-_BESIDE = 0.04
+# Distance of a scan from a point whose coexistence line is missing, as a fraction of a range.
+_NEARBY = 0.04
 # Positions of searches along a scan or a line, as fractions of its length.
 _ALONG = (0.03, 0.5, 0.97)
 
@@ -400,9 +400,9 @@ def phase_diagram(
 
     Stationary points are followed along lines in each parameter, and the boundary from every
     fold, crossing of branches and crossing of actions there. Coexisting minima are compared
-    with those of three searches along their line, and of the scans. Averages have 4,096 nodes. Solutions that
-    differ by less than 0.01, and boundaries at which solutions reach an edge of their domain, are
-    not found.
+    with all minima that the scans and three searches along their line find. Averages have 4,096
+    nodes. Solutions that differ by less than 0.01, and boundaries at which solutions reach an edge
+    of their domain, are not found.
 
     Args:
         action: The action.
@@ -449,7 +449,7 @@ def phase_diagram(
             for system, unknowns in seeds:
                 if system.kind == kind:
                     diagram.add(system, unknowns)
-        diagram.add_beside_points()
+        diagram.scan_near_points()
     return diagram.dataset()
 
 
@@ -619,19 +619,18 @@ class _Diagram:
         if not any(self.is_at(each, point, _SAME) for each in self.points):
             self.points.append(point)
 
-    def lonely(self) -> list[xr.Dataset]:
-        """Return points from which a coexistence line starts that was not found."""
-        coexisting = [line for line in self.lines if line.attrs["kind"] == COEXISTENCE]
-        points = self.points if self.index == 0 else ()
-        return [point for point in points if not any(self.is_at(line, point) for line in coexisting)]
+    def is_lonely(self, point: xr.Dataset) -> bool:
+        """Return whether no coexistence line of minima was found at a point, where one starts."""
+        coexisting = (line for line in self.lines if line.attrs["kind"] == COEXISTENCE)
+        return self.index == 0 and not any(self.is_at(line, point) for line in coexisting)
 
-    def add_beside_points(self) -> None:
-        """Scan beside points without a coexistence line, which the other scans missed."""
-        for point, name, side in itertools.product(self.lonely(), self.ranges, (-_BESIDE, _BESIDE)):
+    def scan_near_points(self) -> None:
+        """Find the coexistence lines at points whose line the other scans missed."""
+        for point, name, side in itertools.product(self.points, self.ranges, (-_NEARBY, _NEARBY)):
             (other,) = self.ranges.keys() - {name}
             low, high = self.ranges[other]
             value = float(point[other][0]) + side * (high - low)
-            if low < value < high and any(point is each for each in self.lonely()):
+            if low < value < high and self.is_lonely(point):
                 for system, unknowns in self.seeds_on(name, {other: value}):
                     self.add(system, unknowns)
 
@@ -640,7 +639,7 @@ class _Diagram:
 
     def dataset(self) -> xr.Dataset:
         notes = ["boundaries that no scan or search reached are missing"]
-        for point in self.lonely():
+        for point in filter(self.is_lonely, self.points):
             where = ", ".join(f"{name} = {float(point[name][0]):.5g}" for name in self.ranges)
             notes.append(f"no coexistence line was found at the {point.attrs['kind']}, {where}")
         names = [symbol.name for symbol in self.action.order_parameters]

@@ -249,8 +249,8 @@ def _searched(run: _Run, starts: Array, known: Array, free: Array, first: Array)
     `first` is the first kind of attempt of each row, where `known` and `free` (rows,
     coordinates) are the end of an earlier solve.
 
-    On a CPU, a batch would take as many steps as its hardest member, batching saves no
-    time, and XLA's batched factorisations may deadlock on two cores.
+    On a CPU, a batch would take as many steps as its hardest member, and batching saves
+    no time.
     """
 
     def end_from(arrays, row) -> _End:
